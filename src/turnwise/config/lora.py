@@ -8,6 +8,9 @@ from pydantic import Field
 
 from turnwise.config.section import Section
 
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM can make room for; an adapter of another rank has the room of the next one."""
+
 
 class LoraSection(Section):
     """Low-rank matrices beside the model's linear layers are trained; the model's own weights stay as they are."""

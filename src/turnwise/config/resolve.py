@@ -4,7 +4,7 @@ A credit method or a loss checks its own options and combinations when it is bui
 
 from __future__ import annotations
 
-from turnwise.config.lora import LoraSection
+from turnwise.config.lora import VLLM_RANKS, LoraSection
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
@@ -69,6 +69,11 @@ def _adapter_problems(config: RunConfig) -> list[Problem]:
             f"{' and '.join(f'model.lora.{name}' for name in own)}",
         ),
         (lora.target_modules == [], "model.lora.target_modules=[] leaves nothing to train; name a layer"),
+        (
+            config.engine.kind == "vllm" and lora.rank > VLLM_RANKS[-1],
+            f"model.lora.rank={lora.rank} with engine.kind='vllm', which holds adapters of rank {VLLM_RANKS[-1]} at "
+            "most; lower it, or use 'paged'",
+        ),
     ]
 
 
@@ -89,7 +94,7 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             by_url and config.model.lora is not None,
-            "engine.kind='server' samples whole models; use 'paged' with model.lora",
+            "engine.kind='server' samples whole models; use 'paged' or 'vllm' with model.lora",
         ),
         (
             rollout.max_turn_tokens >= rollout.max_tokens,

@@ -27,6 +27,7 @@ MIN_PEFT = (0, 20)
 _MARK, _PREFIX = ".lora_", "base_model.model."
 
 Module = TypeVar("Module", bound=torch.nn.Module)
+Value = TypeVar("Value")
 
 
 def is_adapter_name(name: str) -> bool:
@@ -37,6 +38,12 @@ def is_adapter_name(name: str) -> bool:
 def list_adapter(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The adapter's parameters by name; empty for a model without one."""
     return {name: parameter for name, parameter in model.named_parameters() if is_adapter_name(name)}
+
+
+def list_base(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """All other parameters, by the names that they have in the model without its adapter."""
+    named = model.named_parameters()
+    return {name.replace(".base_layer.", "."): parameter for name, parameter in named if not is_adapter_name(name)}
 
 
 def holds_adapter(folder: Path) -> bool:
@@ -221,11 +228,13 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
     if not isinstance(config.target_modules, str):  # a pattern, or a set in no order
         config.target_modules = sorted(config.target_modules)
     config.save_pretrained(str(folder))
-    tensors = {
-        _PREFIX + name.replace(f".{ADAPTER}.", "."): parameter.detach().contiguous()
-        for name, parameter in list_adapter(model).items()
-    }
+    tensors = {name: parameter.detach().contiguous() for name, parameter in name_in_file(list_adapter(model)).items()}
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def name_in_file(by_name: Mapping[str, Value]) -> dict[str, Value]:
+    """What is named as in `list_adapter`, by the names of peft's file."""
+    return {_PREFIX + name.replace(f".{ADAPTER}.", "."): value for name, value in by_name.items()}
 
 
 def read_adapter(folder: Path) -> dict[str, torch.Tensor]:

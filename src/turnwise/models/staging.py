@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
 from turnwise.hosts.leftovers import make_folder
-from turnwise.models.checksums import compute_checksums
-from turnwise.models.lora import is_adapter_name
+from turnwise.models.checksums import BASE, join_base, sum_tensors
+from turnwise.models.lora import is_adapter_name, list_adapter, list_base, name_in_file, save_adapter
 
 PREFIX = "turnwise-weights-"
 MEMORY = Path("/dev/shm")
@@ -26,11 +28,13 @@ class Staged:
     """The weights of one version."""
 
     folder: Path
-    """A Hugging Face directory with `manifest.json`: dtype and shape of every tensor. Of a model with an adapter it
-    holds the adapter's parameters alone: the others never change."""
+    """Holds `manifest.json`, dtype and shape of every tensor, beside the files that the method says which wrote it."""
     sums: Mapping[str, int]
-    """`compute_checksums` of the model that they were written from."""
+    """`compute_checksums` of the model that they were written from; of a base `BASE` alone."""
+    file_sums: Mapping[str, int]
+    """`compute_checksum` of every tensor of the file, by its name there."""
     dtype: str
+    """Of the model."""
 
 
 class Staging:
@@ -48,29 +52,87 @@ class Staging:
         self._num_written = 0
 
     def write(self, model: PreTrainedModel) -> Staged:
-        """Write the weights of `model`, and forget all but the last two versions.
+        """Write the weights of `model` as a Hugging Face directory, of a model with an adapter the adapter's parameters
+        alone, and forget all but the last two versions.
 
         Raises EngineError when they do not fit.
         """
-        tensors = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
-        tensors = {name: tensor for name, tensor in tensors.items() if is_adapter_name(name)} or tensors
-        self._num_written += 1
-        folder = self.root / str(self._num_written)
-        with boundary(EngineError, f"the weights cannot be staged in {folder}; free space there"):
-            folder.mkdir()
-            config = copy.deepcopy(model.config)
-            # Only a model that is saved whole names its class; without one vLLM takes it for an encoder.
-            config.architectures = [type(model).__name__]
-            config.save_pretrained(folder)
-            manifest = {name: [str(tensor.dtype), list(tensor.shape)] for name, tensor in tensors.items()}
-            (folder / "manifest.json").write_text(json.dumps(manifest))
-            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        self._kept.append(folder)
-        while len(self._kept) > 2:
-            shutil.rmtree(self._kept.pop(0), ignore_errors=True)
-        dtype = str(model.dtype).removeprefix("torch.")
-        return Staged(folder=folder, sums=compute_checksums(model), dtype=dtype)
+        sums = sum_tensors(dict(model.named_parameters()))
+        tensors: Mapping[str, torch.Tensor] = list_adapter(model) or dict(model.named_parameters())
+        with self._make_folder() as folder:
+            _write_config(model, folder)
+            _write_tensors(tensors, folder)
+        self._forget()
+        file_sums = {name: sums[name] for name in tensors}
+        return Staged(folder=folder, sums=join_base(sums), file_sums=file_sums, dtype=_name_dtype(model))
+
+    def write_base(self, model: PreTrainedModel) -> Staged:
+        """Write what a model is without its adapter, as a Hugging Face directory that is kept.
+
+        Raises EngineError when it does not fit.
+        """
+        sums = sum_tensors(dict(model.named_parameters()))
+        tensors = list_base(model)
+        with self._make_folder() as folder:
+            _write_config(model, folder)
+            _write_tensors(tensors, folder)
+        self._kept.remove(folder)
+        others = (value for name, value in sums.items() if not is_adapter_name(name))
+        return Staged(
+            folder=folder,
+            sums={BASE: join_base(sums)[BASE]},
+            file_sums=dict(zip(tensors, others, strict=True)),
+            dtype=_name_dtype(model),
+        )
+
+    def write_adapter(self, model: PreTrainedModel, base: Staged) -> Staged:
+        """Write the adapter of a model in peft's format, and forget all but the last two versions. Its `sums` have the
+        `BASE` of `base`, which is what it is used with.
+
+        Raises EngineError when it does not fit.
+        """
+        sums = sum_tensors(list_adapter(model))
+        with self._make_folder() as folder:
+            save_adapter(model, folder)
+            _write_manifest(name_in_file(list_adapter(model)), folder)
+        self._forget()
+        return Staged(folder=folder, sums={**sums, **base.sums}, file_sums=name_in_file(sums), dtype=_name_dtype(model))
 
     def remove(self) -> None:
         """Remove everything."""
         shutil.rmtree(self.root, ignore_errors=True)
+
+    @contextmanager
+    def _make_folder(self) -> Iterator[Path]:
+        self._num_written += 1
+        folder = self.root / str(self._num_written)
+        with boundary(EngineError, f"the weights cannot be staged in {folder}; free space there"):
+            folder.mkdir()
+            yield folder
+        self._kept.append(folder)
+
+    def _forget(self) -> None:
+        while len(self._kept) > 2:
+            shutil.rmtree(self._kept.pop(0), ignore_errors=True)
+
+
+def _write_config(model: PreTrainedModel, folder: Path) -> None:
+    config = copy.deepcopy(model.config)
+    # Only a model that is saved whole names its class; without one vLLM takes it for an encoder.
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+
+
+def _write_tensors(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    _write_manifest(tensors, folder)
+    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    save_file(plain, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write_manifest(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    manifest = {name: [str(tensor.dtype), list(tensor.shape)] for name, tensor in tensors.items()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _name_dtype(model: PreTrainedModel) -> str:
+    return str(model.dtype).removeprefix("torch.")

@@ -34,3 +34,10 @@ def test_a_table_is_read_back() -> None:
 def test_what_does_not_fit_is_named(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config([], [MODEL, override])
+
+
+def test_a_rank_that_vllm_cannot_hold_is_named() -> None:
+    adapted = [MODEL, "engine.kind=vllm", "model.lora.rank=512"]
+    assert load_config([], adapted).model.lora is not None
+    with pytest.raises(ConfigError, match=r"model\.lora\.rank=513 with engine\.kind='vllm', .* rank 512 at most"):
+        load_config([], [*adapted, "model.lora.rank=513"])

@@ -108,7 +108,7 @@ class ServerEngine:
             decode: text of token ids, for stop strings; None refuses them.
         """
         if list_adapter(model):
-            raise EngineError("engine.kind='server' samples whole models; use engine.kind='paged' with model.lora")
+            raise EngineError("engine.kind='server' samples whole models; use 'paged' or 'vllm' with model.lora")
         self._model, self._decode, self._max_context, self._timeout_s = model, decode, max_context, timeout_s
         self._dialect = DIALECTS[speaks]()
         self._servers = [Server(url, self._dialect, timeout_s=timeout_s) for url in urls]

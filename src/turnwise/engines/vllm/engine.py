@@ -4,6 +4,8 @@ Weights arrive in two phases. *Stage*: they are written with a manifest, every p
 must be the trainer's; an error here leaves every engine as it was. *Commit*: they are loaded, the prefix cache is
 emptied, and a **canary** is scored on both sides, because sums of what was received say nothing about what a model
 computes with. A process that fails after staging is ended and started anew on the staged weights.
+
+Of a model with an adapter the base is staged once, before the first process starts, and versions are the adapter alone.
 """
 
 from __future__ import annotations
@@ -23,14 +25,13 @@ from turnwise.core.types import Completion, FinishReason, IntArray, SamplingPara
 from turnwise.engines.admission import check_idle, check_plain_request
 from turnwise.engines.canary import Canary, score_canary
 from turnwise.engines.stops import find_stop
-from turnwise.engines.vllm.guests import Guests
+from turnwise.engines.vllm.adapters import plan_room
+from turnwise.engines.vllm.guests import Guests, check_sums
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
-from turnwise.models.checksums import find_difference
-from turnwise.models.lora import list_adapter
 from turnwise.models.staging import Staged, Staging
 
 
@@ -60,7 +61,8 @@ class VllmEngine:
     ) -> None:
         """Processes start with the first request, which takes the better part of a minute.
 
-        Raises EngineError if there is no interpreter at `python`, or weights cannot be staged.
+        Raises EngineError if there is no interpreter at `python`, weights cannot be staged, or the model has an adapter
+        that vLLM cannot hold.
 
         Args:
             python: the interpreter that has vLLM.
@@ -77,9 +79,8 @@ class VllmEngine:
             raise EngineError(
                 f"engine.options.python={str(python)!r} is no interpreter; make one with vLLM (peers/vllm_setup.sh)"
             )
-        if list_adapter(model):
-            raise EngineError("engine.kind='vllm' samples whole models; use engine.kind='paged' with model.lora")
         self._model, self._decode = model, decode
+        self._room = plan_room(model)
         self._max_context = max_context
         self._staging = Staging(None if staging is None else Path(staging))
         weakref.finalize(self, self._staging.remove)
@@ -93,6 +94,7 @@ class VllmEngine:
                 "cache_bytes": cache_mib << 20,
                 "block_size": block_size,
                 "seed": seed,
+                "lora": self._room,
             },
             logs=self._staging.root,
             num_threads=num_threads,
@@ -165,9 +167,7 @@ class VllmEngine:
             staged, canary = await self._stage()
             written = time.perf_counter()
             for link, sums in await self._pool.ask_all("stage", folder=staged.folder):
-                tensor = find_difference(staged.sums, sums)
-                if tensor is not None:
-                    raise EngineError(f"{link.name} read another {tensor} than the trainer wrote in version {version}")
+                check_sums(link, staged, sums)
             self.seconds = {"write": written - began, "verify": time.perf_counter() - written}
             self._guests.staged, self._guests.canary, self._guests.version = staged, canary, version
             self._pool.remember(version=version, folder=staged.folder)
@@ -200,9 +200,16 @@ class VllmEngine:
 
     async def _stage(self) -> tuple[Staged, Canary]:
         def write() -> tuple[Staged, Canary]:
-            return self._staging.write(self._model), score_canary(self._model)
+            return self._write(), score_canary(self._model)
 
         return await asyncio.to_thread(write)
+
+    def _write(self) -> Staged:
+        if self._room is None:
+            return self._staging.write(self._model)
+        if self._guests.base is None:
+            self._guests.base = self._staging.write_base(self._model)
+        return self._staging.write_adapter(self._model, self._guests.base)
 
 
 class _StopWatch:

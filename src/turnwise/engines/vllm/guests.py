@@ -12,6 +12,7 @@ from turnwise.engines.canary import Canary
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
 from turnwise.hosts.host import Host, Program
+from turnwise.models.checksums import find_difference
 from turnwise.models.staging import Staged
 
 GUEST = Path(__file__).parent / "guest" / "turnwise_vllm.py"
@@ -25,13 +26,15 @@ class Guests:
 
     python: Path
     settings: Mapping[str, Any]
-    """What the guest reads first, without `folder` and `version`."""
+    """What the guest reads first, without folders and `version`."""
     logs: Path
     """A folder for what vLLM prints."""
     num_threads: int
     start_s: float
     silence_s: float
     host: Host
+    base: Staged | None = None
+    """What the staged adapter is for; None before it was staged, and where versions are whole models."""
     staged: Staged | None = None
     """None before the first request and the first version."""
     canary: Canary | None = None
@@ -39,8 +42,12 @@ class Guests:
     version: int = 0
 
     async def start(self, name: str) -> Link:
-        """A process on the staged weights. Raises EngineError where it cannot start, or its canary is wrong."""
+        """A process on the staged weights. Raises EngineError where it cannot start, read others, or its canary is
+        wrong."""
         assert self.staged is not None
+        folders = {"folder": self.staged.folder}
+        if self.base is not None:
+            folders = {"folder": self.base.folder, "adapter": self.staged.folder}
         program = Program(
             name=name,
             arguments=(str(self.python), str(GUEST)),
@@ -58,11 +65,13 @@ class Guests:
             self.host,
             program,
             {**self.settings, "version": self.version},
-            folders={"folder": self.staged.folder},
+            folders=folders,
             start_s=self.start_s,
             silence_s=self.silence_s,
         )
         try:
+            for staged in (self.base, self.staged) if self.base is not None else ():
+                check_sums(link, staged, await link.ask("sum", folder=str(await link.carry(staged.folder))))
             await self._check_canary(link)
         except EngineError:
             link.end("was ended: it computes with other weights than it was given")
@@ -78,3 +87,10 @@ class Guests:
     async def _check_canary(self, link: Link) -> None:
         assert self.canary is not None
         self.canary.check_scores(await link.ask("score", token_ids=list(self.canary.token_ids)), link.name)
+
+
+def check_sums(link: Link, staged: Staged, sums: Mapping[str, int]) -> None:
+    """Raise EngineError naming the first tensor of which a process has another checksum than was staged."""
+    tensor = find_difference(staged.file_sums, sums)
+    if tensor is not None:
+        raise EngineError(f"{link.name} read another {tensor} than the trainer wrote")

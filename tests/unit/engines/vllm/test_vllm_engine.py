@@ -9,8 +9,7 @@ import os
 import stat
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,25 +18,14 @@ import numpy as np
 import pytest
 from served_model import PROMPT, VOCAB, change, decode, make_model, score
 from transformers import PreTrainedModel
+from vllm_engines import StandIn, ask, open_engine
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
+from turnwise.core.types import Completion, FinishReason, Grammar
 from turnwise.engines.vllm import VllmEngine
 from turnwise.hosts.leftovers import sweep
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.staging import PREFIX, Staging
-
-StandIn = Callable[[str], Path]
-
-
-@asynccontextmanager
-async def open_engine(model: PreTrainedModel, python: Path, **options: Any) -> AsyncIterator[VllmEngine]:
-    settings = {"num_workers": 1, "max_concurrency": 8, "max_context": 128, "cache_mib": 64, **options}
-    engine = VllmEngine(model, python=python, decode=decode, **settings)
-    try:
-        yield engine
-    finally:
-        await engine.close()
 
 
 @dataclass(frozen=True)
@@ -58,11 +46,6 @@ def subject(python: Path, request: pytest.FixtureRequest) -> Iterator[Subject]:
         )
         yield Subject(model, engine, runner.run)
         runner.run(engine.close())
-
-
-async def ask(engine: VllmEngine, prompt: Sequence[int], *, name: str = "0", **params: Any) -> Completion:
-    settings = SamplingParams(**{"max_tokens": 12, **params})
-    return await engine.generate(to_ids(prompt), settings, session=Session("g", name))
 
 
 def test_logprobs_are_the_trainers_before_and_after_three_versions(subject: Subject) -> None:

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+MODEL_FILE, ADAPTER_FILE = "model.safetensors", "adapter_model.safetensors"
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -21,39 +22,44 @@ def compute_checksum(tensor: torch.Tensor) -> int:
     return int(tensor.contiguous().view(-1).view(INTEGERS[tensor.element_size()]).sum(dtype=torch.int64))
 
 
+def read_staged(folder: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a folder's manifest, by name.
+
+    Raises ValueError when one is missing, of another dtype or of another shape, and what safetensors raises.
+    """
+    manifest = json.loads((folder / "manifest.json").read_text())
+    path = next(path for path in (folder / ADAPTER_FILE, folder / MODEL_FILE) if path.exists())
+    staged = {}
+    with safe_open(str(path), framework="pt") as file:
+        names = set(file.keys())
+        for name, (dtype, shape) in manifest.items():
+            if name not in names:
+                raise ValueError(f"the staged weights lack {name}")
+            tensor = file.get_tensor(name)
+            if str(tensor.dtype) != dtype or list(tensor.shape) != shape:
+                raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, the manifest says {dtype} {shape}")
+            staged[name] = tensor
+    return staged
+
+
 class Loader:
     """Methods that `collective_rpc` calls in the worker."""
 
     model_runner: Any
     model_config: Any
 
-    def turnwise_stage(self, folder: str) -> dict[str, int]:
-        """Read the weights of a folder and hold them; the checksum of each. Nothing is loaded.
+    def turnwise_sum(self, folder: str) -> dict[str, int]:
+        """The checksum of each tensor of a folder, as `read_staged`."""
+        return {name: compute_checksum(tensor) for name, tensor in read_staged(Path(folder)).items()}
 
-        Raises ValueError when a tensor of the manifest is missing, of another dtype or of another shape.
-        """
-        manifest = json.loads((Path(folder) / "manifest.json").read_text())
-        staged = {}
-        with safe_open(str(Path(folder) / "model.safetensors"), framework="pt") as file:
-            names = set(file.keys())
-            for name, (dtype, shape) in manifest.items():
-                if name not in names:
-                    raise ValueError(f"the staged weights lack {name}")
-                tensor = file.get_tensor(name)
-                if str(tensor.dtype) != dtype or list(tensor.shape) != shape:
-                    raise ValueError(
-                        f"{name} is {tensor.dtype} {list(tensor.shape)}, the manifest says {dtype} {shape}"
-                    )
-                staged[name] = tensor
-        self._staged = staged
-        return {name: compute_checksum(tensor) for name, tensor in staged.items()}
+    def turnwise_stage(self, folder: str) -> dict[str, int]:
+        """Read the weights of a folder, as `read_staged`, and hold them; the checksum of each. Nothing is loaded."""
+        self._staged = read_staged(Path(folder))
+        return {name: compute_checksum(tensor) for name, tensor in self._staged.items()}
 
     def turnwise_commit(self) -> None:
         """Load what is staged. After an error the model is half loaded and must not be sampled from."""
-        model = self.model_runner.model
-        staged, self._staged = self._staged, {}
-        if not staged:
-            raise ValueError("no weights are staged")
+        model, staged = self.model_runner.model, self.take_staged()
         initialize_layerwise_reload(model)
         model.load_weights(staged.items())
         finalize_layerwise_reload(model, self.model_config)
@@ -62,3 +68,10 @@ class Loader:
             # it made of the old ones.
             if isinstance(layer, ParallelLMHead):
                 layer.quant_method.process_weights_after_loading(layer)
+
+    def take_staged(self) -> dict[str, torch.Tensor]:
+        """What is staged, which is held no longer. Raises ValueError when nothing is."""
+        staged, self._staged = self._staged, {}
+        if not staged:
+            raise ValueError("no weights are staged")
+        return staged

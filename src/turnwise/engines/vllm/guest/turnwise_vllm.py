@@ -13,61 +13,16 @@ import os
 import queue
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-LENGTH = struct.Struct(">I")
+from turnwise_messages import LENGTH, Message, Request, read_all
+
 PR_SET_PDEATHSIG = 1
-Message = dict[str, Any]
-
-
-def read_exactly(end: socket.socket, size: int) -> bytes | None:
-    """The next `size` bytes; None when the other side is gone."""
-    parts = bytearray()
-    while len(parts) < size:
-        part = end.recv(size - len(parts))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
-
-
-def read_all(end: socket.socket, inbox: queue.SimpleQueue[Message | None]) -> None:
-    """Put every message into the inbox, and None when the other side is gone."""
-    while (head := read_exactly(end, LENGTH.size)) is not None:
-        body = read_exactly(end, LENGTH.unpack(head)[0])
-        if body is None:
-            break
-        inbox.put(json.loads(body))
-    inbox.put(None)
-
-
-@dataclass(slots=True)
-class Request:
-    """A reply that is wanted, and what there is of it."""
-
-    number: int
-    message: Message
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-    def answer(self, reason: str) -> Message:
-        """The fields of a completion."""
-        first, last = self.versions[0], self.versions[-1]
-        return {
-            "token_ids": self.token_ids,
-            "logprobs": self.logprobs,
-            "versions": self.versions if first != last else None,
-            "full_logprobs": None,
-            "finish_reason": reason,
-            "version_first": first,
-            "version_last": last,
-        }
 
 
 class Worker:
@@ -76,18 +31,25 @@ class Worker:
     def __init__(self, end: socket.socket, settings: Message) -> None:
         self._end = end
         self._alive_s = settings["alive_s"]
-        self._folder = settings["folder"]
+        self._folder: str = settings["adapter" if settings["lora"] is not None else "folder"]
+        """Of the weights that change: the adapter's, or all."""
+        self._staged_folder: str | None = None
         self._version = settings["version"]
         self._requests: dict[str, Request] = {}
         """Under way, by the name that vLLM knows."""
-        self._held: list[Message] = []
-        """Wait for `resume`."""
+        self._held: list[Request] = []
+        """Wait for `resume`, with what there is of each."""
         self._is_paused = False
         self._pause_number: int | None = None
         """Of the pause that waits for the replies under way; None if none does."""
         self._num_started = 0
         self._counts = {"num_sampled_tokens": 0, "num_prompt_tokens": 0, "num_cached_tokens": 0}
         self._engine = build_engine(settings)
+        self._adapter = None if settings["lora"] is None else build_adapter(self._engine)
+        """None where all weights change."""
+        if self._adapter is not None:
+            self._stage(self._folder)
+            self._adapter.replace(self._folder)
 
     def serve(self, inbox: queue.SimpleQueue[Message | None]) -> None:
         """Answer until the other side is gone."""
@@ -114,8 +76,14 @@ class Worker:
 
     def _handle(self, message: Message) -> None:
         number = message.get("id")
-        try:
+        with self._telling_errors(number):
             self._do(message, number)
+
+    @contextmanager
+    def _telling_errors(self, number: int | None) -> Iterator[None]:
+        """Answer with the error that ends what is inside; without an `id` to answer, raise it."""
+        try:
+            yield
         except Exception as error:
             if number is None:
                 raise
@@ -125,24 +93,27 @@ class Worker:
         match message["kind"]:
             case "generate":
                 assert number is not None
+                request = Request(number=number, message=message)
                 if self._is_paused or self._pause_number is not None:
-                    self._held.append(message)
+                    self._held.append(request)
                 else:
-                    self._begin(message)
+                    self._begin(request)
             case "cut":
                 self._cut(message["request"], message["num_tokens"])
             case "cancel":
-                self._held = [held for held in self._held if held["id"] != message["request"]]
-                self._abort(message["request"])
+                self._drop(message["request"])
             case "pause":
                 self._pause(message["interrupt"], number)
             case "resume":
                 self._is_paused, held, self._held = False, self._held, []
-                for waiting in held:
-                    self._handle(waiting)
+                for request in held:
+                    with self._telling_errors(request.number):
+                        self._begin(request)
                 self._say(id=number, answer=None)
+            case "sum":
+                self._say(id=number, answer=self._call("turnwise_sum", message["folder"]))
             case "stage":
-                self._say(id=number, answer=self._call("turnwise_stage", message["folder"]))
+                self._say(id=number, answer=self._stage(message["folder"]))
             case "adopt":
                 self._adopt(message, number)
             case "score":
@@ -152,17 +123,18 @@ class Worker:
             case kind:
                 raise ValueError(f"messages of kind {kind!r} are unknown")
 
-    def _begin(self, message: Message) -> None:
+    def _begin(self, request: Request) -> None:
+        """Let vLLM sample a reply, or the rest of one."""
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind
 
-        params, self._num_started = message["params"], self._num_started + 1
-        name = str(self._num_started)
+        message, self._num_started = request.message, self._num_started + 1
+        params, name = message["params"], str(self._num_started)
         self._engine.add_request(
             name,
-            TokensPrompt(prompt_token_ids=message["prompt_ids"], cache_salt=str(self._version)),
+            TokensPrompt(prompt_token_ids=[*message["prompt_ids"], *request.token_ids], cache_salt=str(self._version)),
             SamplingParams(
-                max_tokens=params["max_tokens"],
+                max_tokens=params["max_tokens"] - len(request.token_ids),
                 temperature=params["temperature"],
                 top_p=params["top_p"],
                 top_k=params["top_k"] or -1,
@@ -173,9 +145,11 @@ class Worker:
                 detokenize=False,
                 output_kind=RequestOutputKind.DELTA,
             ),
+            lora_request=None if self._adapter is None else self._adapter.request,
         )
-        self._requests[name] = Request(number=message["id"], message=message)
-        self._counts["num_prompt_tokens"] += len(message["prompt_ids"])
+        self._requests[name] = request
+        if not request.token_ids:
+            self._counts["num_prompt_tokens"] += len(message["prompt_ids"])
 
     def _step(self) -> None:
         for output in self._engine.step():
@@ -201,23 +175,28 @@ class Worker:
         elif request.message["watch"] and delta.token_ids:
             self._say(id=request.number, part=list(delta.token_ids))
 
-    def _find(self, number: int) -> tuple[str, Request] | None:
-        return next((item for item in self._requests.items() if item[1].number == number), None)
+    def _find(self, number: int) -> Request | None:
+        return next((each for each in (*self._requests.values(), *self._held) if each.number == number), None)
 
-    def _abort(self, number: int) -> Request | None:
-        match self._find(number):
-            case None:
-                return None
-            case name, request:
-                del self._requests[name]
-                self._engine.abort_request([name])
-                return request
+    def _drop(self, number: int) -> None:
+        """Forget a request, if there is one of this number."""
+        self._held = [held for held in self._held if held.number != number]
+        for name in [name for name, request in self._requests.items() if request.number == number]:
+            del self._requests[name]
+            self._engine.abort_request([name])
+
+    def _hold_all(self) -> None:
+        """Take the requests under way from vLLM; they wait for `resume` with what there is of them."""
+        self._engine.abort_request(list(self._requests))
+        self._held = [*self._requests.values(), *self._held]
+        self._requests = {}
 
     def _cut(self, number: int, num_tokens: int) -> None:
         """A stop string is complete: the reply ends with its first `num_tokens`. One that has ended meanwhile is cut by
-        the other side."""
-        request = self._abort(number)
-        if request is not None:
+        the other side, and one that began anew goes on."""
+        request = self._find(number)
+        if request is not None and len(request.token_ids) >= num_tokens:
+            self._drop(number)
             for column in (request.token_ids, request.logprobs, request.versions):
                 del column[num_tokens:]
             self._say(id=number, answer=request.answer("stop"))
@@ -228,42 +207,57 @@ class Worker:
             return
         num_dropped, self._is_paused = 0, True
         if interrupt == "restart":
-            for request in list(self._requests.values()):
-                num_dropped += len(request.token_ids)
-                self._abort(request.number)
-                self._held.append(request.message)
+            under_way = list(self._requests.values())
+            self._hold_all()
+            for request in under_way:
+                num_dropped += request.begin_anew()
                 if request.message["watch"]:
                     self._say(id=request.number, part=None)
         if number is not None:
             self._say(id=number, answer=num_dropped)
 
+    def _stage(self, folder: str) -> dict[str, int]:
+        self._staged_folder = None
+        sums: dict[str, int] = self._call("turnwise_stage", folder)
+        self._staged_folder = folder
+        return sums
+
     def _adopt(self, message: Message, number: int | None) -> None:
-        folder, sums = message.get("folder", self._folder), {}
+        folder: str = message.get("folder", self._folder)
         if folder != self._folder:
-            sums = self._call("turnwise_stage", folder)
-            self._call("turnwise_commit")
-            # Requests under way are computed again; nothing that older weights computed is read.
-            if not self._engine.reset_prefix_cache(reset_running_requests=True):
+            if folder != self._staged_folder:
+                self._stage(folder)
+            # What older weights computed of the requests under way is computed again; nothing of it is read.
+            self._hold_all()
+            if self._adapter is None:
+                self._call("turnwise_commit")
+            else:
+                self._adapter.replace(folder)
+            if not self._engine.reset_prefix_cache():
                 raise RuntimeError("the prefix cache could not be emptied")
-            self._folder = folder
+            self._folder, self._staged_folder = folder, None
         self._version = message["version"]
         if number is not None:
-            self._say(id=number, answer=sums)
+            self._say(id=number, answer=None)
 
     def _score(self, token_ids: list[int]) -> list[float]:
-        """Log-probabilities at temperature 1 of every token but the first. Only between requests or while paused."""
+        """Log-probabilities at temperature 1 of every token but the first.
+
+        Only with no request under way: where its output layer has room for an adapter, vLLM 0.32 fails on the
+        log-probabilities of a prompt beside others."""
         from vllm import SamplingParams, TokensPrompt
 
+        if self._requests:
+            raise RuntimeError(f"the canary is scored alone, and {len(self._requests)} requests are under way")
         self._engine.add_request(
             "score",
             TokensPrompt(prompt_token_ids=token_ids),
             SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False),
+            lora_request=None if self._adapter is None else self._adapter.request,
         )
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
-                if output.request_id != "score":
-                    self._take(self._requests[output.request_id], output)
-                elif output.finished:
+                if output.finished:
                     return [
                         each[token].logprob
                         for token, each in zip(token_ids[1:], output.prompt_logprobs[1:], strict=True)
@@ -275,10 +269,20 @@ class Worker:
 
 
 def build_engine(settings: Message) -> Any:
-    """vLLM's engine on the weights of the folder that the settings name."""
+    """vLLM's engine on the weights of the folder that the settings name, with room for an adapter if they say so."""
     from vllm import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    lora: Message | None = settings["lora"]
+    options: Message = {"worker_extension_cls": "turnwise_loader.Loader"}
+    if lora is not None:
+        options = {
+            "worker_extension_cls": "turnwise_adapter.AdapterLoader",
+            "enable_lora": True,
+            "max_loras": 1,
+            "max_lora_rank": lora["max_rank"],
+            "lora_target_modules": lora["layers"],
+        }
     return LLMEngine.from_engine_args(
         EngineArgs(
             model=settings["folder"],
@@ -294,10 +298,17 @@ def build_engine(settings: Message) -> Any:
             async_scheduling=False,
             generation_config="vllm",
             seed=settings["seed"],
-            worker_extension_cls="turnwise_loader.Loader",
             disable_log_stats=True,
+            **options,
         )
     )
+
+
+def build_adapter(engine: Any) -> Any:
+    """The place of the engine's adapter."""
+    from turnwise_adapter import Adapter
+
+    return Adapter(engine)
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from vllm import EngineArgs, SamplingParams, TokensPrompt, has_fault
+from vllm.lora.manager import Manager
+from vllm.lora.request import LoRARequest
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
 
@@ -41,7 +43,18 @@ class LLMEngine:
         self.worker = getattr(importlib.import_module(module), name)()
         self.worker.model_runner = SimpleNamespace(model=Model(args["model"]))
         self.worker.model_config = None
-        self.requests: dict[str, tuple[list[int], list[int], SamplingParams]] = {}
+        self.requests: dict[str, tuple[TokensPrompt, list[int], SamplingParams, LoRARequest | None]] = {}
+        self.cache: set[Any] = set()
+        self.adapters: Manager | None = None
+        if args.get("enable_lora"):
+            self.adapters = Manager(
+                self.worker.model_runner.model.inner,
+                max_rank=args["max_lora_rank"],
+                layers=args["lora_target_modules"],
+            )
+            self.worker.model_runner.lora_manager = SimpleNamespace(_adapter_manager=self.adapters)
+            if args["max_lora_rank"] not in (1, 8, 16, 32, 64, 128, 256, 320, 512):
+                raise ValueError("no rank that vLLM has kernels for")
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> "LLMEngine":
@@ -52,11 +65,28 @@ class LLMEngine:
             raise RuntimeError("the process group, of one, would listen on the host's address")
         return cls(args.args)
 
-    def add_request(self, name: str, prompt: TokensPrompt, params: SamplingParams) -> None:
+    def add_request(
+        self, name: str, prompt: TokensPrompt, params: SamplingParams, lora_request: LoRARequest | None = None
+    ) -> None:
         """As vLLM's: a prompt outside the vocabulary is refused."""
         if max(prompt.prompt_token_ids) >= self.worker.model_runner.model.inner.config.vocab_size:
             raise ValueError("token id out of range")
-        self.requests[name] = (list(prompt.prompt_token_ids), [], params)
+        self.requests[name] = (prompt, [], params, lora_request)
+
+    def add_lora(self, request: LoRARequest) -> bool:
+        """As vLLM's."""
+        assert self.adapters is not None
+        return self.adapters.add(request)
+
+    def remove_lora(self, number: int) -> bool:
+        """As vLLM's."""
+        assert self.adapters is not None
+        return self.adapters.remove(number)
+
+    def list_loras(self) -> set[int]:
+        """As vLLM's."""
+        assert self.adapters is not None
+        return {number for number in self.adapters.lora_index_to_id if number is not None}
 
     def has_unfinished_requests(self) -> bool:
         """As vLLM's."""
@@ -67,14 +97,17 @@ class LLMEngine:
         for name in names:
             self.requests.pop(name)
 
-    def reset_prefix_cache(self, reset_running_requests: bool) -> bool:
-        """As vLLM's."""
-        return not has_fault("stale_cache")
+    def reset_prefix_cache(self) -> bool:
+        """As vLLM's: not while requests are under way."""
+        self.cache.clear()
+        return not self.requests and not has_fault("stale_cache")
 
     def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
         """As vLLM's."""
         answer = getattr(self.worker, method)(*args)
-        if method == "turnwise_stage" and has_fault("lost_bits"):
+        if (method == "turnwise_stage" and has_fault("lost_bits")) or (
+            method == "turnwise_sum" and has_fault("lost_base")
+        ):
             answer = {name: value + 1 for name, value in answer.items()}
         return [answer]
 
@@ -84,7 +117,16 @@ class LLMEngine:
         if has_fault("hang"):
             time.sleep(600)
         outputs = []
-        for name, (prompt, reply, params) in list(self.requests.items()):
+        for name, (given, reply, params, adapter) in list(self.requests.items()):
+            prompt, num_cached = list(given.prompt_token_ids), 0
+            if self.adapters is not None:
+                self.adapters.use(adapter)
+            if adapter is not None and params.prompt_logprobs is not None and len(self.requests) > 1:
+                raise RuntimeError("the log-probabilities of the prompt are mixed up with those of other requests")
+            if not reply:
+                key = (given.cache_salt, adapter and adapter.lora_name, tuple(prompt))
+                num_cached = len(prompt) - 1 if key in self.cache else 0
+                self.cache.add(key)
             logits = self.worker.model_runner.model.inner(input_ids=torch.tensor([prompt + reply])).logits[0].float()
             scored = None
             if params.prompt_logprobs is not None:
@@ -107,7 +149,11 @@ class LLMEngine:
             )
             outputs.append(
                 SimpleNamespace(
-                    request_id=name, outputs=[delta], finished=bool(reason), prompt_logprobs=scored, num_cached_tokens=0
+                    request_id=name,
+                    outputs=[delta],
+                    finished=bool(reason),
+                    prompt_logprobs=scored,
+                    num_cached_tokens=num_cached,
                 )
             )
         time.sleep(0.002)

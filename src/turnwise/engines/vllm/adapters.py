@@ -1,0 +1,42 @@
+"""Adapters that vLLM can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from turnwise.config.lora import VLLM_RANKS
+from turnwise.core.errors import EngineError
+from turnwise.models.lora import describe_adapter, list_adapter
+
+REMEDY = "use engine.kind='paged'"
+PATTERNS = ("rank_pattern", "alpha_pattern", "target_parameters", "layer_replication", "fan_in_fan_out")
+"""Options of peft that make layers differ, or that vLLM reads as something else."""
+
+
+def plan_room(model: PreTrainedModel) -> dict[str, Any] | None:
+    """What vLLM is told of the adapter to come: `max_rank`, one of `VLLM_RANKS`, and `layers`, the last parts of the
+    names of its layers. None for a model without an adapter.
+
+    Raises EngineError for an adapter that it cannot hold.
+    """
+    config = describe_adapter(model)
+    if config is None:
+        return None
+    for option in PATTERNS:
+        if config.get(option):
+            raise EngineError(f"vLLM is not given adapters with {option}={config[option]!r}; {REMEDY}")
+    if config["r"] > VLLM_RANKS[-1]:
+        raise EngineError(
+            f"vLLM holds adapters of rank {VLLM_RANKS[-1]} at most, this one has {config['r']}; lower it or {REMEDY}"
+        )
+    head = model.get_output_embeddings()
+    adapted = {name.partition(".lora_")[0] for name in list_adapter(model)}
+    for layer in sorted(adapted):
+        if model.get_submodule(layer) is head:
+            raise EngineError(f"vLLM is not given an adapter on the output layer {layer}; leave it out or {REMEDY}")
+    return {
+        "max_rank": next(rank for rank in VLLM_RANKS if rank >= config["r"]),
+        "layers": sorted({layer.rpartition(".")[2] for layer in adapted}),
+    }
