@@ -43,7 +43,13 @@ GUEST = "/guest/"
 """Files in such folders run inside the sandbox only, as or beside the code that is not trusted: they may execute and
 catch anything."""
 OTHER_INTERPRETERS = {
-    "turnwise/engines/vllm/guest/": {"vllm", "turnwise_adapter", "turnwise_loader", "turnwise_messages"}
+    "turnwise/engines/vllm/guest/": {
+        "vllm",
+        "turnwise_adapter",
+        "turnwise_loader",
+        "turnwise_messages",
+        "turnwise_receive",
+    }
 }
 """Folders whose files run under an interpreter of their own, and what that one has, the files among them."""
 PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -97,6 +97,9 @@ class VllmOptions(EngineOptions):
     """Tokens of a cache block; prefixes are found again in whole blocks. On a CPU a multiple of 32."""
     staging: str | None = None
     """Folder where weights are written for the processes to read; None is shared memory."""
+    transport: Literal["files", "broadcast"] = "files"
+    """How processes that run get a new version: they read these files, or are all sent it at once over gloo, which
+    needs no folder that they share. The files remain for processes that start."""
 
     def check(self, *, device: str, num_threads: int) -> None:
         """The interpreter must be there, and threads counted: vLLM's wait by spinning."""

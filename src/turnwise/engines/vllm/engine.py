@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal
 
 from transformers import PreTrainedModel
 
@@ -26,6 +27,7 @@ from turnwise.engines.admission import check_idle, check_plain_request
 from turnwise.engines.canary import Canary, score_canary
 from turnwise.engines.stops import find_stop
 from turnwise.engines.vllm.adapters import plan_room
+from turnwise.engines.vllm.broadcast import DEADLINE_S, broadcast_weights
 from turnwise.engines.vllm.guests import Guests, check_sums
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.messages import decode_completion, encode_request
@@ -33,6 +35,8 @@ from turnwise.engines.workers.pool import WorkerPool
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
 from turnwise.models.staging import Staged, Staging
+
+Transport = Literal["files", "broadcast"]
 
 
 class VllmEngine:
@@ -53,6 +57,7 @@ class VllmEngine:
         cache_mib: int = 512,
         block_size: int = 32,
         staging: str | Path | None = None,
+        transport: Transport = "files",
         seed: int = 0,
         decode: Callable[[Sequence[int]], str] | None = None,
         start_s: float = 600.0,
@@ -70,6 +75,7 @@ class VllmEngine:
             cache_mib: memory of each for keys and values.
             block_size: tokens of a block; prefixes are found again in whole blocks.
             staging: where weights are written; None is shared memory.
+            transport: how processes that run get new ones: from these files, or from a broadcast over gloo.
             decode: text of token ids, for stop strings; None refuses them.
             start_s: a process that is not ready after so long is ended and its requests fail.
             silence_s: so is one that has something to do and says nothing for so long.
@@ -81,6 +87,9 @@ class VllmEngine:
             )
         self._model, self._decode = model, decode
         self._room = plan_room(model)
+        self._broadcasts = transport == "broadcast"
+        if self._broadcasts and self._room is not None:
+            raise EngineError("vLLM reads adapters from files; use engine.options.transport='files' with model.lora")
         self._max_context = max_context
         self._staging = Staging(None if staging is None else Path(staging))
         weakref.finalize(self, self._staging.remove)
@@ -101,7 +110,9 @@ class VllmEngine:
             start_s=start_s,
             silence_s=silence_s,
             host=host or LocalHost(),
+            carries=not self._broadcasts,
         )
+        self._deadline_s = min(DEADLINE_S, silence_s / 2)
         # Nothing that ends the processes may hold the engine, or it would never be collected.
         self._pool = WorkerPool(self._guests.start, num_workers=num_workers, max_open=share, name="vLLM engine")
         weakref.finalize(self, self._pool.kill)
@@ -166,7 +177,7 @@ class VllmEngine:
             began = time.perf_counter()
             staged, canary = await self._stage()
             written = time.perf_counter()
-            for link, sums in await self._pool.ask_all("stage", folder=staged.folder):
+            for link, sums in await self._distribute(staged):
                 check_sums(link, staged, sums)
             self.seconds = {"write": written - began, "verify": time.perf_counter() - written}
             self._guests.staged, self._guests.canary, self._guests.version = staged, canary, version
@@ -197,6 +208,13 @@ class VllmEngine:
         async with self._staging_lock:
             if self._guests.staged is None:
                 self._guests.staged, self._guests.canary = await self._stage()
+
+    async def _distribute(self, staged: Staged) -> list[tuple[Link, Mapping[str, int]]]:
+        """Let every process that runs hold what is staged; the sums that each answers with."""
+        if not self._broadcasts:
+            return await self._pool.ask_all("stage", folder=staged.folder)
+        tensors = dict(self._model.named_parameters())
+        return await broadcast_weights(self._pool, tensors, label=str(staged.folder), deadline_s=self._deadline_s)
 
     async def _stage(self) -> tuple[Staged, Canary]:
         def write() -> tuple[Staged, Canary]:

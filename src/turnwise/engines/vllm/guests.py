@@ -33,6 +33,8 @@ class Guests:
     start_s: float
     silence_s: float
     host: Host
+    carries: bool = True
+    """Whether a new version's files are taken to where processes run; else they were sent what the files hold."""
     base: Staged | None = None
     """What the staged adapter is for; None before it was staged, and where versions are whole models."""
     staged: Staged | None = None
@@ -81,7 +83,8 @@ class Guests:
     async def commit(self, link: Link) -> None:
         """Let a process load what is staged. Raises EngineError where it fails, or its canary is wrong."""
         assert self.staged is not None
-        await link.ask("adopt", version=self.version, folder=str(await link.carry(self.staged.folder)))
+        folder = await link.carry(self.staged.folder) if self.carries else self.staged.folder
+        await link.ask("adopt", version=self.version, folder=str(folder))
         await self._check_canary(link)
 
     async def _check_canary(self, link: Link) -> None:

@@ -22,6 +22,7 @@ from turnwise.core.errors import EngineError, boundary
 from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
 from turnwise.engines.workers.process import run_worker
 from turnwise.hosts.host import RunningProcess
+from turnwise.hosts.local import LOOPBACK
 
 ALIVE_S = 0.5
 """Most seconds between two signs of life."""
@@ -54,10 +55,13 @@ class Link:
         *,
         silence_s: float,
         carry: Callable[[Path], Awaitable[Path]] | None = None,
+        address: str = LOOPBACK,
     ) -> None:
         """`carry` takes a folder to where the process finds it; None where it is on this machine."""
         self.name = f"{process.name} (process {process.pid})"
         self.pid = process.pid
+        self.address = address
+        """Of its machine, as others of its host reach it."""
         self._process = process
         self._reader, self._writer = reader, writer
         self._silence_s = silence_s

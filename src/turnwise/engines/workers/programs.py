@@ -31,7 +31,7 @@ async def start_program(
     except BaseException:
         running.kill()
         raise
-    link = Link(running, *streams, silence_s=silence_s, carry=running.carry)
+    link = Link(running, *streams, silence_s=silence_s, carry=running.carry, address=running.address)
     try:
         carried = {key: str(await link.carry(folder)) for key, folder in folders.items()}
         link.tell_settings({**settings, **carried, "alive_s": min(ALIVE_S, silence_s / 8)})

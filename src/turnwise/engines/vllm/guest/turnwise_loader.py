@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from turnwise_receive import receive
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
@@ -55,6 +56,13 @@ class Loader:
     def turnwise_stage(self, folder: str) -> dict[str, int]:
         """Read the weights of a folder, as `read_staged`, and hold them; the checksum of each. Nothing is loaded."""
         self._staged = read_staged(Path(folder))
+        return {name: compute_checksum(tensor) for name, tensor in self._staged.items()}
+
+    def turnwise_receive(self, **fields: Any) -> dict[str, int]:
+        """Take weights from the trainer's broadcast, see `receive`, and hold them; the checksum of each. Nothing is
+        loaded."""
+        self._staged = {}
+        self._staged = receive(**fields)
         return {name: compute_checksum(tensor) for name, tensor in self._staged.items()}
 
     def turnwise_commit(self) -> None:

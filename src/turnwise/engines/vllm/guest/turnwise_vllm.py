@@ -114,6 +114,8 @@ class Worker:
                 self._say(id=number, answer=self._call("turnwise_sum", message["folder"]))
             case "stage":
                 self._say(id=number, answer=self._stage(message["folder"]))
+            case "receive":
+                self._say(id=number, answer=self._receive(message))
             case "adopt":
                 self._adopt(message, number)
             case "score":
@@ -220,6 +222,13 @@ class Worker:
         self._staged_folder = None
         sums: dict[str, int] = self._call("turnwise_stage", folder)
         self._staged_folder = folder
+        return sums
+
+    def _receive(self, message: Message) -> dict[str, int]:
+        self._staged_folder = None
+        fields = {name: message[name] for name in ("manifest", "host", "port", "size", "deadline_s")}
+        sums: dict[str, int] = self._engine.collective_rpc("turnwise_receive", kwargs=fields)[0]
+        self._staged_folder = message["label"]
         return sums
 
     def _adopt(self, message: Message, number: int | None) -> None:

@@ -102,10 +102,16 @@ class LLMEngine:
         self.cache.clear()
         return not self.requests and not has_fault("stale_cache")
 
-    def collective_rpc(self, method: str, args: tuple[Any, ...] = ()) -> list[Any]:
+    def collective_rpc(
+        self, method: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> list[Any]:
         """As vLLM's."""
-        answer = getattr(self.worker, method)(*args)
-        if (method == "turnwise_stage" and has_fault("lost_bits")) or (
+        if method == "turnwise_receive" and has_fault("dies"):
+            os._exit(3)
+        if method == "turnwise_receive" and has_fault("never_comes"):
+            time.sleep(600)
+        answer = getattr(self.worker, method)(*args, **(kwargs or {}))
+        if (method in ("turnwise_stage", "turnwise_receive") and has_fault("lost_bits")) or (
             method == "turnwise_sum" and has_fault("lost_base")
         ):
             answer = {name: value + 1 for name, value in answer.items()}
