@@ -24,11 +24,11 @@ from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_plain_request
-from turnwise.engines.canary import Canary, score_canary
+from turnwise.engines.canary import score_canary
 from turnwise.engines.stops import find_stop
 from turnwise.engines.vllm.adapters import plan_room
 from turnwise.engines.vllm.broadcast import DEADLINE_S, broadcast_weights
-from turnwise.engines.vllm.guests import Guests, check_sums
+from turnwise.engines.vllm.guests import Guests, Weights, check_sums
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
@@ -110,7 +110,6 @@ class VllmEngine:
             start_s=start_s,
             silence_s=silence_s,
             host=host or LocalHost(),
-            carries=not self._broadcasts,
         )
         self._deadline_s = min(DEADLINE_S, silence_s / 2)
         # Nothing that ends the processes may hold the engine, or it would never be collected.
@@ -127,7 +126,7 @@ class VllmEngine:
     @property
     def version(self) -> int:
         """See `Engine.version`."""
-        return self._guests.version
+        return 0 if self._guests.weights is None else self._guests.weights.version
 
     def statistics(self) -> Mapping[str, float]:
         """Sums over the processes that run, since their start: tokens sampled, of prompts, and of these cached."""
@@ -175,15 +174,15 @@ class VllmEngine:
         check_idle(version, 0 if self._is_paused else self._num_open)
         async with self._staging_lock:
             began = time.perf_counter()
-            staged, canary = await self._stage()
-            written = time.perf_counter()
+            weights = await self._stage(version)
+            staged, written = weights.staged, time.perf_counter()
             for link, sums in await self._distribute(staged):
                 check_sums(link, staged, sums)
             self.seconds = {"write": written - began, "verify": time.perf_counter() - written}
-            self._guests.staged, self._guests.canary, self._guests.version = staged, canary, version
+            self._guests.weights = weights
             self._pool.remember(version=version, folder=staged.folder)
             links = self._pool.open_links()
-            failures = await asyncio.gather(*map(self._guests.commit, links), return_exceptions=True)
+            failures = await asyncio.gather(*map(self._commit, links), return_exceptions=True)
             for failure in failures:
                 if failure is not None and not isinstance(failure, EngineError):
                     raise failure
@@ -206,8 +205,8 @@ class VllmEngine:
     async def _stage_first(self) -> None:
         """Stage the weights before the first process starts, unless a version was adopted."""
         async with self._staging_lock:
-            if self._guests.staged is None:
-                self._guests.staged, self._guests.canary = await self._stage()
+            if self._guests.weights is None:
+                self._guests.weights = await self._stage(version=0)
 
     async def _distribute(self, staged: Staged) -> list[tuple[Link, Mapping[str, int]]]:
         """Let every process that runs hold what is staged; the sums that each answers with."""
@@ -216,9 +215,12 @@ class VllmEngine:
         tensors = dict(self._model.named_parameters())
         return await broadcast_weights(self._pool, tensors, label=str(staged.folder), deadline_s=self._deadline_s)
 
-    async def _stage(self) -> tuple[Staged, Canary]:
-        def write() -> tuple[Staged, Canary]:
-            return self._write(), score_canary(self._model)
+    async def _commit(self, link: Link) -> None:
+        await self._guests.commit(link, carries=not self._broadcasts)
+
+    async def _stage(self, version: int) -> Weights:
+        def write() -> Weights:
+            return Weights(staged=self._write(), canary=score_canary(self._model), version=version)
 
         return await asyncio.to_thread(write)
 

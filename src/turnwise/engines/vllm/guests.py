@@ -20,6 +20,16 @@ KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PA
 """Variables of the environment that vLLM sees."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What processes sample from."""
+
+    staged: Staged
+    canary: Canary
+    """What the trainer's model says with them."""
+    version: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Guests:
     """What processes are started with, and the weights that they sample from."""
@@ -33,23 +43,19 @@ class Guests:
     start_s: float
     silence_s: float
     host: Host
-    carries: bool = True
-    """Whether a new version's files are taken to where processes run; else they were sent what the files hold."""
     base: Staged | None = None
     """What the staged adapter is for; None before it was staged, and where versions are whole models."""
-    staged: Staged | None = None
+    weights: Weights | None = None
     """None before the first request and the first version."""
-    canary: Canary | None = None
-    """What the trainer's model says with the staged weights."""
-    version: int = 0
 
     async def start(self, name: str) -> Link:
         """A process on the staged weights. Raises EngineError where it cannot start, read others, or its canary is
         wrong."""
-        assert self.staged is not None
-        folders = {"folder": self.staged.folder}
+        assert self.weights is not None
+        weights = self.weights
+        folders = {"folder": weights.staged.folder}
         if self.base is not None:
-            folders = {"folder": self.base.folder, "adapter": self.staged.folder}
+            folders = {"folder": self.base.folder, "adapter": weights.staged.folder}
         program = Program(
             name=name,
             arguments=(str(self.python), str(GUEST)),
@@ -66,30 +72,38 @@ class Guests:
         link = await start_program(
             self.host,
             program,
-            {**self.settings, "version": self.version},
+            {**self.settings, "version": weights.version},
             folders=folders,
             start_s=self.start_s,
             silence_s=self.silence_s,
         )
         try:
-            for staged in (self.base, self.staged) if self.base is not None else ():
+            for staged in (weights.staged,) if self.base is None else (self.base, weights.staged):
                 check_sums(link, staged, await link.ask("sum", folder=str(await link.carry(staged.folder))))
-            await self._check_canary(link)
+            await _check_canary(link, weights.canary)
+            while self.weights is not weights:  # a version was adopted meanwhile, without this process
+                weights = self.weights
+                folder = str(await link.carry(weights.staged.folder))
+                check_sums(link, weights.staged, await link.ask("stage", folder=folder))
+                await self.commit(link)
         except EngineError:
             link.end("was ended: it computes with other weights than it was given")
             raise
         return link
 
-    async def commit(self, link: Link) -> None:
-        """Let a process load what is staged. Raises EngineError where it fails, or its canary is wrong."""
-        assert self.staged is not None
-        folder = await link.carry(self.staged.folder) if self.carries else self.staged.folder
-        await link.ask("adopt", version=self.version, folder=str(folder))
-        await self._check_canary(link)
+    async def commit(self, link: Link, *, carries: bool = True) -> None:
+        """Let a process load what is staged. Raises EngineError where it fails, or its canary is wrong.
 
-    async def _check_canary(self, link: Link) -> None:
-        assert self.canary is not None
-        self.canary.check_scores(await link.ask("score", token_ids=list(self.canary.token_ids)), link.name)
+        `carries` takes the files to where it runs; else it was sent what they hold, under the name of their folder."""
+        assert self.weights is not None
+        weights = self.weights
+        folder = await link.carry(weights.staged.folder) if carries else weights.staged.folder
+        await link.ask("adopt", version=weights.version, folder=str(folder))
+        await _check_canary(link, weights.canary)
+
+
+async def _check_canary(link: Link, canary: Canary) -> None:
+    canary.check_scores(await link.ask("score", token_ids=list(canary.token_ids)), link.name)
 
 
 def check_sums(link: Link, staged: Staged, sums: Mapping[str, int]) -> None:

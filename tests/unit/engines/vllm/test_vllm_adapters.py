@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from served_model import PROMPT, decode, make_model, score
+from served_model import change as change_all
 from transformers import PreTrainedModel
 from vllm_engines import StandIn, ask, open_engine
 
@@ -210,6 +211,33 @@ def test_an_engine_that_was_killed_is_replaced_on_the_adapter_of_now(python: Pat
 
     pids, distance = asyncio.run(play())
     assert len(set(pids)) == 2
+    assert distance < 1e-4
+
+
+@pytest.mark.parametrize("is_adapted", [True, False])
+def test_a_process_that_starts_while_a_version_is_adopted_takes_it_over(
+    stand_in: StandIn, tmp_path: Path, is_adapted: bool
+) -> None:
+    model = make_adapted() if is_adapted else make_model()
+
+    async def play() -> tuple[int, float]:
+        async with open_engine(model, stand_in(""), staging=tmp_path) as engine:
+            reply = asyncio.create_task(ask(engine, PROMPT))
+            while not list(tmp_path.glob("*/*.log")):  # a process has begun to start
+                await asyncio.sleep(0.01)
+            await engine.pause()
+            if is_adapted:
+                change(model, seed=1)
+            else:
+                change_all(model, seed=1)
+            await engine.adopt(1)
+            assert engine.pids() == []
+            await engine.resume()
+            completion = await reply
+            return completion.version_first, gap(model, completion)
+
+    version, distance = asyncio.run(play())
+    assert version == 1
     assert distance < 1e-4
 
 
