@@ -21,13 +21,13 @@ import torch
 from torch.nn import functional
 
 from turnwise.engines.paged.attention import Geometry, PagedMemory, PagedPlan, Tile, bucket
-from turnwise.models.invariant import MIN_ROWS, TILE
+from turnwise.models.invariant import MIN_ROWS, TILE, padded_span
 
 BLOCK = 128
 """Keys of a block: whole pages of every size, and few enough for kernels to sum them in one piece (see
 `models.invariant.padded_span`)."""
-PART_ELEMENTS = 1 << 21
-"""Numbers of partial outputs kept at once; 8 MiB."""
+PART_ELEMENTS = 1 << 18
+"""Numbers of partial outputs kept at once; 1 MiB, which stays in the processor's cache."""
 LANES = 16
 """Numbers of the widest vector register: a softmax over whole registers does not depend on how many follow unused."""
 
@@ -52,13 +52,15 @@ class _Batch:
 
     num_tokens: int
     pages: torch.Tensor
-    """`[reads * BLOCK / page_size]`."""
+    """`[reads * span / page_size]`."""
+    span: int
+    """Keys gathered of each block."""
     places: torch.Tensor
-    """`[reads * num_tokens]` places in the flat batch."""
+    """`[reads * num_tokens]` places in the section."""
     parts: torch.Tensor
-    """`[reads * num_tokens]` which partial outputs these are, of `[tokens of the section * num_blocks]`."""
+    """`[reads * num_tokens]` which partial outputs these are, of the section's `[num_tokens * num_blocks]`."""
     mask: torch.Tensor | None
-    """`[reads, 1, num_tokens * heads per kv head (or 1), BLOCK]`; None where all is seen."""
+    """`[reads, 1, num_tokens * heads per kv head (or 1), span]`; None where all is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,71 +87,70 @@ class CascadeAttention(PagedPlan):
         out = torch.empty(query.shape, dtype=query.dtype)
         out[len(self._slots) :] = 0
         for section in self._sections:
-            merge_parts(*self._read_parts(section, layer, query, scaling), out=out.narrow(0, section.first, section.num_tokens))
+            mine = slice(section.first, section.first + section.num_tokens)
+            out[mine] = self._read_section(section, layer, query[mine], scaling)
         return out
 
-    def _read_parts(
-        self, section: _Section, layer: int, query: torch.Tensor, scaling: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Partial outputs `[tokens, blocks, heads, D]` and logarithms `[tokens, blocks, heads]`, 0 and -inf where a
-        token has no such block."""
-        heads, kv_heads, dim = query.shape[1], self._memory.geometry.num_kv_heads, query.shape[2]
+    def _read_section(self, section: _Section, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+        """`query [tokens, heads, D]` to `[tokens, heads, D]`."""
+        count, heads, dim = query.shape
+        kv_heads = self._memory.geometry.num_kv_heads
         repeats = heads // kv_heads
-        count = section.num_tokens * section.num_blocks
-        outputs = query.new_zeros(count, heads, dim)
-        logarithms = query.new_full((count, heads), float("-inf"))
+        rows = query.view(count, kv_heads, repeats, dim).transpose(0, 1)
+        few = functional.pad(rows, (0, 0, 0, max(0, MIN_ROWS - repeats))).flatten(2)
+        many = rows.flatten(2)
+        outputs = query.new_zeros(kv_heads, count * section.num_blocks, repeats * dim)
+        logarithms = query.new_full((kv_heads, count * section.num_blocks, repeats), float("-inf"))
         for batch in section.batches:
-            size, places = batch.num_tokens, len(batch.places)
-            cached = self._memory.gather(layer, batch.pages).view(-1, BLOCK, 2, kv_heads, dim)
-            mine = (
-                query.index_select(0, batch.places)
-                .view(-1, size, kv_heads, repeats, dim)
-                .transpose(1, 2)
-                .reshape(-1, kv_heads, size * repeats, dim)
-            )
+            cached = self._memory.gather(layer, batch.pages).view(-1, batch.span, 2, kv_heads, dim)
             output, logarithm = attend_block(
-                mine, cached[:, :, 0].transpose(1, 2), cached[:, :, 1].transpose(1, 2), batch.mask, scaling
+                # Heads come first in memory, here and in what the kernel returns, so that rows are copied whole.
+                (few if batch.num_tokens == 1 else many)
+                .index_select(1, batch.places)
+                .view(kv_heads, len(cached), -1, dim)
+                .transpose(0, 1),
+                cached[:, :, 0].transpose(1, 2),
+                cached[:, :, 1].transpose(1, 2),
+                batch.mask,
+                scaling,
             )
             # Repeated places hold equal rows.
-            output = output.view(-1, kv_heads, size, repeats, dim).transpose(1, 2)
-            outputs.index_copy_(0, batch.parts, output.reshape(places, heads, dim))
-            logarithm = logarithm.view(-1, kv_heads, size, repeats).transpose(1, 2)
-            logarithms.index_copy_(0, batch.parts, logarithm.reshape(places, heads))
-        shape = (section.num_tokens, section.num_blocks, heads)
-        return outputs.view(*shape, dim), logarithms.view(shape)
+            shape = (kv_heads, len(batch.places), -1)
+            outputs.index_copy_(1, batch.parts, output.transpose(0, 1).reshape(shape)[..., : repeats * dim])
+            logarithms.index_copy_(1, batch.parts, logarithm.transpose(0, 1).reshape(shape)[..., :repeats])
+        merged = merge_parts(
+            outputs.view(kv_heads, count, -1, repeats, dim), logarithms.view(kv_heads, count, -1, repeats)
+        )
+        return merged.transpose(0, 1).reshape(query.shape)
 
 
 def attend_block(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scaling: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attend with `query [n, kv_heads, rows, D]` to `keys` and `values` `[n, kv_heads, BLOCK, D]` alone, under an
-    additive `mask [n, 1, rows or 1, BLOCK]` that hides no row's keys entirely.
+    """Attend with `query [n, kv_heads, rows, D]`, at least `MIN_ROWS` rows, to `keys` and `values` `[n, kv_heads, span,
+    D]` alone, under an additive `mask [n, 1, rows or 1, span]` that hides no row's keys entirely.
 
-    Returns the output `[n, kv_heads, rows, D]` and the logarithm of the sum of exponentials `[n, kv_heads, rows]`.
-    Fewer than `MIN_ROWS` rows are padded for the kernel."""
-    rows = query.shape[2]
-    if rows < MIN_ROWS:
-        query = functional.pad(query, (0, 0, 0, MIN_ROWS - rows))
+    Returns the output, shaped as `query`, and the logarithm of each row's sum of exponentials `[n, kv_heads, rows]`."""
     if mask is not None:
         mask = mask.expand(-1, -1, query.shape[2], -1)
     # The public function keeps the logarithms to itself.
     output, logarithm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, attn_mask=mask, scale=scaling
     )
-    return output[:, :, :rows], logarithm[:, :, :rows]
+    return output, logarithm
 
 
-def merge_parts(outputs: torch.Tensor, logarithms: torch.Tensor, *, out: torch.Tensor) -> None:
-    """Write the attention `[T, heads, D]` of partial outputs `[T, blocks, heads, D]` and their logarithms
-    `[T, blocks, heads]` to `out`: the sum of the outputs, weighted by the softmax of the logarithms, block by block.
-    """
-    count, num_blocks, heads = logarithms.shape
-    padded = logarithms.new_full((count, heads, -(-num_blocks // LANES) * LANES), float("-inf"))
-    padded[:, :, :num_blocks] = logarithms.transpose(1, 2)
+def merge_parts(outputs: torch.Tensor, logarithms: torch.Tensor) -> torch.Tensor:
+    """Add partial outputs `[..., blocks, rows, D]`, weighted by the softmax of their logarithms `[..., blocks, rows]`,
+    block by block; a logarithm of -inf stands for no block. Returns `[..., rows, D]`."""
+    num_blocks, rows = logarithms.shape[-2:]
+    padded = logarithms.new_full((*logarithms.shape[:-2], rows, -(-num_blocks // LANES) * LANES), float("-inf"))
+    padded[..., :num_blocks] = logarithms.transpose(-2, -1)
     weights = padded.softmax(-1)
-    torch.mul(outputs[:, 0], weights[:, :, :1], out=out)
+    out = outputs[..., 0, :, :] * weights[..., :1]
     for block in range(1, num_blocks):
-        out += outputs[:, block] * weights[:, :, block : block + 1]
+        out.addcmul_(outputs[..., block, :, :], weights[..., block : block + 1])
+    return out
 
 
 def find_reads(tiles: Sequence[Tile], page_size: int) -> list[Read]:
@@ -199,41 +200,44 @@ def _num_blocks(tile: Tile) -> int:
 
 def _build_section(tiles: list[Tile], memory: PagedMemory) -> _Section:
     first, num_blocks = tiles[0].at, max(map(_num_blocks, tiles))
-    like: dict[tuple[int, bool], list[Read]] = {}
+    like: dict[tuple[int, int, bool], list[Read]] = {}
     for read in find_reads(tiles, memory.page_size):
-        like.setdefault((bucket(len(read.places)), read.num_seen is None), []).append(read)
-    most = max(1, memory.gather_elements // (BLOCK * memory.geometry.token_size))
-    batches = [
-        _build_batch(reads[at : at + most], size, memory, first, num_blocks)
-        for (size, _), reads in like.items()
-        for at in range(0, len(reads), most)
-    ]
+        span = padded_span(len(read.places) - 1 + read.num_seen) if read.num_seen else BLOCK
+        like.setdefault((bucket(len(read.places)), span, read.num_seen is None), []).append(read)
+    batches = []
+    for (size, span, _), reads in like.items():
+        most = max(1, memory.gather_elements // (span * memory.geometry.token_size))
+        for at in range(0, len(reads), most):
+            batches.append(_build_batch(reads[at : at + most], size, span, memory, first, num_blocks))
     return _Section(first, sum(tile.count for tile in tiles), num_blocks, batches)
 
 
-def _build_batch(reads: list[Read], size: int, memory: PagedMemory, first: int, num_blocks: int) -> _Batch:
+def _build_batch(reads: list[Read], size: int, span: int, memory: PagedMemory, first: int, num_blocks: int) -> _Batch:
     """The batch of `reads`, all with a mask or all without, of a section that begins at place `first`."""
-    pages = np.zeros((len(reads), BLOCK // memory.page_size), dtype=np.int64)
+    pages = np.zeros((len(reads), span // memory.page_size), dtype=np.int64)
     places = np.empty((len(reads), size), dtype=np.int64)
     for row, read in enumerate(reads):
-        pages[row, : len(read.pages)] = read.pages
+        used = read.pages[: pages.shape[1]]
+        pages[row, : len(used)] = used
         places[row, : len(read.places)] = read.places
         places[row, len(read.places) :] = read.places[-1]
-    parts = (places - first) * num_blocks + np.array([[read.block] for read in reads])
+    places -= first
+    parts = places * num_blocks + np.array([[read.block] for read in reads])
     return _Batch(
         size,
         torch.from_numpy(pages.reshape(-1)),
+        span,
         torch.from_numpy(places.reshape(-1)),
         torch.from_numpy(parts.reshape(-1)),
-        _build_mask(reads, places, memory.geometry),
+        _build_mask(reads, places, span, memory.geometry),
     )
 
 
-def _build_mask(reads: list[Read], places: np.ndarray, geometry: Geometry) -> torch.Tensor | None:
+def _build_mask(reads: list[Read], places: np.ndarray, span: int, geometry: Geometry) -> torch.Tensor | None:
     """The mask of a batch; None where its tokens see whole blocks."""
     if reads[0].num_seen is None:
         return None
     seen = torch.from_numpy(places - places[:, :1] + np.array([[read.num_seen] for read in reads]))
     repeats = 1 if places.shape[1] == 1 else geometry.num_heads // geometry.num_kv_heads
-    hidden = torch.arange(BLOCK) >= seen.repeat_interleave(repeats, dim=1)[:, None, :, None]
+    hidden = torch.arange(span) >= seen.repeat_interleave(repeats, dim=1)[:, None, :, None]
     return torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
