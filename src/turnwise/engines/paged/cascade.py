@@ -21,6 +21,7 @@ import torch
 from torch.nn import functional
 
 from turnwise.engines.paged.attention import Geometry, PagedMemory, PagedPlan, Tile, bucket
+from turnwise.engines.paged.prefix_cache import BLANK_PAGE
 from turnwise.models.invariant import MIN_ROWS, TILE, padded_span
 
 BLOCK = 128
@@ -118,9 +119,11 @@ class CascadeAttention(PagedPlan):
             shape = (kv_heads, len(batch.places), -1)
             outputs.index_copy_(1, batch.parts, output.transpose(0, 1).reshape(shape)[..., : repeats * dim])
             logarithms.index_copy_(1, batch.parts, logarithm.transpose(0, 1).reshape(shape)[..., :repeats])
-        merged = merge_parts(
-            outputs.view(kv_heads, count, -1, repeats, dim), logarithms.view(kv_heads, count, -1, repeats)
-        )
+        outputs = outputs.view(kv_heads, count, -1, repeats, dim)
+        if section.num_blocks == 1:
+            merged = outputs[:, :, 0]  # its weight would be 1
+        else:
+            merged = merge_parts(outputs, logarithms.view(kv_heads, count, -1, repeats))
         return merged.transpose(0, 1).reshape(query.shape)
 
 
@@ -214,13 +217,9 @@ def _build_section(tiles: list[Tile], memory: PagedMemory) -> _Section:
 
 def _build_batch(reads: list[Read], size: int, span: int, memory: PagedMemory, first: int, num_blocks: int) -> _Batch:
     """The batch of `reads`, all with a mask or all without, of a section that begins at place `first`."""
-    pages = np.zeros((len(reads), span // memory.page_size), dtype=np.int64)
-    places = np.empty((len(reads), size), dtype=np.int64)
-    for row, read in enumerate(reads):
-        used = read.pages[: pages.shape[1]]
-        pages[row, : len(used)] = used
-        places[row, : len(read.places)] = read.places
-        places[row, len(read.places) :] = read.places[-1]
+    width = span // memory.page_size
+    pages = np.array([[*read.pages[:width], *[BLANK_PAGE] * (width - len(read.pages))] for read in reads])
+    places = np.array([[*read.places, *[read.places[-1]] * (size - len(read.places))] for read in reads])
     places -= first
     parts = places * num_blocks + np.array([[read.block] for read in reads])
     return _Batch(
@@ -239,5 +238,5 @@ def _build_mask(reads: list[Read], places: np.ndarray, span: int, geometry: Geom
         return None
     seen = torch.from_numpy(places - places[:, :1] + np.array([[read.num_seen] for read in reads]))
     repeats = 1 if places.shape[1] == 1 else geometry.num_heads // geometry.num_kv_heads
-    hidden = torch.arange(span) >= seen.repeat_interleave(repeats, dim=1)[:, None, :, None]
-    return torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+    is_seen = torch.arange(span) < seen.repeat_interleave(repeats, dim=1)[:, None, :, None]
+    return torch.where(is_seen, 0.0, float("-inf"))
