@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
 from turnwise.engines.paged.attention import Geometry, PagedAttention, PagedMemory, PagedPlan, bucket
+from turnwise.engines.paged.cascade import CascadeAttention
 from turnwise.engines.paged.flex import COMPILED_DEVICES, MIN_HEAD_DIM, FlexAttention
 from turnwise.engines.paged.fused import FusedDecoder, why_not
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
@@ -92,6 +93,8 @@ class ModelRunner:
         self._max_context = max_context
         self._max_pages = -(-max_context // page_size)
         self._is_flex = attention == "flex"
+        # The modules keep to the arithmetic that invariant scoring repeats in every bit.
+        self._is_cascade = self.is_fused and model.device.type == "cpu" and model.dtype == torch.float32
         self._recorder = recorder if cuda_graphs else None
         self._graphs: DecodeGraphs | None = None
         self._decoder: FusedDecoder | None = None
@@ -165,6 +168,8 @@ class ModelRunner:
     def _plan(self, tiles: list[_Tile], slots: torch.Tensor) -> PagedPlan:
         if self._is_flex:
             return FlexAttention.of(self.memory, tiles, slots, max_pages=self._max_pages)
+        if self._is_cascade:
+            return CascadeAttention(self.memory, tiles, slots)
         return PagedAttention(self.memory, list(tiles), slots)
 
     def _repeat(self, items: Sequence[Item], recorder: Callable[[], Record]) -> torch.Tensor:
