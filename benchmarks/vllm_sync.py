@@ -1,13 +1,14 @@
-"""What it costs to publish weights to a vLLM engine: seconds of each phase, by size and by where they are staged.
+"""What it costs to publish weights to a vLLM engine: seconds of each phase, by size, transport and place.
 
     make vllm
     python benchmarks/vllm_sync.py [--python .venv-vllm/bin/python] [--rounds 3] [--sizes 2M 20M] [--only adapter]
 
-A version, the whole model or an adapter of rank 16 on all linear layers, is published while nothing is sampled: every
-weight of it changes, `adopt` stages, verifies, loads and proves. The whole time is `adopt`; `write` is the trainer's
-side of it, `verify` what the engine takes to read and sum, and the rest is loading, emptying the prefix cache and the
-canary. The median of the rounds is printed, on one thread, with the largest distance between the engine's
-log-probabilities after the last version and the model's own."""
+A version is published while nothing is sampled: the whole model as files, the whole model broadcast over gloo, or an
+adapter of rank 16 on all linear layers as files. Every weight of it changes; `adopt` stages, verifies, loads and
+proves. The whole time is `adopt`; `write` is the trainer's side of it, `verify` what the engine takes to read, or be
+sent, and sum, and the rest is loading, emptying the prefix cache and the canary. The median of the rounds is printed,
+on one thread, with the largest distance between the engine's log-probabilities after the last version and the model's
+own."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9},
 }
 RANK = 16
-KINDS = ("whole", "adapter")
+KINDS = ("whole", "broadcast", "adapter")
 VOCAB = {"2M": 2_000, "20M": 10_000, "135M": 49_152}
 
 
@@ -64,7 +65,14 @@ async def measure(size: str, kind: str, python: Path, staging: Path | None, roun
     model = make_model(size, kind)
     published = list(list_adapter(model).values()) or list(model.parameters())
     engine = VllmEngine(
-        model, python=python, num_workers=1, max_concurrency=8, max_context=256, cache_mib=128, staging=staging
+        model,
+        python=python,
+        num_workers=1,
+        max_concurrency=8,
+        max_context=256,
+        cache_mib=128,
+        staging=staging,
+        transport="broadcast" if kind == "broadcast" else "files",
     )
     rows: list[dict[str, float]] = []
     try:
