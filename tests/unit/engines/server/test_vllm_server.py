@@ -63,6 +63,11 @@ async def ask(engine: ServerEngine, *, name: str = "0", **params: Any) -> Comple
     return await engine.generate(to_ids(PROMPT), settings, session=Session("g", name))
 
 
+EXPECTED = {"continue": (False, True, False), "restart": (True, True, True), "finish": (False, False, False)}
+"""By interrupt, of a reply that is under way: whether tokens were dropped, and whether some or all tokens are of the
+new version."""
+
+
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_a_real_server_samples_what_the_trainer_would(tmp_path: Path, tied: bool) -> None:
     model = make_model(tied=tied)
@@ -87,11 +92,16 @@ def test_a_real_server_samples_what_the_trainer_would(tmp_path: Path, tied: bool
         cut = await ask(engine, temperature=0.0, max_tokens=80, stop=(text,))
         assert cut.token_ids.tolist() == greedy.token_ids.tolist()[: len(cut.token_ids)]
         assert decode(cut.token_ids.tolist()).endswith(text)
+        began = time.monotonic()
+        await ask(engine, max_tokens=200, name="1")
+        whole_s = time.monotonic() - began
         for interrupt in ("continue", "restart", "finish"):
-            seen = set()
-            for wait_s in (0.02, 0.05, 0.1, 0.2):  # 200 tokens take about 0.2 s
+            seen: set[tuple[bool, bool, bool]] = set()
+            for share in 4 * (0.2, 0.4, 0.6):
+                if EXPECTED[interrupt] in seen:
+                    break
                 under_way = asyncio.create_task(ask(engine, max_tokens=200, name="1"))
-                await asyncio.sleep(wait_s)
+                await asyncio.sleep(share * whole_s)
                 num_dropped = await engine.pause(interrupt)  # type: ignore[arg-type]
                 old, version = version, version + 1
                 change(model, seed=version)
@@ -104,12 +114,7 @@ def test_a_real_server_samples_what_the_trainer_would(tmp_path: Path, tied: bool
                 assert set(versions[~new].tolist()) <= {old}
                 assert np.allclose(reply.logprobs[new], score(model, PROMPT, reply)[new], atol=1e-4)
                 seen.add((bool(num_dropped), bool(new.any()), bool(new.all())))
-            expected = {
-                "continue": (False, True, False),
-                "restart": (True, True, True),
-                "finish": (False, False, False),
-            }
-            assert expected[interrupt] in seen
+            assert EXPECTED[interrupt] in seen
             assert not any(dropped for dropped, *_ in seen) or interrupt == "restart"
         assert engine.losses == []
         await engine.close()
