@@ -182,7 +182,8 @@ class PagedPlan(ABC):
 
 
 class PagedAttention(PagedPlan):
-    """Gathers pages and attends to the copies: the plan that is exact on the CPU."""
+    """Gathers the pages of each request and attends to the copies: the plan that invariant scoring repeats in every
+    bit on the CPU."""
 
     def __init__(self, memory: PagedMemory, tiles: list[Tile], slots: torch.Tensor) -> None:
         """`tiles` in the order of the flat batch: single tokens first, by growing start."""

@@ -3,9 +3,10 @@ operations.
 
 Query, key and value weights are one matrix, so are gate and up; the rotary embedding is one complex product; residuals
 are added by the matrix product itself. On CPU in float32 the matrices are also packed for oneDNN, which on processors
-where PyTorch's default library has no wide-vector kernels is about twice as fast. The packed copy costs the memory of
-the weights once more and is renewed when they change; an adapter is merged into it. Results agree with the modules to
-rounding (a few millionths in a log-probability), not in every bit."""
+where PyTorch's default library has no wide-vector kernels is about twice as fast, and attention reads pages that
+requests share once (`cascade.py`). The packed copy costs the memory of the weights once more and is renewed when they
+change; an adapter is merged into it. Results agree with the modules to rounding (a few millionths in a
+log-probability), not in every bit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From planned items to logits: lays tokens end to end, builds the attention plan, runs the model.
 
-Runs the model's own modules, or the fused decoder where the family has one; on a GPU, if told so, reads pages in place
-and repeats recorded decoding steps."""
+Runs the model's own modules, or the fused decoder where the family has one, which on a CPU in float32 reads shared
+pages once; on a GPU, if told so, reads pages in place and repeats recorded decoding steps."""
 
 from __future__ import annotations
 
