@@ -83,7 +83,7 @@ class Register:
         prompt = (text_message("system", world.SYSTEM), text_message("user", question["text"]))
         return Task(environment="register", prompt=prompt, payload={**question, "index": index})
 
-    def build_environment(self) -> Environment:
+    def build_environment(self, task: Task) -> Environment:
         """A fresh, single-use environment."""
         return RegisterEnvironment(
             tool_timeout_s=self._tool_timeout_s, max_observation_chars=self._max_observation_chars
