@@ -47,8 +47,8 @@ CASES = {
     "64 alone, 324 own": (64, 0, 324),
 }
 """Groups, tokens that all of a group share, tokens of each request's own."""
-PROMPTS = {"8 groups of 8": 8, "1 group of 64": 1}
-"""Groups of decoding, with a prompt of 300 tokens each."""
+PROMPTS = {"8 groups of 8": (8, 300), "1 group of 64": (1, 300), "64 alone": (64, 64)}
+"""Groups of decoding, and tokens of their prompts."""
 REPEATS = 20
 
 
@@ -146,23 +146,27 @@ def build_engine(size: str, *, is_shared: bool, max_context: int) -> Contender:
     return engine_turn(engine)
 
 
-def sample_prompts(groups: int) -> Callable[[Turn, int], int]:
+def draw_prompts(groups: int, length: int, seed: int) -> list[list[int]]:
+    """A prompt of random tokens for every request; those of a group are the same."""
+    prompts = np.random.default_rng(seed).integers(0, 1000, (groups, length)).tolist()
+    return [prompts[i * groups // REQUESTS] for i in range(REQUESTS)]
+
+
+def sample_prompts(groups: int, length: int) -> Callable[[Turn, int], int]:
     """A job for `engine.measure`: one reply to prompts of which each group shares one."""
 
     def run(turn: Turn, number: int) -> int:
-        prompts = np.random.default_rng(number).integers(0, 1000, (groups, 300)).tolist()
-        return sum(map(len, turn([prompts[i * groups // REQUESTS] for i in range(REQUESTS)], NEW_TOKENS)))
+        return sum(map(len, turn(draw_prompts(groups, length, number), NEW_TOKENS)))
 
     return run
 
 
-def measure_profile(size: str, groups: int) -> dict[str, dict[str, float]]:
+def measure_profile(size: str, groups: int, length: int) -> dict[str, dict[str, float]]:
     """Shares of decoding, by way of reading and by what they are for."""
     report = {}
     for name, is_shared in (("apart", False), ("shared", True)):
-        engine = build_engine(size, is_shared=is_shared, max_context=300 + NEW_TOKENS)
-        prompts = np.random.default_rng(0).integers(0, 1000, (groups, 300)).tolist()
-        asked = [prompts[i * groups // REQUESTS] for i in range(REQUESTS)]
+        engine = build_engine(size, is_shared=is_shared, max_context=length + NEW_TOKENS)
+        asked = draw_prompts(groups, length, 0)
         engine.turn(asked, 1)
         WATCH.seconds.clear()
         engine.turn(asked, NEW_TOKENS)
@@ -218,7 +222,7 @@ def main() -> None:
         with torch.inference_mode():
             for name, case in CASES.items():
                 report["attention"][f"{size}, {name}"] = measure_attention(size, case, options.rounds)
-        jobs = {name: (sample_prompts(groups), 300 + NEW_TOKENS) for name, groups in PROMPTS.items()}
+        jobs = {name: (sample_prompts(*each), each[1] + NEW_TOKENS) for name, each in PROMPTS.items()}
         assert GROUPS * GROUP_SIZE == REQUESTS
         jobs[f"{options.turns} turns"] = (multi_turn(size, options.turns), multi_turn_context(options.turns))
         for name, (job, context) in jobs.items():
@@ -227,8 +231,8 @@ def main() -> None:
     for owner, function, phase in WATCHED:
         WATCH.wrap(owner, function, phase)
     for size in options.sizes:
-        for name, groups in PROMPTS.items():
-            report["profile"][f"{size}, {name}"] = measure_profile(size, groups)
+        for name, each in PROMPTS.items():
+            report["profile"][f"{size}, {name}"] = measure_profile(size, *each)
     print(json.dumps(report, indent=1))
 
 
