@@ -53,15 +53,22 @@ def test_three_versions_arrive_by_broadcast_and_no_file_is_read(python: Path, mo
     assert max(asyncio.run(play())) < 1e-4
 
 
-def test_what_arrived_changed_is_refused_before_it_is_loaded(stand_in: StandIn) -> None:
+@pytest.mark.parametrize(
+    ("fault", "tensor"),
+    [
+        ("lost_bits", "model.embed_tokens.weight"),
+        pytest.param("wrong_order", "model.layers.0.input_layernorm.weight", marks=pytest.mark.slow),
+    ],
+)
+def test_what_arrived_changed_is_refused_before_it_is_loaded(stand_in: StandIn, fault: str, tensor: str) -> None:
     model = make_model()
 
     async def play() -> None:
-        async with open_engine(model, stand_in("lost_bits"), **SENT) as engine:
+        async with open_engine(model, stand_in(fault), **SENT) as engine:
             await measure_gaps(engine, model, 0)
             before = make_model()
             change(model, seed=1)
-            with pytest.raises(EngineError, match=r"read another model.embed_tokens.weight than the trainer wrote"):
+            with pytest.raises(EngineError, match=f"read another {tensor} than the trainer wrote"):
                 await engine.adopt(1)
             assert max(await measure_gaps(engine, before, 0)) < 1e-4
 

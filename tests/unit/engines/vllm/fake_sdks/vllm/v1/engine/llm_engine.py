@@ -110,6 +110,10 @@ class LLMEngine:
             os._exit(3)
         if method == "turnwise_receive" and has_fault("never_comes"):
             time.sleep(600)
+        if kwargs is not None and has_fault("wrong_order"):
+            manifest = kwargs["manifest"]
+            first, second = (i for i, (name, *_) in enumerate(manifest) if name.endswith("input_layernorm.weight"))
+            manifest[first], manifest[second] = manifest[second], manifest[first]
         answer = getattr(self.worker, method)(*args, **(kwargs or {}))
         if (method in ("turnwise_stage", "turnwise_receive") and has_fault("lost_bits")) or (
             method == "turnwise_sum" and has_fault("lost_base")
