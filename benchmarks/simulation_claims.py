@@ -166,14 +166,14 @@ def sweep_scale() -> None:
         apart = estimate_costs(MIDDLE, replace(cluster, trainer_gpus=trainers), item=2, context=8000)
         rate, outcome = measure_rate(schedule_of(batch, 8, 1), apart, work)
         busy, training = outcome.share(outcome.engine, "sampling"), outcome.share(outcome.trainer, "training")
-        seconds = f"{time.perf_counter() - began:.0f} s"
+        seconds = f"{time.perf_counter() - began:.1f} s"
         show(
             f"{gpus:,} ({trainers:,} train)",
             f"{batch:,}",
             f"{rate:,.1f}",
             f"{busy:.0%}",
             f"{training:.0%}",
-            f"{seconds:.0f} s",
+            seconds,
         )
 
 
