@@ -28,9 +28,10 @@ from turnwise.sync.copied import CopiedParameters, copy_for_serving
 from turnwise.sync.publication import check_receipt
 from turnwise.sync.shared import SharedParameters
 
-SHAPE: dict[str, Any] = {"max_concurrency": 4, "max_context": 500}
-LENGTH = 400
-"""Tokens of a reply that is under way when weights change."""
+SHAPE: dict[str, Any] = {"max_concurrency": 4, "max_context": 2000}
+LENGTH = 1800
+"""Tokens of a reply that is under way when weights change: more than a worker samples in the half second after which it
+says how many there are."""
 PROMPT = to_ids(np.random.default_rng(5).integers(0, VOCAB, 24))
 ENGINES: Mapping[str, Callable[[PreTrainedModel], Any]] = {
     "paged": lambda model: PagedEngine(model, **SHAPE),
