@@ -296,7 +296,7 @@ def _plan_run(config: RunConfig, shape: ModelShape, device: str) -> MemoryPlan:
     guests = learners * _count(options.get("num_workers", 1)) if engine.kind == "vllm" else 0
     return MemoryPlan(
         weights=learners * (kept + held) + guests * parameters,
-        optimizer=0 if is_away else (3 * learners - (learners - 1)) * trained * num_trained,
+        optimizer=0 if is_away else (2 * learners + 1) * trained * num_trained,
         packed=learners * workers * copied * item,
         cache=learners * tokens * shape.num_cached * item + guests * (_count(options.get("cache_mib", 512)) << 20),
         libraries=processes * WORKER_BYTES + guests * GUEST_BYTES,

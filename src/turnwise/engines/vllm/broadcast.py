@@ -39,15 +39,15 @@ async def broadcast_weights(
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     while links := pool.open_links():
         try:
-            return await _broadcast_once(pool, links, plain, label, deadline_s)
+            return await _broadcast_once(links, plain, label, deadline_s)
         except EngineError:
-            if len(pool.open_links()) == len(links):
+            if all(link.is_open for link in links):
                 raise
     return []
 
 
 async def _broadcast_once(
-    pool: WorkerPool, links: Sequence[Link], tensors: Mapping[str, torch.Tensor], label: str, deadline_s: float
+    links: Sequence[Link], tensors: Mapping[str, torch.Tensor], label: str, deadline_s: float
 ) -> list[tuple[Link, Any]]:
     address = find_own_address({link.address for link in links})
     with boundary(EngineError, f"nothing can listen at {address}, by which the engine's processes reach this one"):
@@ -61,12 +61,14 @@ async def _broadcast_once(
         "deadline_s": deadline_s,
     }
     sending = asyncio.to_thread(_send, listener, tensors, len(links) + 1, timedelta(seconds=deadline_s))
-    sent, answers = await asyncio.gather(sending, pool.ask_all("receive", **fields), return_exceptions=True)
+    # These and no other: a process that is ready meanwhile is not counted in the size of the group.
+    asked = [link.ask("receive", **fields) for link in links]
+    sent, *answers = await asyncio.gather(sending, *asked, return_exceptions=True)
     # What a process says of itself is worth more than that the weights did not arrive.
-    for outcome in (answers, sent):
+    for outcome in (*answers, sent):
         if isinstance(outcome, BaseException):
             raise outcome
-    return list(answers)  # type: ignore[arg-type]
+    return list(zip(links, answers, strict=True))
 
 
 def find_own_address(others: set[str]) -> str:
@@ -92,5 +94,5 @@ def _send(listener: socket.socket, tensors: Mapping[str, torch.Tensor], size: in
         group = gloo(store, 0, size, options)
         for tensor in tensors.values():
             group.broadcast(tensor, 0).wait()
-        # The store ends with this function; nobody may be waiting there.
+        # The store closes when this returns: wait until every process is done with it.
         group.barrier().wait()
