@@ -13,9 +13,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.models.attention import ATTENTION_NAME, register_attention
+from turnwise.models.attention import register_attention
+from turnwise.models.check import choose_path
 from turnwise.models.experts import prepare_experts
 from turnwise.models.lora import holds_adapter
+from turnwise.models.routing import ATTENTION_NAME
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
@@ -102,4 +104,4 @@ def _place(model: PreTrainedModel, device: torch.device | str) -> PreTrainedMode
     """Move a model made on the CPU, so that random weights do not depend on the device; set evaluation mode."""
     prepare_experts(model, torch.device(device))
     placed: PreTrainedModel = model.to(device)
-    return placed.eval()
+    return choose_path(placed.eval())
