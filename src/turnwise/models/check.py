@@ -102,6 +102,14 @@ class Reference:
             nats = max(nats, float(gap[: len(targets)].gather(1, targets).abs().max()))
         return relative, nats
 
+    def compare_row(self, row: torch.Tensor, index: int, at: int) -> tuple[float, float]:
+        """The same for the log-probabilities `row [V]` after the token `at` of one sequence."""
+        gap = (row - self.alone[index][at]).double()
+        if not torch.isfinite(row).all():
+            return float("inf"), float("inf")
+        following = int(self.sequences[index][min(at + 1, len(self.sequences[index]) - 1)])
+        return float(gap.square().mean().sqrt()) / max(self._spread, 1e-9), float(gap[following].abs())
+
 
 def draw_sequences(model: PreTrainedModel) -> list[torch.Tensor]:
     """Two sequences of token ids with one beginning, always the same for a vocabulary."""
@@ -381,10 +389,28 @@ def _timed(path: ModelPath, started: float) -> ModelPath:
     return replace(path, seconds=time.perf_counter() - started)
 
 
-def recheck(model: PreTrainedModel, reason: str) -> PreTrainedModel:
-    """Let a model whose fast path turned out to differ take the generic one."""
-    before = find_path(model)
+def fall_back(model: PreTrainedModel, reason: str) -> PreTrainedModel:
+    """Let a model whose fast path differs somewhere take the generic one, for this `reason`; returns it. Raises
+    ConfigError where that differs too."""
+    started = time.perf_counter()
     with lower_limits(model), raise_weights(model):
         set_path(model, ModelPath(kind="generic", reason="checking"))
         path = _try_generic(model, Reference(model), reason)
-    return set_path(model, _timed(path, time.perf_counter() - before.seconds))
+    return set_path(model, _timed(path, started))
+
+
+def note_gap(model: PreTrainedModel, name: str, nats: float) -> PreTrainedModel:
+    """Add what was measured elsewhere to the model's path; returns it."""
+    path = find_path(model)
+    return set_path(model, replace(path, gaps={**path.gaps, name: nats}))
+
+
+@contextmanager
+def with_own_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, the model computes with its own attention."""
+    path = find_path(model)
+    set_path(model, ModelPath(kind="generic", reason="checking"))
+    try:
+        yield
+    finally:
+        set_path(model, path)

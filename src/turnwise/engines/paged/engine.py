@@ -99,9 +99,6 @@ class PagedEngine:
     ) -> None:
         """An engine for `model`, by the path that it takes (`models.paths`).
 
-        `fused`, `attention`, `cuda_graphs`, `reuse_stale_cache` and `max_draft_tokens` are for the fast path; on the
-        generic one they change nothing.
-
         Args:
             max_concurrency: requests sampled at once; more wait.
             max_context: most tokens of a prompt and its completion together.

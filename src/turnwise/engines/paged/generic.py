@@ -23,7 +23,7 @@ from turnwise.models.caches import Caches, State
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.forward import Runs, compute_logits
 from turnwise.models.paths import find_path
-from turnwise.models.rope import pin_length
+from turnwise.models.rope import depends_on_length, pin_length
 
 KEPT_STATES = 4
 """Conversations whose state is kept, in units of the requests that are sampled at once; the longest unused is read
@@ -47,7 +47,8 @@ class GenericRunner:
     def __init__(self, model: PreTrainedModel, *, max_concurrency: int, max_context: int) -> None:
         self.model = model
         self.vocab_size = int(model.config.get_text_config().vocab_size)
-        pin_length(model, max_context)
+        if depends_on_length(model):
+            pin_length(model, max_context)
         self._path = find_path(model)
         self._caches = Caches(model)
         self._conversations: OrderedDict[Session, _Read] = OrderedDict()

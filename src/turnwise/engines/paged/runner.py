@@ -26,7 +26,7 @@ from turnwise.engines.paged.scheduler import Item
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
 from turnwise.models.paths import is_fast
-from turnwise.models.rope import pin_length
+from turnwise.models.rope import depends_on_length, pin_length
 from turnwise.models.routing import Routing, find_routing
 
 
@@ -102,7 +102,8 @@ class ModelRunner:
 
         `attention` and `cuda_graphs` as of `PagedEngine`; EngineError where they cannot work. `recorder` makes what
         records graphs, for new weights a new one."""
-        pin_length(model, max_context)
+        if depends_on_length(model):
+            pin_length(model, max_context)
         geometry = Geometry.of(model)
         reason = why_not(model, geometry.layers)
         if fused and reason:
