@@ -17,6 +17,7 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import ConfigError
+from turnwise.models.structure import list_saved
 from turnwise.models.tensor_names import describe_difference
 from turnwise.models.weight_files import StoredTensor, list_names
 
@@ -24,9 +25,7 @@ Load = Callable[[], tuple[PreTrainedModel, Mapping[str, Any]]]
 """Loads a model; the model and the loading report."""
 
 
-def load_whole(
-    load: Load, stored: Mapping[str, StoredTensor], table: Mapping[str, Any], where: str
-) -> PreTrainedModel:
+def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[str, Any], where: str) -> PreTrainedModel:
     """The model, whose tensors are all from the folder.
 
     `stored` are the folder's tensors, `table` its config.json. Raises ConfigError, in a message that begins with
@@ -74,9 +73,7 @@ def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, A
         return model, report, not torch.equal(before, torch.get_rng_state())
 
 
-def _list_missing(
-    model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]
-) -> list[str]:
+def _list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> list[str]:
     """Tensors that no tensor of the folder was loaded into.
 
     A tensor may have several names, of which the folder needs one: what counts is that it is the same tensor, not what
@@ -85,7 +82,7 @@ def _list_missing(
     lenient = [re.compile(pattern) for pattern in model._keys_to_ignore_on_load_missing or ()]
     missing = set(report["missing_keys"])
     names: dict[int, list[str]] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
+    for name, tensor in list_saved(model).items():
         names.setdefault(id(tensor), []).append(name)
         if name not in stored and any(pattern.search(name) for pattern in lenient):
             missing.add(name)

@@ -127,7 +127,9 @@ def _check_causal(config: PreTrainedConfig, where: str) -> None:
         raise ConfigError(f"{lead} an encoder with a decoder; take a decoder-only model, such as Qwen3 or Llama")
     bidirectional = getattr(config, "use_bidirectional_attention", False) in (True, "all")
     if (kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)) or bidirectional:
-        raise ConfigError(f"{lead} an encoder, whose tokens see later ones; take a causal model, such as Qwen3 or Llama")
+        raise ConfigError(
+            f"{lead} an encoder, whose tokens see later ones; take a causal model, such as Qwen3 or Llama"
+        )
     if not causal:
         raise ConfigError(f"{lead} which is no causal language model in transformers; take one, such as Qwen3 or Llama")
 
