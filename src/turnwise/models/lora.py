@@ -126,14 +126,14 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
     if not (folder / CONFIG_FILE).is_file() or not (folder / WEIGHTS_FILE).is_file():
         raise ConfigError(f"{where} lacks {CONFIG_FILE} or {WEIGHTS_FILE}; give a folder in peft's format")
     with boundary(ConfigError, f"{where} cannot be read"):
-        config, stored = peft.PeftConfig.from_pretrained(str(folder)), read_adapter(folder)
+        config, stored = peft.PeftConfig.from_pretrained(str(folder)), load_file(folder / WEIGHTS_FILE)
     _check_kind(peft, config, where)
     check_base(str(config.base_model_name_or_path or ""), base, where)
     config.inference_mode, config.lora_dropout = False, dropout
     with torch.random.fork_rng(devices=[]):
         _inject(model, config, where)
-    own = list_adapter(model)
-    shapes = [{name: tuple(t.shape) for name, t in name_in_file(each).items()} for each in (own, stored)]
+    own = name_in_file(list_adapter(model))
+    shapes = [{name: tuple(tensor.shape) for name, tensor in each.items()} for each in (own, stored)]
     problem = compare_shapes(*shapes, is_adapter=True)
     if problem is not None:
         raise ConfigError(f"{where} is for another model than model.path={base!r}: it {problem}")
