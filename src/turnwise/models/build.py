@@ -85,7 +85,8 @@ def load_model(
     path = Path(os.path.expanduser(path))
     where = f"{source}={str(path)!r}"
     table = check_folder(path, where)
-    read_config(path, table, where, trust_remote_code=trust_remote_code)
+    may_trust = source in ("model.path", "checkpoint")
+    read_config(path, table, where, trust_remote_code=trust_remote_code, may_trust=may_trust)
     stored = list_weights(path, where)
 
     def load() -> tuple[PreTrainedModel, Mapping[str, Any]]:

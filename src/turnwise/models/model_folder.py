@@ -74,15 +74,19 @@ def _describe_without_config(folder: Path) -> str:
     return f"holds no config.json; {hint}"
 
 
-def read_config(folder: Path, table: Mapping[str, Any], where: str, *, trust_remote_code: bool) -> PreTrainedConfig:
+def read_config(
+    folder: Path, table: Mapping[str, Any], where: str, *, trust_remote_code: bool, may_trust: bool = True
+) -> PreTrainedConfig:
     """The configuration in the folder. Raises ConfigError, in a message that begins with `where`, if it is not that of
-    a causal language model in full precision that transformers here, or trusted code of the folder, can build."""
+    a causal language model in full precision that transformers here, or trusted code of the folder, can build.
+    `may_trust` says whether `model.trust_remote_code` is for this folder."""
     _check_precision(folder, table, where)
     kind, written = table.get("model_type"), table.get("transformers_version")
     if "auto_map" in table and kind not in CONFIG_MAPPING and not trust_remote_code:
+        remedy = "read the code, then set model.trust_remote_code=true, or " if may_trust else ""
         raise ConfigError(
-            f"{where} is of model_type {kind!r}, whose code is in the folder and not in transformers; read the code, "
-            "then set model.trust_remote_code=true, or take a model that transformers knows"
+            f"{where} is of model_type {kind!r}, whose code is in the folder and not in transformers; {remedy}take a "
+            "model that transformers knows"
         )
     if not kind and "auto_map" not in table:
         raise ConfigError(f"{where}: {CONFIG} names no model_type; copy the config of the model, or add its model_type")
