@@ -150,15 +150,13 @@ def test_an_adapter_for_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"was made for the model '.*first', and model\.path='other/second'"):
         load_adapter(build_tiny_model(), tmp_path, base="other/second")
     # Of the 7 linear layers in each of 2, one of A (rank x input) and B (output x rank) has the hidden size.
-    for changes, said in list[tuple[dict[str, Any], str]](
-        (
-        (
-            {"hidden_size": 48},
-            r"holds 14 tensors of another size .*mlp.down_proj.lora_B.weight is \(32, 4\), in .* \(48, 4\)",
-        ),
+    wider = r"holds 14 tensors of another size .*mlp.down_proj.lora_B.weight is \(32, 4\), in .* \(48, 4\)"
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"hidden_size": 48}, wider),
         ({"num_hidden_layers": 1}, r"holds 14 tensors that the model has no place for .*layers\.1\..* and 11 more"),
         ({"num_hidden_layers": 3}, r"lacks 14 tensors of the model .*layers\.2\..* and 11 more"),
-    ):
+    ]
+    for changes, said in cases:
         with pytest.raises(ConfigError, match=rf"is for another model .*: it {said}.*; set model\.path to"):
             load_adapter(build_tiny_model(**changes), tmp_path, base="elsewhere/first")
 
