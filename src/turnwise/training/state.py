@@ -186,8 +186,11 @@ def _check_tensors(
 ) -> None:
     """Raise CheckpointError, naming `what` of the checkpoint, unless every tensor of the model is stored under one of
     its names, and nothing else is."""
-    found = {id(tensor) for name, tensor in own.items() if name in stored}
-    shapes = {name: tuple(tensor.shape) for name, tensor in own.items() if name in stored or id(tensor) not in found}
+    wanted: dict[int, list[str]] = {}
+    for name, tensor in own.items():
+        wanted.setdefault(id(tensor), []).append(name)
+    names = [name for group in wanted.values() for name in [each for each in group if each in stored] or group[:1]]
+    shapes = {name: tuple(own[name].shape) for name in names}
     problem = compare_shapes(shapes, {name: tuple(tensor.shape) for name, tensor in stored.items()})
     if problem is not None:
         raise CheckpointError(f"checkpoint {folder} belongs to another model: {what}it {problem}")
