@@ -63,6 +63,18 @@ def list_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+def list_saved(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What a model is saved as: its parameters, by every name that a tied one has, and the buffers that are saved."""
+    parameters: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    buffers = {
+        f"{path}.{name}" if path else name: buffer
+        for path, module in model.named_modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name not in module._non_persistent_buffers_set
+    }
+    return parameters | buffers
+
+
 def with_tensors(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) -> PreTrainedModel:
     """A copy of a model whose parameters and buffers of these names are these tensors, not copied."""
     replaced: dict[int, Any] = {
