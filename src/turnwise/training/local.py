@@ -31,15 +31,15 @@ from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import ImplicitReward, run_implicit_reward_step, score_implicit_rewards
+from turnwise.training.masters import describe_format
 from turnwise.training.optimizer import BuildOptimizer, Schedule, Trained, build_optimizer
 from turnwise.training.placement import WHOLE, Placement
 from turnwise.training.policy_step import MOVED, PolicyLoss, run_policy_step
 from turnwise.training.preference_step import PairFunction, run_pair_step
+from turnwise.training.resolution import ResolutionWatch
 from turnwise.training.routing import check_routing
 from turnwise.training.sft import run_sft_step
 from turnwise.training.snapshot import Snapshot
-from turnwise.training.masters import describe_format
-from turnwise.training.resolution import ResolutionWatch
 from turnwise.training.squared_mass import score_squared_mass
 from turnwise.training.state import load_training_state, load_weights, save_training_state
 

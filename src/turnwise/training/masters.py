@@ -73,7 +73,9 @@ def describe_format(module: torch.nn.Module) -> str:
     """In which format an optimizer steps, for people: "float32", or "float32 (masters of bfloat16)"."""
     first = next(parameter for parameter in module.parameters() if parameter.requires_grad)
     stepped = str(find_master(first).dtype).removeprefix("torch.")
-    return stepped if find_master(first) is first else f"{stepped} (masters of {str(first.dtype).removeprefix('torch.')})"
+    return (
+        stepped if find_master(first) is first else f"{stepped} (masters of {str(first.dtype).removeprefix('torch.')})"
+    )
 
 
 def _hand_over(parameter: torch.Tensor) -> None:

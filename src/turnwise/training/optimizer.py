@@ -78,7 +78,9 @@ def compute_lr(
     if callable(decay):
         factor = decay(after, total)
         if not isinstance(factor, int | float) or not math.isfinite(factor) or factor < 0:
-            raise TrainingError(f"train.decay gives {factor!r} for step {after} of {total}; it must be a number from 0 up")
+            raise TrainingError(
+                f"train.decay gives {factor!r} for step {after} of {total}; it must be a number from 0 up"
+            )
     elif decay == "linear":
         factor = 1 - progress
     elif decay == "cosine":

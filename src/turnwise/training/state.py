@@ -60,7 +60,9 @@ def save_training_state(
     }
     save_file(state, folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
     for file, companion in (companions or {}).items():
-        tensors = {f"weight/{name}": find_master(p).detach().contiguous() for name, p in list_trained(companion.module).items()}
+        tensors = {
+            f"weight/{name}": find_master(p).detach().contiguous() for name, p in list_trained(companion.module).items()
+        }
         tensors |= {
             f"moment/{name}": moment for name, moment in _moments(companion.module, companion.optimizer).items()
         }

@@ -98,6 +98,7 @@ def test_the_warm_up_is_watched_too() -> None:
     trainer = case.build_local()
     trainer.settings = replace(trainer.settings, warmup=replace(FLAT, base=1e-12))
     batch = replace(make_batch(case.build_local(), case, 1), objective="warmup")
+    for _ in range(NUM_STEPS):
+        trainer.step(batch)
     with pytest.raises(TrainingError, match=r"sft\.lr=1e-12"):
-        for _ in range(NUM_STEPS + 1):
-            trainer.step(batch)
+        trainer.step(batch)
