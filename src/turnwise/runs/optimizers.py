@@ -10,7 +10,7 @@ import torch
 
 from turnwise.config.learning import ADAMW, DECAYS
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.credit.methods import import_function
 from turnwise.training.optimizer import BuildOptimizer, Decay, DecayFunction, compute_lr
 
@@ -21,7 +21,7 @@ def find_optimizer(config: RunConfig) -> BuildOptimizer | None:
     Raises ConfigError when the import path, an option or what it builds is wrong.
     """
     train = config.train
-    options = dict(train.optimizer_options)
+    options: dict[str, Any] = dict(train.optimizer_options)
     if train.optimizer != ADAMW:
         build: Callable[..., Any] = import_function("train.optimizer", train.optimizer)
     elif options:
@@ -61,7 +61,10 @@ def check_optimizer(config: RunConfig) -> None:
     if callable(decay):
         with boundary(ConfigError, f"train.decay={train.decay!r}"):
             for step in (0, max(0, train.steps - 1)):
-                compute_lr(step, base=1.0, warmup_steps=0, total_steps=train.steps, decay=decay)
+                try:
+                    compute_lr(step, base=1.0, warmup_steps=0, total_steps=train.steps, decay=decay)
+                except TrainingError as error:
+                    raise ConfigError(f"train.decay={config.train.decay!r}: {error}") from None
 
 
 def _try_optimizer(build: BuildOptimizer, lr: float, what: str, *, is_shared: bool) -> None:

@@ -21,7 +21,10 @@ GROWTH_UPDATES = 200
 
 def add_loss_scale(optimizer: torch.optim.Optimizer) -> None:
     """Give the optimizer a scale of `START`."""
-    optimizer.state[SCALE] = {"scale": torch.tensor(START), "good_updates": torch.tensor(0.0)}
+    optimizer.state[SCALE] = {  # type: ignore[index]
+        "scale": torch.tensor(START),
+        "good_updates": torch.tensor(0.0),
+    }
 
 
 def find_scale(optimizer: torch.optim.Optimizer) -> float | None:

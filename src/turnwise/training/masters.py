@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -30,10 +30,10 @@ class _Master:
     """torch's count of writes to the parameter when both last agreed."""
 
 
-def find_master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+def find_master(parameter: torch.Tensor) -> torch.nn.Parameter:
     """What an optimizer steps on instead of this parameter; the parameter itself where it has no master."""
     held: _Master | None = getattr(parameter, _ATTRIBUTE, None)
-    return parameter if held is None else held.tensor
+    return cast(torch.nn.Parameter, parameter) if held is None else held.tensor
 
 
 def keep_masters(parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -80,7 +80,7 @@ def describe_format(module: torch.nn.Module) -> str:
 
 def _hand_over(parameter: torch.Tensor) -> None:
     """Add the gradient of one backward pass to the master's, in float32."""
-    master, gradient = find_master(parameter), parameter.grad  # type: ignore[arg-type]
+    master, gradient = find_master(parameter), parameter.grad
     if gradient is None:
         return
     parameter.grad = None

@@ -199,8 +199,9 @@ def _clip(model: torch.nn.Module, max_grad_norm: float, scale: float | None) -> 
     """Scale the gradients to a norm of at most `max_grad_norm`; returns their norm before, over all ranks. They are
     divided by `scale` first."""
     stepped = [find_master(parameter) for parameter in model.parameters()]
-    for parameter in stepped if scale is not None else ():
-        if parameter.grad is not None:
-            parameter.grad /= scale
+    if scale is not None:
+        for parameter in stepped:
+            if parameter.grad is not None:
+                parameter.grad /= scale
     norm = torch.nn.utils.clip_grad_norm_(stepped, max_grad_norm)
     return float(norm.full_tensor() if is_cut(norm) else norm)

@@ -59,7 +59,8 @@ class Whole:
 
     def find_dtype(self, policy: PreTrainedModel) -> torch.dtype:
         """See `Placement.find_dtype`."""
-        return policy.dtype
+        dtype: torch.dtype = policy.dtype
+        return dtype
 
     def find_backbone(self, policy: PreTrainedModel) -> Backbone:
         """See `Placement.find_backbone`."""

@@ -14,7 +14,7 @@ from turnwise.core.types import to_floats
 from turnwise.models.build import load_model
 from turnwise.models.checksums import compute_checksums
 from turnwise.training.local import LocalTrainer
-from turnwise.training.loss_scale import GROWTH_UPDATES, SCALE, START, find_scale, note_update
+from turnwise.training.loss_scale import GROWTH_UPDATES, SCALE, START, find_scale, note_update, scale_loss
 from turnwise.training.masters import find_master
 from turnwise.training.optimizer import apply_gradients, build_optimizer
 
@@ -156,7 +156,7 @@ def test_a_scale_grows_after_enough_updates_and_ends_the_run_where_it_cannot_fal
     for _ in range(GROWTH_UPDATES):
         note_update(optimizer, overflowed=False)
     assert find_scale(optimizer) == 2 * START
-    optimizer.state[SCALE]["scale"] = torch.tensor(1.0)
+    optimizer.state[SCALE]["scale"] = torch.tensor(1.0)  # type: ignore[index]
     find_master(layer.weight).grad = torch.full((1, 2), float("inf"))
     with pytest.raises(TrainingError, match="the gradient norm is inf"):
         apply_gradients(layer, optimizer, lr=1e-2, max_grad_norm=1.0)
@@ -166,5 +166,5 @@ def test_small_gradients_survive_float16() -> None:
     layer = torch.nn.Linear(1, 1, bias=False, dtype=torch.float16)
     optimizer = build_optimizer(layer, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0)
     # 2^-30 is below the smallest number of float16, 2^-24; times the scale 2^16 it is 2^-14.
-    (layer.weight.sum() * (find_scale(optimizer) * 2.0**-30)).backward()
+    scale_loss(layer.weight.sum() * torch.tensor(2.0**-30), optimizer).backward()
     assert apply_gradients(layer, optimizer, lr=1e-2, max_grad_norm=1.0).norm == 2.0**-30

@@ -101,7 +101,8 @@ class Sharded:
 
     def find_dtype(self, policy: PreTrainedModel) -> torch.dtype:
         """See `Placement.find_dtype`: of a policy in a short format ranks hold float32 rows."""
-        return self.source.dtype
+        dtype: torch.dtype = self.source.dtype
+        return dtype
 
     def find_backbone(self, policy: PreTrainedModel) -> Backbone:
         """See `Placement.find_backbone`."""
