@@ -125,7 +125,7 @@ class LocalTrainer:
         self._warmup_steps = 0
         self._unstepped: Snapshot | None = None
         self._scoring: dict[str, Metric] = {}
-        self._watch = ResolutionWatch()
+        self._watch, self._warmup_watch = ResolutionWatch(), ResolutionWatch()
 
     # ------------------------------------------------------------------------------------------------ the seam
 
@@ -154,8 +154,8 @@ class LocalTrainer:
         Raises TrainingError where a loss or a gradient is not finite, an update has no token to train, or the last
         updates were below the resolution of the weights.
         """
-        self._watch.check()
         warms_up = batch.objective == "warmup"
+        (self._warmup_watch if warms_up else self._watch).check()
         if not warms_up:
             self._begin()
         counts = self.optimizer_steps, self._warmup_steps
@@ -381,7 +381,7 @@ class LocalTrainer:
                 teacher=self._teacher,
                 critic=shared,
             )
-            self._note(measured, settings.schedule, lr)
+            self._note(measured, lr)
             if number:
                 # Only the first update trains the weights that sampled; later gaps are learning, not mismatch.
                 measured = {
@@ -421,7 +421,7 @@ class LocalTrainer:
             if update:
                 measured = self._run_supervised(self._policy, batch, update, lr)
                 measured |= {"train/loss": measured.pop("sft/loss"), "train/seconds": measured.pop("sft/seconds")}
-                self._note(measured, self.settings.schedule, lr)
+                self._note(measured, lr)
                 metrics = merge(metrics, measured)
         return metrics
 
@@ -440,7 +440,7 @@ class LocalTrainer:
             self._warmup_steps += 1
             if update:
                 measured = self._run_supervised(policy, batch, update, lr)
-                self._note(measured, self.settings.warmup, lr)
+                self._note(measured, lr, warms_up=True)
                 metrics = merge(metrics, {name: value for name, value in measured.items() if name.startswith("sft/")})
         return metrics
 
@@ -477,20 +477,20 @@ class LocalTrainer:
             max_grad_norm=self.settings.max_grad_norm,
             **self._packing,
         )
-        self._note(measured, self.settings.schedule, lr)
+        self._note(measured, lr)
         return measured
 
-    def _note(self, measured: Mapping[str, Metric], schedule: Schedule, lr: float) -> None:
+    def _note(self, measured: Mapping[str, Metric], lr: float, *, warms_up: bool = False) -> None:
         """Watch whether the updates of the policy change it."""
         changed, norm = measured.get("train/changed_share"), measured.get("train/grad_norm")
         if isinstance(changed, Mean) and isinstance(norm, Mean):
-            self._watch.note(
+            (self._warmup_watch if warms_up else self._watch).note(
                 share=changed.value,
                 driven=changed.weight,
                 norm=norm.value,
                 lr=lr,
-                peak_lr=schedule.base,
-                option="sft.lr" if schedule is self.settings.warmup else "train.lr",
+                peak_lr=(self.settings.warmup if warms_up else self.settings.schedule).base,
+                option="sft.lr" if warms_up else "train.lr",
                 dtype=describe_format(self.model),
             )
 
