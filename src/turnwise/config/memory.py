@@ -21,7 +21,7 @@ from turnwise.config.catalog import find_model
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 
-BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
+BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
 PAGE_SIZE = 32
