@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from model_exceptions import CANNOT_BE_BUILT, EXCEPTIONS, VARIANTS, WINDOW
+from model_exceptions import CANNOT_BE_BUILT, EXCEPTIONS, NOT_CAUSAL, VARIANTS, WINDOW
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -58,7 +58,9 @@ SET_WHERE_ZERO = "first_k_dense_replace"
 SPECIAL_ID = re.compile(r"\w+_token_(id|index)")
 NOT_OF_LAYERS = {"full_attn_idxs", "moe_layers", "hybrid_layer_ids", "intermediate_size"}
 """Fields whose list may happen to be as long as the model is deep."""
-NOT_REDRAWN = re.compile(r"norm|layernorm|ln_|A_log|dt_bias|\.D$|time_|decay|lambda|recurrent_param|slope", re.I)
+NORM = re.compile(r"norm|ln_", re.IGNORECASE)
+PACE = re.compile(r"dt_bias|\.D$|time_|decay|lambda|recurrent_param", re.IGNORECASE)
+"""Names of weights that stay, and of those that a state space is only stable near."""
 MIN_DEVIATION, MAX_DEVIATION = 1.0, 3.0
 """Standard deviation of the logits, in nats."""
 
@@ -84,18 +86,28 @@ def shrink_config(name: str, vocab_size: int = VOCAB_SIZE) -> PreTrainedConfig:
     return _shrink(CONFIG_MAPPING[model_type], vocab_size, {**EXCEPTIONS.get(model_type, {}), **options})
 
 
-def build_tiny(name: str, seed: int = 0, vocab_size: int = VOCAB_SIZE) -> PreTrainedModel:
-    """The model of `shrink_config`, in float32 and evaluation mode, with transformers' eager attention.
+def build_tiny(name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The model of `shrink_config` in evaluation mode, with transformers' eager attention.
 
-    Its logits have a standard deviation of 1 to 3 nats. A function of `seed` alone.
+    Its logits have a standard deviation of 1 to 3 nats. Weights are a function of `seed` alone; of another `dtype` they
+    are those of float32, rounded. Tables that are no weights (a rope's frequencies) keep the format transformers gives.
     """
+    model = _build(name, seed, torch.float32)
+    draw_weights(model, seed)
+    if dtype == torch.float32:
+        return model
+    rounded = _build(name, seed, dtype)
+    rounded.load_state_dict(model.state_dict())
+    return rounded
+
+
+def _build(name: str, seed: int, dtype: torch.dtype) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            shrink_config(name, vocab_size), attn_implementation="eager", dtype=torch.float32
-        ).eval()
-        draw_weights(model)
-    return model
+            shrink_config(name), attn_implementation="eager", dtype=dtype
+        )
+    return model.eval()
 
 
 def draw_words(length: int, seed: int = 0) -> torch.Tensor:
@@ -106,14 +118,17 @@ def draw_words(length: int, seed: int = 0) -> torch.Tensor:
 def why_no_causal_model(config: PreTrainedConfig) -> str | None:
     """Why a model of this configuration is no causal language model although transformers lists it as one.
 
-    None for all others. It reads what the configuration says; whether a model sees later tokens is measured.
+    None for all others, the decoders of encoder-decoder models among them: alone, they are causal. It reads the
+    configuration; a test compares it with what the models do.
     """
-    if getattr(config, "is_decoder", True) is False and config.model_type in _ENCODERS:
-        return (
-            f"{config.model_type} is an encoder: every token sees all others; with is_decoder=True in its configuration "
-            "it is a causal model"
-        )
-    return None
+    if config.model_type not in NOT_CAUSAL:
+        return None
+    what, field, causal = NOT_CAUSAL[config.model_type]
+    if field is None:
+        return f"{config.model_type}: {what}"
+    if getattr(config, field) == causal:
+        return None
+    return f"{config.model_type}: {what}; with {field}={causal!r} in its configuration it is a causal model"
 
 
 def _shrink(cls: type[PreTrainedConfig], vocab_size: int, given: Mapping[str, Any]) -> PreTrainedConfig:
@@ -142,9 +157,9 @@ def _defaults(cls: type[PreTrainedConfig]) -> dict[str, Any]:
 
 
 def _shrink_numbers(cls: type[PreTrainedConfig], vocab_size: int) -> dict[str, Any]:
+    """Small values for the numbers of a class that the rules name; special tokens from the vocabulary's end."""
     values: dict[str, Any] = {}
     defaults = _defaults(cls)
-    latent = "kv_lora_rank" in defaults  # its heads share one latent, so that keys and values have as many as queries
     special = iter(range(vocab_size - 1, END_OF_WORDS - 1, -1))
     for name, default in defaults.items():
         if re.fullmatch(r"(unpadded_|decoder_)?vocab_size(_per_layer_input)?", name) and default:
@@ -159,9 +174,10 @@ def _shrink_numbers(cls: type[PreTrainedConfig], vocab_size: int) -> dict[str, A
                 values[name] = min(default, rule)
             elif name == SET_WHERE_ZERO or (default is None and SET_WHERE_NONE.fullmatch(name)):
                 values[name] = rule
-    if latent:
-        values.pop("head_dim", None) if defaults.get("head_dim") is None else None
+    if "kv_lora_rank" in defaults:  # its heads share one latent: as many of keys and values as of queries
         values["num_key_value_heads"] = values.get("num_attention_heads", 4)
+        if defaults.get("head_dim") is None:
+            values.pop("head_dim", None)
     return values
 
 
@@ -177,7 +193,9 @@ def _pick_layers(cls: type[PreTrainedConfig]) -> dict[str, Any]:
         return {}
     total = getattr(whole, "num_hidden_layers", None)
     fields = {name: vars(whole).get(name) for name in _defaults(cls).keys() - NOT_OF_LAYERS}
-    lists = {name: list(value) for name, value in fields.items() if isinstance(value, list | tuple) and len(value) == total}
+    lists = {
+        name: list(value) for name, value in fields.items() if isinstance(value, list | tuple) and len(value) == total
+    }
     if not lists or not isinstance(total, int):
         return {}
     kept = {kinds.index(kind) for kinds in lists.values() for kind in kinds}
@@ -187,26 +205,28 @@ def _pick_layers(cls: type[PreTrainedConfig]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def draw_weights(model: PreTrainedModel) -> None:
-    """Draw weights anew so that everything a model does shows in its logits.
+def draw_weights(model: PreTrainedModel, seed: int) -> None:
+    """Draw weights anew so that everything a model does shows in its logits: transformers' own are so small that
+    neither a cap nor a sink nor a bias changes anything.
 
-    Matrices by the number of their inputs, biases and sinks of order 0.1 and 1; norms stay; what holds a state space's
-    pace is changed by a few per cent.
+    Matrices by the number of their inputs, biases and sinks of order 0.1 and 1. Norms stay, and what sets the pace of a
+    state space changes by a few per cent.
     """
+    draw = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
-        if not weight.is_floating_point():
-            continue
+        noise = torch.randn(weight.shape, generator=draw)
         if "sink" in name:
-            weight.normal_()
+            weight.copy_(noise)
         elif name.endswith("A_log"):
             weight.sub_(2.0)  # states that fade within a few tokens hide what came long before
-        elif NOT_REDRAWN.search(name):
-            if weight.ndim < 2 and "norm" not in name.lower() and "ln_" not in name:
-                weight.mul_(1 + 0.05 * torch.randn_like(weight))
+        elif NORM.search(name):
+            continue
+        elif PACE.search(name):
+            weight.mul_(1 + 0.05 * noise)
         elif weight.ndim >= 2:
-            weight.normal_(std=1 / math.sqrt(weight.shape[-1]))
+            weight.copy_(noise / math.sqrt(weight.shape[-1]))
         else:
-            weight.add_(0.1 * torch.randn_like(weight))
+            weight.add_(0.1 * noise)
     _scale_logits(model)
 
 

@@ -143,7 +143,25 @@ CANNOT_BE_BUILT: Mapping[str, str] = {
     "gemma3n": "its vision tower needs the package timm",
     "gemma4_assistant": "drafts for another model, and needs that one's hidden states, keys and values",
     "gemma4_unified_assistant": "drafts for another model, and needs that one's hidden states, keys and values",
-    "musicgen": "transformers gives its decoder the configuration of the whole, which lacks the decoder's fields",
-    "musicgen_melody": "transformers gives its decoder the configuration of the whole, which lacks the decoder's fields",
+    "musicgen": "transformers gives its decoder the whole's configuration, which lacks the decoder's fields",
+    "musicgen_melody": "transformers gives its decoder the whole's configuration, which lacks the decoder's fields",
 }
 """Why, by model type."""
+
+ENCODER = ("every token sees all others", "is_decoder", True)
+
+NOT_CAUSAL: Mapping[str, tuple[str, str | None, Any]] = {
+    **dict.fromkeys(
+        [
+            *["bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert"],
+            *["rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl"],
+            "xmod",
+        ],
+        ENCODER,
+    ),
+    "xlm": ("every token sees all others", "causal", True),
+    "xlnet": ("every token sees all others", "attn_type", "uni"),
+    "cpmant": ("every token sees all others of its segment", None, None),
+    "reformer": ("layers of kind 'lsh' sort the whole sequence by random hashes", "attn_layers", ["local", "local"]),
+}
+"""By model type: what it does, and the field and value with which it is causal."""
