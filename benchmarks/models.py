@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/models.py [NAME ...] [--json FILE] [--markdown FILE] [--limit SECONDS]
 
 Each model is tiny, with random weights, on the CPU, and is measured in a process of its own: one that crashes or hangs
-is a row like the others. The numbers are nats of a token's log-probability, the largest difference over all tokens (see
-`tests/model_measures.py`). Names are model types, or those of `tests/model_exceptions.py` for variants of them; without
-names all are measured."""
+is a row like the others. Numbers are the largest difference of a token's log-probability, in nats, and for `step` the
+part of an optimizer step that differs (see `tests/model_measures.py`). Names are model types, or those of
+`tests/model_exceptions.py` for variants of them; without names all are measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import torch
 import transformers
 from every_model import list_names
-from model_measures import GAPS, Measured, measure_model
+from model_measures import BOUNDS, Measured, measure_model
 
 # Children share what is imported here, which takes longer than most models.
 PROCESSES = multiprocessing.get_context("fork")
@@ -96,12 +96,12 @@ def largest_gap(row: Measured) -> float:
 
 def to_markdown(rows: Sequence[Measured]) -> str:
     """The table, and how many models take each path."""
-    titles = ["model", "path", *GAPS, "bfloat16", "why"]
+    titles = ["model", "path", *BOUNDS, "bfloat16", "why"]
     lines = [_line(titles), _line(["---"] * len(titles))]
     for row in rows:
         failures = "; ".join(f"{gap}: {text}" for gap, text in row.failures.items())
         why = " ".join(part for part in (row.reason, failures) if part)
-        gaps = [f"{row.gaps[gap]:.0e}" if gap in row.gaps else "" for gap in GAPS]
+        gaps = [f"{row.gaps[gap]:.0e}" if gap in row.gaps else "" for gap in BOUNDS]
         lines.append(_line([row.name, row.path, *gaps, row.bfloat16, why.replace("|", "\\|")]))
     counts = Counter(row.path for row in rows)
     told = ", ".join(f"{count} {path}" for path, count in counts.most_common())

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from model_exceptions import CANNOT_BE_BUILT, EXCEPTIONS, NOT_CAUSAL, VARIANTS, WINDOW
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -189,7 +190,7 @@ def _pick_layers(cls: type[PreTrainedConfig]) -> dict[str, Any]:
     """Per-layer lists cut to the first layer of every kind, and their length; empty where the defaults have none."""
     try:
         whole = cls()
-    except ValueError:  # a class whose defaults contradict each other; its exception has what is needed
+    except StrictDataclassError:  # its defaults contradict each other; its exception has what is needed
         return {}
     total = getattr(whole, "num_hidden_layers", None)
     fields = {name: vars(whole).get(name) for name in _defaults(cls).keys() - NOT_OF_LAYERS}

@@ -73,6 +73,9 @@ EXCEPTIONS: Mapping[str, Mapping[str, Any]] = {
         "activation_sparsity_pattern": [0.95, 0.0, 0.95, 0.0],
     },
     "gemma4_text": {"layer_types": [*BOTH, *BOTH], "num_hidden_layers": 4, "num_kv_shared_layers": 2, **GLOBAL_HEADS},
+    "gemma4_assistant": {
+        "text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "num_kv_shared_layers": 4}
+    },
     "gemma4_unified_text": {"layer_types": BOTH, "num_hidden_layers": 2, **GLOBAL_HEADS},
     "deepseek_v4": {
         "layer_types": ["sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention"],
@@ -165,3 +168,6 @@ NOT_CAUSAL: Mapping[str, tuple[str, str | None, Any]] = {
     "reformer": ("layers of kind 'lsh' sort the whole sequence by random hashes", "attn_layers", ["local", "local"]),
 }
 """By model type: what it does, and the field and value with which it is causal."""
+
+REFUSED: Mapping[str, str] = {}
+"""Why a causal model is refused all the same, by name."""
