@@ -96,6 +96,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, Any]] = {
     "nemotron_h": {"n_groups": 2, "mamba_num_heads": 8, "mamba_head_dim": 16},
     "zamba": {"layers_block_type": ["linear_attention", "hybrid", "hybrid"], "num_hidden_layers": 3, **SHARED},
     "zamba2": {"layers_block_type": ["linear_attention", "hybrid", "hybrid"], "num_hidden_layers": 3},
+    "doge": {"keep_window_size": 2048},  # beyond it, which of a repeated word's equal values are kept is left to chance
     "longcat_flash": {"head_dim": 8},  # qk_rope_head_dim
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0}},  # checkpoints have both, the defaults neither
     "xmod": {"default_language": "en_XX"},  # or every call must name a language
@@ -169,5 +170,5 @@ NOT_CAUSAL: Mapping[str, tuple[str, str | None, Any]] = {
 }
 """By model type: what it does, and the field and value with which it is causal."""
 
-REFUSED: Mapping[str, str] = {}
+REFUSED: Mapping[str, str] = {"prophetnet": "what it predicts depends on how long the sequence is"}
 """Why a causal model is refused all the same, by name."""

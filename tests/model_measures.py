@@ -98,19 +98,18 @@ def measure_model(name: str) -> Measured:
     gaps: dict[str, float] = {}
     failures: dict[str, str] = {}
     if model is not None:
-        measures: Mapping[str, Callable[[PreTrainedModel, PreTrainedModel], float]] = {
-            "packed": lambda ours, alone: compare_scores(ours, alone, shared_prefix=False),
-            "shared": lambda ours, alone: compare_scores(ours, alone, shared_prefix=True),
-            "sampled": lambda ours, alone: compare_replies(ours, alone, turn=0),
-            "cached": lambda ours, alone: compare_replies(ours, alone, turn=1),
-            "step": compare_steps,
+        measures: Mapping[tuple[str, ...], Callable[[PreTrainedModel, PreTrainedModel], tuple[float, ...]]] = {
+            ("packed",): lambda ours, alone: compare_scores(ours, alone, shared_prefix=False),
+            ("shared",): lambda ours, alone: compare_scores(ours, alone, shared_prefix=True),
+            ("sampled", "cached"): compare_replies,
+            ("step",): compare_steps,
         }
-        for gap in BOUNDS:
+        for names, measure in measures.items():
             try:
-                gaps[gap] = measures[gap](model, build_tiny(name))
+                gaps |= zip(names, measure(model, build_tiny(name)), strict=True)
             except FAILURES as error:
-                gaps[gap] = float("inf")
-                failures[gap] = describe(error)
+                gaps |= dict.fromkeys(names, float("inf"))
+                failures |= dict.fromkeys(names, describe(error))
     return Measured(
         name=name,
         path=chosen,
@@ -172,22 +171,22 @@ def _to_sample(ids: np.ndarray, index: int) -> Sample:
     )
 
 
-def compare_scores(ours: PreTrainedModel, alone: PreTrainedModel, *, shared_prefix: bool) -> float:
+def compare_scores(ours: PreTrainedModel, alone: PreTrainedModel, *, shared_prefix: bool) -> tuple[float]:
     """Largest gap of the log-probabilities that training reads."""
     samples = draw_samples()
     scores = score_logprobs(ours, samples, 1.0, micro_batch_tokens=MICRO_BATCH, shared_prefix=shared_prefix)
-    return max(largest(score, score_alone(alone, s.token_ids)[1:]) for score, s in zip(scores, samples, strict=True))
+    gaps = [largest(score, score_alone(alone, s.token_ids)[1:]) for score, s in zip(scores, samples, strict=True)]
+    return (max(gaps),)
 
 
-def compare_replies(ours: PreTrainedModel, alone: PreTrainedModel, *, turn: int) -> float:
-    """Largest gap of the log-probabilities recorded with the replies of one turn."""
-    talks = asyncio.run(converse(open_engine(ours)))
-    gaps = []
-    for prompts, completions in talks:
-        before, reply = prompts[turn], completions[turn].token_ids
-        expected = score_alone(alone, np.concatenate([before, reply]))[len(before) :]
-        gaps.append(largest(completions[turn].logprobs, expected))
-    return max(gaps)
+def compare_replies(ours: PreTrainedModel, alone: PreTrainedModel) -> tuple[float, ...]:
+    """Largest gap of the log-probabilities recorded with the replies of each turn."""
+    gaps: list[list[float]] = [[], []]
+    for prompts, completions in asyncio.run(converse(open_engine(ours))):
+        for turn, (before, completion) in enumerate(zip(prompts, completions, strict=True)):
+            expected = score_alone(alone, np.concatenate([before, completion.token_ids]))[len(before) :]
+            gaps[turn].append(largest(completion.logprobs, expected))
+    return tuple(max(turn) for turn in gaps)
 
 
 async def converse(engine: Engine) -> list[tuple[list[np.ndarray], list[Completion]]]:
@@ -208,7 +207,7 @@ async def converse(engine: Engine) -> list[tuple[list[np.ndarray], list[Completi
     return await asyncio.gather(*(talk(index) for index in range(3)))
 
 
-def compare_steps(ours: PreTrainedModel, alone: PreTrainedModel) -> float:
+def compare_steps(ours: PreTrainedModel, alone: PreTrainedModel) -> tuple[float]:
     """How far the weights are apart after one step of cross-entropy each, as a part of how far they went."""
     samples = draw_samples()
     before = _weights_of(alone)
@@ -218,7 +217,7 @@ def compare_steps(ours: PreTrainedModel, alone: PreTrainedModel) -> float:
     )
     train_alone(alone, [sample.token_ids for sample in samples])
     after = _weights_of(alone)
-    return float((_weights_of(ours) - after).norm() / (after - before).norm())
+    return (float((_weights_of(ours) - after).norm() / (after - before).norm()),)
 
 
 def _weights_of(model: PreTrainedModel) -> torch.Tensor:
@@ -233,10 +232,11 @@ def train_alone(model: PreTrainedModel, sequences: Sequence[np.ndarray]) -> None
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, foreach=False)
     total = sum(len(ids) - 1 for ids in sequences)
     for ids in sequences:
-        unused = copy.deepcopy(model)  # with the gradients so far
+        unused = copy.deepcopy(model)
         (-_run_alone(unused, ids).sum() / total).backward()
         for parameter, computed in zip(model.parameters(), unused.parameters(), strict=True):
-            parameter.grad = computed.grad
+            if computed.grad is not None:
+                parameter.grad = computed.grad + (0 if parameter.grad is None else parameter.grad)
     torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
     optimizer.step()
 
