@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from turnwise.core.errors import CheckpointError
 from turnwise.models.rows import own_rows
+from turnwise.models.tensor_names import compare_shapes
 from turnwise.training.optimizer import Trained, list_trained
 
 FOLDER = "ranks"
@@ -86,29 +87,26 @@ def _list_targets(
 ) -> dict[str, torch.Tensor]:
     """Empty tensors for what the checkpoint holds of a model."""
     parameters = list_trained(trained.module)
-    targets: dict[str, torch.Tensor] = {}
-    for name, parameter in parameters.items():
-        have = stored.get(f"{model}/weight/{name}", "no such parameter")
-        if have != tuple(parameter.shape):
-            raise CheckpointError(
-                f"checkpoint {folder} has {have} for {name}, this run's {model} has {tuple(parameter.shape)}; it "
-                "belongs to another model"
-            )
-        targets[f"weight/{name}"] = torch.zeros_like(parameter.detach())
-    for path, shape in stored.items():
-        if not path.startswith(f"{model}/"):
+    of_model = {path.removeprefix(f"{model}/"): shape for path, shape in stored.items() if path.startswith(f"{model}/")}
+    problem = compare_shapes(
+        {f"weight/{name}": tuple(parameter.shape) for name, parameter in parameters.items()},
+        {name: shape for name, shape in of_model.items() if name.startswith("weight/")},
+    )
+    if problem is not None:
+        raise CheckpointError(f"checkpoint {folder} belongs to another model: {model}: it {problem}")
+    targets = {f"weight/{name}": torch.zeros_like(parameter.detach()) for name, parameter in parameters.items()}
+    for path, shape in of_model.items():
+        if path.startswith("weight/"):
             continue
-        kind, _, rest = path.removeprefix(f"{model}/").partition("/")
-        name, key = (rest, "") if kind == "weight" else (rest.rpartition("/")[0], rest.rpartition("/")[2])
+        name, _, key = path.removeprefix("moment/").rpartition("/")
         if name not in parameters:
             raise CheckpointError(
-                f"checkpoint {folder} holds {path}, which this run's model lacks; it belongs to another model"
+                f"checkpoint {folder} holds {model}/{path}, which this run's model lacks; it belongs to another model"
             )
-        if kind == "moment":
-            like = parameters[name].detach()
-            targets[f"moment/{name}/{key}"] = torch.zeros(1) if key == "step" else torch.zeros_like(like)
-            if key != "step" and shape != tuple(like.shape):
-                raise CheckpointError(f"checkpoint {folder}: {path} has shape {shape}; it belongs to another model")
+        like = parameters[name].detach()
+        targets[path] = torch.zeros(1) if key == "step" else torch.zeros_like(like)
+        if key != "step" and shape != tuple(like.shape):
+            raise CheckpointError(f"checkpoint {folder}: {model}/{path} has shape {shape}; it belongs to another model")
     return targets
 
 
