@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from turnwise.config.fit import fit_memory
+from turnwise.config import fit
+from turnwise.config.copies import list_copies
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
@@ -18,6 +19,10 @@ TINY = {
     "tie_word_embeddings": True,
 }
 LIBRARIES = 400 * 2**20
+
+
+def fit_memory(recipe: RunConfig, *, memory_bytes: int) -> RunConfig:
+    return fit.fit_memory(recipe, list_copies(recipe), memory_bytes=memory_bytes)
 
 
 def make_config(*, micro_batch_tokens: int = 0, max_concurrency: int = 3, max_context: int = 10) -> RunConfig:

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from turnwise.config.memory import PACKED_FAMILIES, MemoryPlan, plan_memory, read_model_shape
-from turnwise.config.plan import Plan, compute_plan
+from turnwise.config import memory as memory_plans
+from turnwise.config import plan as plans
+from turnwise.config.copies import list_copies
+from turnwise.config.memory import MemoryPlan
+from turnwise.config.plan import Plan
 from turnwise.config.run import RunConfig
+from turnwise.config.sampling_memory import PACKED_FAMILIES
+from turnwise.config.shape import read_model_shape
 
 TINY = {
     "hidden_size": 8,
@@ -23,6 +28,14 @@ TINY = {
 
 def config(**sections: Any) -> RunConfig:
     return RunConfig.model_validate({"model": {"config": TINY}, "tokenizer": {"vocab_size": 100}, **sections})
+
+
+def plan_memory(recipe: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
+    return memory_plans.plan_memory(recipe, list_copies(recipe), device=device)
+
+
+def compute_plan(recipe: RunConfig, *, branches: str = "none") -> Plan:
+    return plans.compute_plan(recipe, list_copies(recipe), branches=branches)
 
 
 def test_tokens_by_hand() -> None:
@@ -185,7 +198,7 @@ def test_memory_on_a_gpu_by_hand() -> None:
 
 
 def test_the_gathered_pages_are_the_engines() -> None:
-    from turnwise.config.memory import GATHERED
+    from turnwise.config.sampling_memory import GATHERED
     from turnwise.engines.paged.attention import GPU_GATHER_ELEMENTS
 
     assert GATHERED == GPU_GATHER_ELEMENTS
