@@ -18,9 +18,11 @@ REFERENCE_COPIES, TEACHER_COPIES = 1, 3
 computed over the vocabulary."""
 LARGE_ARRAY_BYTES = 32 << 20
 """Size from which glibc asks the kernel for an array's memory and gives it back at once."""
-WASTE = 0.75
+WASTE, ADAPTER_WASTE = 0.75, 1.5
 """Of a training step's small arrays, the share that the C library holds besides: gradients and moments settle in what
-the first backward passes free, and leave holes that no later array fits into. Measured 0.6 to 0.8."""
+the first backward passes free, and leave holes that no later array fits into. Measured 0.6 to 0.8. A layer with an
+adapter computes three arrays for the one that it keeps (its own result, the adapter's, the sum), and leaves twice the
+holes."""
 SCORE_BYTES = 4
 """Of one attention score: softmax computes in float32."""
 
@@ -68,11 +70,12 @@ def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_log
         return int(live)
     small = sum(count * size for count, size in arrays if size < LARGE_ARRAY_BYTES)
     # A large array takes what small ones left free, where there is that much, and is cut up with it.
-    return int(live + WASTE * (small + min(small, live - small)))
+    waste = WASTE if config.model.lora is None else ADAPTER_WASTE
+    return int(live + waste * (small + min(small, live - small)))
 
 
 def _count_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> tuple[float, float]:
-    """Arrays of logits that live at once, and the bytes of one: of all trained tokens of the micro-batch, in float32."""
+    """Arrays of logits that live at once, and the bytes of one: of all trained tokens of a micro-batch, in float32."""
     loss = config.loss
     by_gradient = config.train.algorithm == "policy_gradient"
     beside = by_gradient and loss.kl.coefficient > 0 and loss.kl.place == "loss"
@@ -85,7 +88,8 @@ def _list_saved(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterabl
     """Numbers of arrays that a forward pass keeps for the backward pass, and the bytes of one."""
     item = BYTES[config.model.dtype]
     if shape.is_packed:
-        for count, width, size in shape.list_saved_arrays(tokens.repeats, item):
+        is_adapted = config.model.lora is not None
+        for count, width, size in shape.list_saved_arrays(tokens.repeats, item, is_adapted=is_adapted):
             yield count, tokens.computed * width * size
         return
     rows = max(1, tokens.computed // tokens.row)

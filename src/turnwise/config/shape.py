@@ -176,7 +176,9 @@ class ModelShape:
         output = "lm_head" in (target_modules or ()) and self.hidden_size + self.vocab_size
         return rank * (self.num_layers * sum(sum(sizes[name]) for name in names) + output)
 
-    def list_saved_arrays(self, repeats: float, item: int) -> tuple[tuple[float, int, int], ...]:
+    def list_saved_arrays(
+        self, repeats: float, item: int, *, is_adapted: bool = False
+    ) -> tuple[tuple[float, int, int], ...]:
         """Numbers of arrays that a forward pass keeps for the backward pass, their numbers per token, and the bytes of
         each of these in a model of `item` bytes.
 
@@ -185,16 +187,17 @@ class ModelShape:
         A layer: both norms' inputs, normalised rows and results (6 hidden); queries before and after their norm,
         turned, and the attended values twice (5 heads); keys likewise and values (4 kv heads); gate, up, the activated
         gate and the product, of every expert that computes a token, of shared experts and of layers without experts.
-        Norms compute in float32, so their inputs are kept in that."""
+        Norms compute in float32, so their inputs are kept in that; beside an adapter their weights are frozen, and the
+        normalised rows are not kept."""
         layers, mixtures = self.num_layers, self.num_layers - self.num_dense
         queries, keys, wide = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim, max(item, 4)
         return (
             (2 * layers, self.hidden_size, wide),
-            (4 * layers, self.hidden_size, item),
+            ((4 - 2 * is_adapted) * layers, self.hidden_size, item),
             (layers, queries, wide),
-            (4 * layers, queries, item),
+            ((4 - is_adapted) * layers, queries, item),
             (layers, keys, wide),
-            ((1 + 2 * repeats) * layers, keys, item),
+            ((1 - is_adapted + 2 * repeats) * layers, keys, item),
             (4 * mixtures * self.num_chosen, self.intermediate_size, item),
             *([(4 * mixtures, self.shared_size, item)] if self.shared_size else []),
             *([(4 * self.num_dense, self.dense_size, item)] if self.num_dense else []),
@@ -206,8 +209,8 @@ def read_model_shape(config: RunConfig) -> ModelShape | None:
     missing."""
     if config.model.path:
         return read_shape_at(config.model.path)
-    table = {"model_type": config.model.model_type, **config.model.config, "vocab_size": config.tokenizer.vocab_size}
-    return parse_shape(table)
+    vocab_size, model = config.tokenizer.vocab_size, config.model
+    return parse_shape({"vocab_size": vocab_size, **model.config, "model_type": model.model_type})
 
 
 def read_shape_at(path: str) -> ModelShape | None:
@@ -226,9 +229,10 @@ def read_table(folder: Path) -> dict[str, Any] | None:
     return table if isinstance(table, dict) else None
 
 
-def parse_shape(table: Mapping[str, Any]) -> ModelShape | None:
+def parse_shape(table: Mapping[str, Any], *, is_complete: bool = False) -> ModelShape | None:
     """The sizes that a config.json names, in its text part where it has several; None if one of the usual sizes is
-    missing."""
+    missing. `is_complete` says that the architecture's defaults are filled in: then a width that is not named is four
+    times the hidden size (GPT-2, BLOOM)."""
     nested = table.get("text_config")
     if isinstance(nested, Mapping):
         table = {"tie_word_embeddings": table.get("tie_word_embeddings"), **nested}
@@ -247,6 +251,8 @@ def parse_shape(table: Mapping[str, Any]) -> ModelShape | None:
     width = sizes.find("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
     expert = sizes.find("moe_intermediate_size") or width
     chosen = sizes.find("num_experts_per_tok", "num_experts_per_token", "moe_topk") if num_experts > 1 else 1
+    if expert is None and is_complete and hidden is not None and recurrent != layers:
+        expert = 4 * hidden
     # Only recurrent layers come without a width of their own.
     if (expert is None and recurrent != layers) or chosen is None:
         return None
@@ -280,7 +286,7 @@ def parse_shape(table: Mapping[str, Any]) -> ModelShape | None:
         rope_dim=(rope or 0) if kv_rank else 0,
         num_recurrent=recurrent,
         num_states=states,
-        is_packed=not recurrent,
+        is_packed=not states,
     )
 
 
@@ -310,7 +316,9 @@ def _count_states(sizes: _Sizes, layers: int) -> tuple[int, int]:
         recurrent = layers - layers // (sizes.find("full_attention_interval") or 1)
     elif sizes.find("state_size") and not sizes.find("num_attention_heads"):
         recurrent = layers
-    if not recurrent:
+    # Without a list of layers that differ, every layer has both (Falcon-H1).
+    has_both = not isinstance(types, list) and sizes.find("mamba_d_state") and sizes.find("num_attention_heads")
+    if not recurrent and not has_both:
         return 0, 0
     hidden = sizes.find("hidden_size", "d_model") or 0
     kernel = sizes.find("linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel", "conv_L_cache") or 4
@@ -324,4 +332,4 @@ def _count_states(sizes: _Sizes, layers: int) -> tuple[int, int]:
         each = inner * state + (inner + 2 * groups * state) * kernel
     else:
         each = hidden * kernel
-    return recurrent, recurrent * each
+    return recurrent, (recurrent or layers) * each

@@ -13,9 +13,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 
 from turnwise.config.catalog import find_model
 from turnwise.config.copies import Copies
-from turnwise.config.held import Shapes, read_shapes
+from turnwise.config.held import Shapes
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import Measured, ModelShape, read_model_shape
+from turnwise.config.shape import Measured, ModelShape, parse_shape, read_model_shape, read_shape_at
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.build import DTYPES
 
@@ -27,27 +27,34 @@ pieces that recurrent layers compute."""
 def measure_shapes(config: RunConfig, copies: Copies) -> Shapes | None:
     """The sizes of a run's models, counted on each; by the formula where a model cannot be built from its config, and
     None where the policy's sizes are unknown."""
-    read = read_shapes(config, copies)
-    if read is None:
-        return None
     policy = measure_policy(config)
-    assert policy is not None
-    teacher = read.teacher and _measure(read.teacher, config, copies.teacher)
-    frozen = {path: _measure(shape, config, path) for path, shape in read.frozen.items()}
-    return Shapes(policy=policy, teacher=teacher, frozen=frozen)
+    if policy is None:
+        return None
+    frozen = {path: _measure(config, path) for path in copies.frozen}
+    return Shapes(
+        policy=policy,
+        teacher=_measure(config, copies.teacher) if copies.teacher else None,
+        frozen={path: shape for path, shape in frozen.items() if shape is not None},
+    )
 
 
 def measure_policy(config: RunConfig) -> ModelShape | None:
     """The sizes of a recipe's policy; None where they are unknown."""
-    shape = read_model_shape(config)
-    return None if shape is None else _measure(shape, config, config.model.path)
+    return _measure(config, config.model.path)
 
 
-def _measure(shape: ModelShape, config: RunConfig, path: str) -> ModelShape:
-    """A shape with what the model at `path` has, or that of `model.config` where that is empty."""
+def _measure(config: RunConfig, path: str) -> ModelShape | None:
+    """The sizes of the model at `path`, or of that of `model.config` where it is empty, and what it has."""
+    shape = read_shape_at(path) if path else read_model_shape(config)
     try:
-        with boundary(ConfigError, "the model cannot be built from its config"):
-            return replace(shape, measured=measure_model(_read_config(config, path), shape, config))
+        with boundary(ConfigError, "the config cannot be read"):
+            structure = _read_config(config, path).get_text_config()
+            types = getattr(structure, "layer_types", None) or getattr(structure, "layers_block_type", None)
+            names = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+            sizes = {name: getattr(structure, name, None) for name in names}
+            filled = {**structure.to_dict(), **sizes, "layer_types": types}
+        shape = parse_shape(filled, is_complete=True) or shape
+        return None if shape is None else replace(shape, measured=measure_model(structure, shape, config))
     except ConfigError:  # of an architecture that transformers does not know: the formula stands
         return shape
 
@@ -58,16 +65,16 @@ def _read_config(config: RunConfig, path: str) -> PreTrainedConfig:
             find_model(path), trust_remote_code=config.model.trust_remote_code, local_files_only=True
         )
         return found
-    table = {**config.model.config, "vocab_size": config.tokenizer.vocab_size}
+    table = {"vocab_size": config.tokenizer.vocab_size, **config.model.config}
     return AutoConfig.for_model(config.model.model_type, **table)
 
 
 def measure_model(structure: PreTrainedConfig, shape: ModelShape, config: RunConfig) -> Measured:
-    """Count a model of this structure; what its own modules keep and cache only where it computes by them."""
+    """Count a model of this structure; what its own modules keep and cache only where it computes by them. Raises
+    ConfigError where transformers cannot build it."""
     # A weight is in one format only for what is counted here; experts on the meta device compute in bfloat16 alone.
     dtype = torch.bfloat16 if shape.num_experts > 1 else DTYPES[config.model.dtype]
-    structure = structure.get_text_config()
-    with torch.device("meta"):
+    with boundary(ConfigError, "the model cannot be built"), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             structure, attn_implementation="eager", dtype=dtype, trust_remote_code=config.model.trust_remote_code
         )

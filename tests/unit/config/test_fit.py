@@ -41,9 +41,9 @@ def training_peak(num_tokens: int) -> int:
     """Bytes of weights, two moments, gradients, a cache of 3 x 10 tokens of 128 bytes, and each token's arrays.
 
     A token of the micro-batch adds 2 layers of 224 numbers, and 0.4 rows of 100 logits 3.2 times, of 4 bytes, all
-    small: 1.85 times.
+    small: 1.75 times.
     """
-    return LIBRARIES + 4 * 2376 * 4 + 30 * 128 + int(1.85 * (2 * 224 + 0.4 * 100 * 3.2) * 4 * num_tokens)
+    return LIBRARIES + 4 * 2376 * 4 + 30 * 128 + int(1.75 * (2 * 224 + 0.4 * 100 * 3.2) * 4 * num_tokens)
 
 
 def memory_for(num_bytes: int) -> int:
