@@ -18,8 +18,10 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, EnvironmentFault, StoreError, boundary
 from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, RememberingTrainer, Trainer, WeightSync
 from turnwise.core.types import Task, ToolSpec
+from turnwise.credit.methods import find_copies
 from turnwise.environments.mixture import list_families
 from turnwise.models.machine_memory import read_memory_size
+from turnwise.models.measured import measure_shapes
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
 from turnwise.runs.annotators import build_annotate
@@ -137,11 +139,11 @@ def check_disk(config: RunConfig) -> Check:
         raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
-    free, memory = shutil.disk_usage(folder).free, plan_memory(config)
+    free, memory = shutil.disk_usage(folder).free, plan_memory(config, find_copies(config))
     if memory is None:
         return "disk", f"{_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
-    needed = (memory.weights + memory.optimizer - memory.gradients) * (_count_kept(config) + 2)
+    needed = memory.checkpoint * (_count_kept(config) + 2)
     if needed > free:
         raise StoreError(
             f"run.output={config.run.output!r} has {_size(free)} free, and the checkpoints of this run take "
@@ -246,7 +248,8 @@ async def _check_demonstration(system: System) -> Check:
 
 def _describe_memory(config: RunConfig) -> Check:
     device = find_device(config)
-    memory, size = plan_memory(config, device=device.type), read_memory_size(device)
+    copies, size = find_copies(config), read_memory_size(device)
+    memory = plan_memory(config, copies, shapes=measure_shapes(config, copies), device=device.type)
     needed = "unknown needs" if memory is None else _size(memory.peak)
     return "memory", f"{needed} in {_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
 
