@@ -17,6 +17,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.models.attention import PackedAttention
 from turnwise.models.build import load_model
 from turnwise.models.checksums import BASE, compute_checksums
+from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.runs.ask import run_ask
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import build_system
@@ -132,6 +133,7 @@ def test_training_goes_on_from_an_adapter(finished: Path, base: Path, tmp_path: 
     with torch.no_grad():
         model.model.norm.weight += 0.1
     model.save_pretrained(other)
+    load_tokenizer(base).save_pretrained(other)
     with pytest.raises(ConfigError, match="was made for the model"):
         run_train(recipe(tmp_path / "refused", f"model.path={other}", f"model.lora.path={adapter}", "sft.steps=0"),
                   resume=None, display=False)  # fmt: skip

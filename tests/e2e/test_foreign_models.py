@@ -111,7 +111,8 @@ def split(checkpoint: Path) -> None:
     """Write the weights of a checkpoint in two shards, as `save_pretrained` does above 50 GB, and its manifest."""
     tensors = load_file(checkpoint / "model.safetensors")
     (checkpoint / "model.safetensors").unlink()
-    names, weight_map = sorted(tensors), {}
+    names = sorted(tensors)
+    weight_map: dict[str, str] = {}
     for number, part in enumerate((names[:5], names[5:]), start=1):
         file = f"model-{number:05d}-of-00002.safetensors"
         save_file({name: tensors[name] for name in part}, checkpoint / file, metadata={"format": "pt"})

@@ -55,13 +55,17 @@ def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[st
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Inside, transformers logs no report of a load; errors are logged."""
+    # A filter, since with another level transformers does and logs other things.
     logger = logging.getLogger("transformers.modeling_utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.addFilter(_is_error)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, Any], bool]:

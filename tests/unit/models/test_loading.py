@@ -1,6 +1,7 @@
 """Models as they come: whole ones load to the last bit, all others are refused in one line with the remedy."""
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,17 @@ def test_random_numbers_that_no_report_admits_are_found() -> None:
     assert hold_same(load_whole(lambda: load(""), stored, {}, "x"), build_tiny_model(vocab_size=64))
     with pytest.raises(ConfigError, match=r"x: transformers fills model\.norm\.weight with random numbers"):
         load_whole(lambda: load("model.norm.weight"), stored, {}, "x")
+
+
+def test_nothing_is_logged_beside_the_refusal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_tiny(tmp_path / "model")
+    load_model(folder)
+    rename(folder, lambda name: "module." + name)
+    with pytest.raises(ConfigError):
+        load_model(folder)
+    assert not caplog.records
+    logger = logging.getLogger("transformers.modeling_utils")
+    assert not logger.filters, "and later messages are"
 
 
 def test_a_home_folder_and_the_option_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
