@@ -117,6 +117,19 @@ def test_buffers_that_transformers_ignores_are_fine(tmp_path: Path) -> None:
     assert hold_same(load_model(folder), build_tiny_model(vocab_size=64, tie_word_embeddings=False))
 
 
+def test_gpt2_as_the_hub_has_it(tmp_path: Path) -> None:
+    """Names without a prefix, and masks and their constant in every layer."""
+    model = build("gpt2")
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}
+    for layer in range(2):
+        tensors |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 8, 8, dtype=torch.uint8)}
+        tensors |= {f"h.{layer}.attn.masked_bias": torch.tensor(-1e4)}
+    save_file(tensors, file, metadata={"format": "pt"})
+    assert hold_same(load_model(tmp_path), model)
+
+
 def test_random_numbers_that_no_report_admits_are_found() -> None:
     def load(at: str) -> tuple[PreTrainedModel, Mapping[str, Any]]:
         model = build_tiny_model(vocab_size=64)
