@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from turnwise.config.catalog import find_model
@@ -176,7 +175,7 @@ def count_trained(config: RunConfig, shape: ModelShape) -> int:
     rank, targets = lora.rank, lora.target_modules
     if lora.path:
         try:
-            stored = json.loads((Path(lora.path) / "adapter_config.json").read_text(encoding="utf-8"))
+            stored = json.loads((find_model(lora.path) / "adapter_config.json").read_text(encoding="utf-8"))
             rank, targets = int(stored["r"]), [str(name).split(".")[-1] for name in stored["target_modules"]]
         except (OSError, ValueError, KeyError, TypeError):
             pass

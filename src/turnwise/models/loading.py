@@ -35,7 +35,7 @@ def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[st
     """
     model, report, drew = _load_seeded(load, 0)
     problem = describe_difference(
-        _list_missing(model, report, stored),
+        list_missing(model, report, stored),
         sorted(name for name in report["unexpected_keys"] if not _CONSTANT.search(name)),
         {name: (tuple(old), tuple(new)) for name, old, new in report["mismatched_keys"]},
     )
@@ -79,7 +79,7 @@ def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, A
         return model, report, not torch.equal(before, torch.get_rng_state())
 
 
-def _list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> list[str]:
+def list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> list[str]:
     """Tensors that no tensor of the folder was loaded into.
 
     A tensor may have several names, of which the folder needs one: what counts is that it is the same tensor, not what
