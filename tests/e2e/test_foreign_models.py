@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.config.load import load_config
-from turnwise.config.memory import read_model_shape
 from turnwise.config.run import RunConfig
+from turnwise.config.shape import read_model_shape
 from turnwise.core.errors import CheckpointError, ConfigError, EngineError
 from turnwise.core.protocols import PausableEngine
 from turnwise.models.checksums import compute_checksums

@@ -14,14 +14,16 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.models.attention import ATTENTION_NAME, register_attention
+from turnwise.models.attention import register_attention
+from turnwise.models.check import choose_path
 from turnwise.models.experts import prepare_experts
 from turnwise.models.loading import load_whole, quiet_loading
 from turnwise.models.model_folder import check_folder, list_weights, read_config
+from turnwise.models.routing import ATTENTION_NAME
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -116,4 +118,4 @@ def _place(model: PreTrainedModel, device: torch.device | str) -> PreTrainedMode
     """Move a model made on the CPU, so that random weights do not depend on the device; set evaluation mode."""
     prepare_experts(model, torch.device(device))
     placed: PreTrainedModel = model.to(device)
-    return placed.eval()
+    return choose_path(placed.eval())

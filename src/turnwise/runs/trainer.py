@@ -15,10 +15,12 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.seeds import derive_seed
-from turnwise.credit.methods import build_credit_method
+from turnwise.credit.methods import find_copies
 from turnwise.hosts.host import Host
 from turnwise.models.build import load_model
+from turnwise.models.rope import pin_length
 from turnwise.runs.methods import build_pair_loss, build_policy_loss
+from turnwise.runs.optimizers import find_decay, find_optimizer
 from turnwise.training.critic import build_critic
 from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
@@ -67,9 +69,8 @@ def build_local_trainer(
 ) -> LocalTrainer:
     """The recipe's trainer in this process, also where that is one of several ranks; see `build_trainer`."""
     train = config.train
-    by_gradient = train.algorithm == "policy_gradient"
-    learns_rewards = by_gradient and "implicit_rewards" in build_credit_method(config).method.needs
-    betas = (train.beta1, train.beta2)
+    by_gradient, copies = train.algorithm == "policy_gradient", find_copies(config)
+    betas, build = (train.beta1, train.beta2), find_optimizer(config)
     settings = TrainerSettings(
         schedule=build_schedule(config),
         warmup=Schedule(
@@ -77,18 +78,17 @@ def build_local_trainer(
         ),
         betas=betas,
         weight_decay=train.weight_decay,
+        build_optimizer=build,
         max_grad_norm=train.max_grad_norm,
         packing=build_packing(config),
         temperature=config.rollout.temperature,
         recompute_activations=train.recompute_activations,
         critic_epochs=config.critic.epochs,
         seed=derive_seed(config.run.seed, "dropout"),
-        needs_reference=(not by_gradient and train.algorithm != "rejection")
-        or (by_gradient and (config.loss.kl.coefficient > 0 or learns_rewards)),
+        needs_reference=copies.has_reference,
     )
     critic, implicit = config.critic, config.credit.implicit
-    teacher = load_teacher(config, model) if by_gradient else None
-    has_critic = by_gradient and critic.kind != "none"
+    teacher = load_teacher(config, model) if copies.teacher else None
     return LocalTrainer(
         model,
         tokenizer,
@@ -97,19 +97,25 @@ def build_local_trainer(
         pair_loss=build_pair_loss(config) if train.algorithm in ("dpo", "step_dpo") else None,
         build_critic=partial(
             build_critic,
-            kind=critic.kind,  # type: ignore[arg-type]
+            kind=copies.critic,
             lr=critic.lr,
             clip=critic.clip or None,
             coefficient=critic.coefficient,
             betas=betas,
             weight_decay=train.weight_decay,
+            build=build,
         )
-        if has_critic
+        if copies.critic != "none"
         else None,
         build_implicit=partial(
-            build_implicit_reward, lr=implicit.lr, beta=implicit.beta, betas=betas, weight_decay=train.weight_decay
+            build_implicit_reward,
+            lr=implicit.lr,
+            beta=implicit.beta,
+            betas=betas,
+            weight_decay=train.weight_decay,
+            build=build,
         )
-        if learns_rewards
+        if copies.learns_rewards
         else None,
         teacher=teacher and placement.place(teacher),
         placement=placement,
@@ -130,15 +136,13 @@ def build_schedule(config: RunConfig) -> Schedule:
         base=train.lr,
         warmup_steps=train.warmup_steps,
         total_steps=train.steps * per_step.get(train.algorithm, 1),
-        decay=train.decay,
+        decay=find_decay(config),
+        min_ratio=train.min_lr_ratio,
     )
 
 
-def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel | None:
-    """The teacher of `loss.teacher`, frozen; None where there is none. Raises ConfigError when its vocabulary has
-    another size."""
-    if not config.loss.teacher.path:
-        return None
+def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel:
+    """The teacher of `loss.teacher`, frozen. Raises ConfigError when its vocabulary has another size."""
     path = find_model(config.loss.teacher.path)
     teacher = load_model(path, dtype=config.model.dtype, device=student.device, source="loss.teacher.path")
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
@@ -147,5 +151,6 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
             f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, the student one "
             f"of {sizes[0]}; a teacher must share the student's tokenizer"
         )
+    pin_length(teacher, config.engine.max_context)
     frozen: PreTrainedModel = teacher.requires_grad_(False)
     return frozen

@@ -22,9 +22,11 @@ from turnwise.batching.ranks import ALONE, Ranks, add_totals, join_rows
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
+from turnwise.models.forward import compute_hidden as run_backbone
 from turnwise.models.rows import find_device
-from turnwise.training.forward import plan_forward, replay_experts
-from turnwise.training.optimizer import apply_gradients, build_optimizer
+from turnwise.training.forward import replay_experts, to_runs
+from turnwise.training.loss_scale import scale_loss
+from turnwise.training.optimizer import BuildOptimizer, apply_gradients, build_optimizer
 from turnwise.training.placement import WHOLE, Backbone, Placement
 
 
@@ -32,8 +34,10 @@ from turnwise.training.placement import WHOLE, Backbone, Placement
 class Critic:
     """A value function and its optimizer."""
 
+    policy: PreTrainedModel
+    """Whose layers, or a copy of them, the critic has: they compute by its path."""
     backbone: Backbone
-    """From tokens to hidden states: the policy's own layers, or a copy of them."""
+    """From tokens to hidden states."""
     head: torch.nn.Linear
     """Hidden state to value; all zeros at the start, so that every first value is 0."""
     module: torch.nn.ModuleDict
@@ -60,9 +64,10 @@ def build_critic(
     coefficient: float,
     betas: tuple[float, float],
     weight_decay: float,
+    build: BuildOptimizer | None = None,
 ) -> Critic:
     """A critic for `policy`; "separate" copies its layers as they are now, of layers with an adapter the
-    adapter."""
+    adapter. `build` as for `build_optimizer`."""
     separate = None if kind == "head" else placement.place(placement.copy(policy).base_model)
     width = policy.config.get_text_config().hidden_size
     head = torch.nn.Linear(width, 1, device=find_device(policy), dtype=policy.dtype)
@@ -70,23 +75,30 @@ def build_critic(
     torch.nn.init.zeros_(head.bias)
     placement.place(head)
     module = torch.nn.ModuleDict({"head": head} if separate is None else {"head": head, "backbone": separate})
-    optimizer = build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay)
+    optimizer = build_optimizer(
+        module,
+        lr=lr,
+        betas=betas,
+        weight_decay=weight_decay,
+        build=build,
+        computes_in=placement.find_dtype(policy),
+    )
     backbone = separate or placement.find_backbone(policy)
     return Critic(
-        backbone=backbone, head=head, module=module, optimizer=optimizer, lr=lr, clip=clip, coefficient=coefficient
+        policy=policy,
+        backbone=backbone,
+        head=head,
+        module=module,
+        optimizer=optimizer,
+        lr=lr,
+        clip=clip,
+        coefficient=coefficient,
     )
 
 
 def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
     """Hidden states of all tokens, `[T, H]`."""
-    output = critic.backbone(
-        input_ids=batch.token_ids[None],
-        position_ids=batch.positions[None],
-        use_cache=False,
-        **plan_forward(batch, replay_experts(batch)),
-    )
-    hidden: torch.Tensor = output.last_hidden_state[0]
-    return hidden
+    return run_backbone(critic.backbone, critic.policy, to_runs(batch), routing=replay_experts(batch))
 
 
 @torch.no_grad()
@@ -180,7 +192,7 @@ def run_critic_step(
         if (problem := ranks.agree(problem)) is not None:
             critic.optimizer.zero_grad(set_to_none=True)
             raise TrainingError(problem)
-        loss.backward()
+        scale_loss(loss, critic.optimizer).backward()
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
     apply_gradients(critic.module, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)
