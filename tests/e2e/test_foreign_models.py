@@ -41,6 +41,7 @@ NOTES = [
     "sft.steps=0",
     "train.num_threads=1",
     "train.steps=2",
+    "train.lr=1e-3",
     "train.checkpoint_every=1",
     "evaluate.tasks=4",
 ]
