@@ -168,17 +168,20 @@ def _restore(
     optimizer.state.clear()
     if scale is not None:
         optimizer.state[SCALE] = scale | _below(f"{SCALE}/", moments)  # type: ignore[index]
+    # A checkpoint from before there were masters kept the moments in the weights' own format.
+    widens = not masters and any(trained[name] is not parameter for name, parameter in stepped.items())
     for name, parameter in stepped.items():
         keys = [k for k in moments if k.rpartition("/")[0] == name and not k.endswith(f"/{MASTER}")]
         if keys:
-            optimizer.state[parameter] = {k.rpartition("/")[2]: _take_moment(moments[k], parameter) for k in keys}
+            optimizer.state[parameter] = {
+                k.rpartition("/")[2]: _take_moment(moments[k], parameter, widens=widens) for k in keys
+            }
 
 
 @torch.no_grad()
-def _take_moment(moment: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A moment where its parameter is; a count of steps is whole on every rank. One that was kept in a short format,
-    for want of a master, becomes as wide as what it belongs to."""
-    if moment.shape == parameter.shape and moment.dtype in SHORT:
+def _take_moment(moment: torch.Tensor, parameter: torch.Tensor, *, widens: bool) -> torch.Tensor:
+    """A moment where its parameter is, and in its format if it `widens`; a count of steps is whole on every rank."""
+    if widens and moment.dtype in SHORT:
         moment = moment.to(parameter.dtype)
     if moment.ndim == 0 or not is_cut(parameter):
         return moment.to(parameter.device)
