@@ -66,8 +66,7 @@ def build_pages(size: str, groups: int, shared: int, own: int) -> tuple[PagedMem
     """Random keys and values of one layer, a token of each request, and queries `[REQUESTS, heads, D]`. What is shared
     ends with a whole page."""
     draw = torch.Generator().manual_seed(1)
-    geometry = Geometry.of(build(size).config)
-    geometry = Geometry(1, geometry.num_heads, geometry.num_kv_heads, geometry.head_dim)
+    geometry = Geometry(Geometry.of(build(size)).layers[:1])
     common, length = shared // PAGE, shared + own
     each = -(-length // PAGE) - common
     num_pages = 1 + groups * common + REQUESTS * each
@@ -78,7 +77,7 @@ def build_pages(size: str, groups: int, shared: int, own: int) -> tuple[PagedMem
     for request in range(REQUESTS):
         first = 1 + request * groups // REQUESTS * common
         pieces.append(Piece(request, length - 1, 1, [*range(first, first + common), *free[request]]))
-    return memory, pieces, torch.randn(REQUESTS, geometry.num_heads, geometry.head_dim, generator=draw)
+    return memory, pieces, torch.randn(REQUESTS, geometry.largest.num_heads, geometry.largest.key_dim, generator=draw)
 
 
 def attend(plan: type[PagedPlan], memory: PagedMemory, pieces: Sequence[Piece], query: torch.Tensor) -> torch.Tensor:
@@ -91,7 +90,7 @@ def attend(plan: type[PagedPlan], memory: PagedMemory, pieces: Sequence[Piece], 
 
 def compute_softmax(memory: PagedMemory, piece: Piece, query: torch.Tensor) -> torch.Tensor:
     """Its row `[heads, D]` by the definition, in float64."""
-    kv_heads, dim = memory.geometry.num_kv_heads, memory.geometry.head_dim
+    kv_heads, dim = memory.geometry.largest.num_kv_heads, memory.geometry.largest.key_dim
     slots = [piece.pages[p // PAGE] * PAGE + p % PAGE for p in range(piece.start + 1)]
     keys, values = memory.layers[0][slots].double().view(-1, 2, kv_heads, dim).unbind(1)
     rows = query[piece.at].double().view(kv_heads, -1, dim)
@@ -142,7 +141,7 @@ def measure_attention(size: str, case: tuple[int, int, int], rounds: int) -> dic
 def build_engine(size: str, *, is_shared: bool, max_context: int) -> Contender:
     """The paged engine; apart, its fused decoder reads as the modules' path does."""
     engine = PagedEngine(build(size), max_concurrency=REQUESTS, max_context=max_context)
-    engine._runner._is_cascade = is_shared
+    engine._runner._is_cascade = is_shared  # type: ignore[attr-defined]
     return engine_turn(engine)
 
 

@@ -276,10 +276,10 @@ def test_the_event_loop_stays_responsive_while_a_step_runs(name: str) -> None:
 def test_arithmetic_has_its_own_number_of_threads(name: str) -> None:
     model = build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1)
     seen: set[int] = set()
-    model.get_input_embeddings().register_forward_pre_hook(lambda module, args: seen.add(torch.get_num_threads()))
     build = {"local": LocalEngine, "paged": PagedEngine}[name]
     before = torch.get_num_threads()
     engine: Any = build(model, **SHAPE, num_threads=3)
+    model.get_input_embeddings().register_forward_pre_hook(lambda module, args: seen.add(torch.get_num_threads()))
     asyncio.run(engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=2), session=Session("g", "0")))
     assert seen == {3}
     assert torch.get_num_threads() == before

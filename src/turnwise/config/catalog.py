@@ -78,13 +78,15 @@ def default_folder(name: str) -> Path:
 
 
 def find_model(path: str) -> Path:
-    """The folder that an option such as `model.path` means: a local folder, or that of a model of the catalog.
+    """The folder that an option such as `model.path` means: a local folder (`~` is the home folder), or that of a model
+    of the catalog.
 
     Raises ConfigError if it names a model of the catalog that has not been fetched. Whether any other folder exists
     and holds a model is for the reader to see.
     """
-    if path not in CATALOG or Path(path).is_dir():
-        return Path(path)
+    local = Path(os.path.expanduser(path))
+    if path not in CATALOG or local.is_dir():
+        return local
     folder = default_folder(path)
     if not (folder / "config.json").is_file():
         raise ConfigError(f"the model {path!r} has not been fetched; run `turnwise models get {path}`")

@@ -140,7 +140,7 @@ class ModelShape:
 def read_model_shape(config: RunConfig) -> ModelShape | None:
     """Read the sizes in `model.config`, or in the config.json of `model.path`; None if one of the usual sizes is
     missing."""
-    table: dict[str, Any] = {**config.model.config, "vocab_size": config.tokenizer.vocab_size}
+    table: dict[str, Any] = {"vocab_size": config.tokenizer.vocab_size, **config.model.config}
     if config.model.path:
         folder = find_model(config.model.path)
         try:

@@ -19,7 +19,8 @@ class ModelSection(Section):
     model_type: str = "qwen3"
     """Name of the architecture in transformers; read only if `path` is empty."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """Arguments of transformers' config class; read only if `path` is empty. Empty is a small model that learns on a
+    """Arguments of transformers' config class; read only if `path` is empty. `vocab_size` is one row for each id of the
+    tokenizer where it is not given; more are padding. Empty is a small model that learns on a
     laptop (`config/small_model.py`). What is given is used as it is, over the architecture's defaults, and holds at
     least hidden_size, intermediate_size, num_hidden_layers and num_attention_heads."""
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"

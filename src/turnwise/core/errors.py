@@ -86,7 +86,8 @@ class ToolFailure(Exception):
 
 @contextmanager
 def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
-    """Turn whatever user code raises inside into `error`, naming `what`. Turnwise's own errors pass unchanged.
+    """Turn whatever user code raises inside into `error`, naming `what`, on one line. Turnwise's own errors pass
+    unchanged.
 
     Besides this, only the rollout supervisor, the engine's step and the tool threads catch everything; each passes it
     on."""
@@ -95,4 +96,5 @@ def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
     except (TurnwiseError, ToolFailure):
         raise
     except Exception as cause:
-        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause
+        text = " ".join(line.strip() for line in str(cause).splitlines() if line.strip())
+        raise error(f"{what}: {type(cause).__name__}: {text}") from cause

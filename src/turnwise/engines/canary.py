@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
 from turnwise.core.types import FloatArray
-from turnwise.models.attention import PackedAttention
+from turnwise.models.forward import Runs, compute_logits
 
 NUM_CANARY_TOKENS = 48
 WARM = 0.5
@@ -54,16 +54,18 @@ class Canary:
 def score_canary(model: PreTrainedModel) -> Canary:
     """What `model` says about tokens spread over its vocabulary, always the same ones."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(model.config.vocab_size, (NUM_CANARY_TOKENS,), generator=generator)
-    positions = torch.arange(NUM_CANARY_TOKENS)
+    ids = torch.randint(model.config.get_text_config().vocab_size, (NUM_CANARY_TOKENS,), generator=generator)
+    everything = torch.arange(NUM_CANARY_TOKENS, device=model.device)
+    runs = Runs(
+        token_ids=ids.to(model.device),
+        positions=everything,
+        lengths=[NUM_CANARY_TOKENS],
+        seen=None,
+        num_seen=[NUM_CANARY_TOKENS],
+    )
     was_training = model.training
     model.eval()
-    logits = model(
-        input_ids=ids[None].to(model.device),
-        position_ids=positions[None].to(model.device),
-        attention_plan=PackedAttention([NUM_CANARY_TOKENS]),
-        use_cache=False,
-    ).logits[0]
+    logits, _ = compute_logits(model, runs, everything)
     model.train(was_training)
     logits = logits.float().cpu()
     return Canary(

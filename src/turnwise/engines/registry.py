@@ -27,7 +27,7 @@ from turnwise.engines.server import ServerEngine
 from turnwise.engines.vllm import VllmEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.hosts.host import Host
-from turnwise.models.routing import require_routing
+from turnwise.models.routing import find_routing
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -86,7 +86,7 @@ def check_engine(kind: str, *, common: EngineSettings, options: Mapping[str, Any
 def check_recording(kind: str, model: PreTrainedModel) -> None:
     """Raise ConfigError where a policy is a mixture of experts and the engine of this name does not record which of
     them it took, so that training could not repeat it. An engine with an import path is judged by its completions."""
-    if require_routing(model) is not None and kind in OPTIONS and kind not in RECORDING:
+    if find_routing(model) is not None and kind in OPTIONS and kind not in RECORDING:
         raise ConfigError(
             f"the policy is a mixture of experts, and engine.kind={kind!r} does not record which experts a token took: "
             f"training would take others unseen. Use {' or '.join(RECORDING)}"

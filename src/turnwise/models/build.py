@@ -5,6 +5,7 @@ Models from scratch are transformers' own classes with the recipe's sizes and ra
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.models.attention import ATTENTION_NAME, register_attention
+from turnwise.models.attention import register_attention
+from turnwise.models.check import choose_path
 from turnwise.models.experts import prepare_experts
-from turnwise.models.lora import holds_adapter
+from turnwise.models.loading import load_whole, quiet_loading
+from turnwise.models.model_folder import check_folder, list_weights, read_config
+from turnwise.models.routing import ATTENTION_NAME
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
@@ -67,30 +71,42 @@ def build_model(
 
 
 def load_model(
-    path: Path, *, dtype: str = "float32", trust_remote_code: bool = False, device: torch.device | str = "cpu"
+    path: Path,
+    *,
+    dtype: str = "float32",
+    trust_remote_code: bool = False,
+    device: torch.device | str = "cpu",
+    source: str = "model.path",
 ) -> PreTrainedModel:
-    """Load a model from a local Hugging Face directory; nothing is downloaded.
+    """Load a model from a local Hugging Face directory; nothing is downloaded. `~` is the home folder.
 
-    Raises ConfigError naming the path if the directory is missing or not a causal language model.
+    `source` names the option that `path` is from, for errors. Raises ConfigError naming the path if the directory is
+    missing, broken or not a causal language model, or if a tensor of the model would not come from it.
     """
     register_attention()
-    if holds_adapter(path) and not (path / "config.json").is_file():
-        raise ConfigError(
-            f"model.path={str(path)!r} holds an adapter and no model; set model.lora.path to it, and model.path to the "
-            "model it was made for"
-        )
-    if not (path / "config.json").is_file():
-        raise ConfigError(f"model.path={str(path)!r} holds no config.json; give a local Hugging Face model directory")
-    with boundary(ConfigError, f"model.path={str(path)!r} cannot be loaded"):
-        model = AutoModelForCausalLM.from_pretrained(
-            path,
-            attn_implementation=ATTENTION_NAME,
-            dtype=DTYPES[dtype],
-            trust_remote_code=trust_remote_code,
-            local_files_only=True,
-            use_safetensors=True,  # other files are pickled
-        )
-    return _place(model, device)
+    path = Path(os.path.expanduser(path))
+    where = f"{source}={str(path)!r}"
+    table = check_folder(path, where)
+    may_trust = source in ("model.path", "checkpoint")
+    read_config(path, table, where, trust_remote_code=trust_remote_code, may_trust=may_trust)
+    stored = list_weights(path, where)
+
+    def load() -> tuple[PreTrainedModel, Mapping[str, Any]]:
+        # Sizes that differ are listed like names that do. The report says what transformers would log as a table.
+        with quiet_loading(), boundary(ConfigError, f"{where} cannot be loaded"):
+            loaded: tuple[PreTrainedModel, Mapping[str, Any]] = AutoModelForCausalLM.from_pretrained(
+                path,
+                attn_implementation=ATTENTION_NAME,
+                dtype=DTYPES[dtype],
+                trust_remote_code=trust_remote_code,
+                local_files_only=True,
+                use_safetensors=True,  # other files are pickled
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+        return loaded
+
+    return _place(load_whole(load, stored, table, where), device)
 
 
 def num_parameters(model: PreTrainedModel) -> int:
@@ -102,4 +118,4 @@ def _place(model: PreTrainedModel, device: torch.device | str) -> PreTrainedMode
     """Move a model made on the CPU, so that random weights do not depend on the device; set evaluation mode."""
     prepare_experts(model, torch.device(device))
     placed: PreTrainedModel = model.to(device)
-    return placed.eval()
+    return choose_path(placed.eval())

@@ -17,6 +17,8 @@ from turnwise.models.invariant import MIN_BATCH_ROWS
 from turnwise.models.routing import attach_routing, find_routing
 
 EXPERTS_NAME = "turnwise"
+OTHER_EXPERTS = ("gpt_oss",)
+"""Architectures whose experts have biases and clamps, which only their own code computes."""
 
 
 def compute_experts(experts: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -45,7 +47,7 @@ def prepare_experts(model: PreTrainedModel, device: torch.device) -> None:
     token with the same bits in any company where that is a CPU. Every way of building a model calls this; dense models
     are left as they are."""
     attach_routing(model)
-    if find_routing(model) is not None and device.type == "cpu":
+    if find_routing(model) is not None and device.type == "cpu" and model.config.model_type not in OTHER_EXPERTS:
         register_experts()
         model.set_experts_implementation(EXPERTS_NAME)
 

@@ -1,9 +1,9 @@
 """A model's output layer on some rows at a time, so that logits of a whole micro-batch never exist at once.
 
-A row of logits is as long as the vocabulary: 16,384 rows of 151,936 numbers take 10 GB in float32, and log-probabilities
-and their gradients as much again, thrice. Here the logits of one chunk of rows exist at a time. What is kept of them is
-what `reduce` makes of them; the backward pass computes each chunk's logits again (the field calls it a fused linear
-cross-entropy).
+A row of logits is as long as the vocabulary: 16,384 rows of 151,936 numbers take 10 GB in float32, and
+log-probabilities and their gradients as much again, thrice. Here the logits of one chunk of rows exist at a time. What
+is kept of them is what `reduce` makes of them; the backward pass computes each chunk's logits again (the field calls it
+a fused linear cross-entropy).
 
 Logits are those of the model's own forward, run on rows of hidden states in place of its layers: whatever it does after
 its output layer (a soft cap, a scale) is done to them.
@@ -72,8 +72,8 @@ def count_chunks(model: PreTrainedModel, num_rows: int) -> int:
 def reduce_logits(
     model: PreTrainedModel, hidden: torch.Tensor, rows: torch.Tensor, reduce: Reduce, num_chunks: int
 ) -> tuple[torch.Tensor, ...]:
-    """What `reduce` makes of the logits of `hidden [N, H]`, whose indices are `rows [N]`; with gradients to `hidden` and
-    to the output layer. Gradients of the layer are added over chunks in float32 at least."""
+    """What `reduce` makes of the logits of `hidden [N, H]`, whose indices are `rows [N]`; with gradients to `hidden`
+    and to the output layer. Gradients of the layer are added over chunks in float32 at least."""
     head = Head(model)
     parts = list(zip(hidden.detach().tensor_split(num_chunks), rows.tensor_split(num_chunks), strict=True))
     if not torch.is_grad_enabled():

@@ -16,7 +16,15 @@ import torch
 from torch.nn import functional
 
 from turnwise.core.errors import EngineError
-from turnwise.models.attention import PackedAttention
+from turnwise.models.attention import (
+    PLAIN,
+    PackedAttention,
+    Rules,
+    attend_by_rules,
+    group_heads,
+    hide,
+    ungroup_heads,
+)
 
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # MKL reads it at the first product of the process
 
@@ -41,18 +49,26 @@ def padded_span(num_keys: int) -> int:
 
 
 def attend_rows(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scaling: float
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float,
+    rules: Rules = PLAIN,
 ) -> torch.Tensor:
     """Attend with `query` over `keys` and `values` under an additive `mask`.
 
-    Shapes: `query [n, kv_heads, rows, D]`, `keys` and `values` `[n, kv_heads, span, D]`, `mask [n, 1, rows or 1,
-    span]`. Fewer than `MIN_ROWS` rows are padded with zeros for the kernel. Differentiable.
+    Shapes: `query [n, kv_heads, rows, D]`, `keys [n, kv_heads, span, D]` and `values [n, kv_heads, span, E]`, `mask [n,
+    1, rows or 1, span]`; rows are as in `group_heads`. Fewer than `MIN_ROWS` rows are padded with zeros for the kernel.
+    Differentiable.
     """
     rows = query.shape[2]
     missing = MIN_ROWS - rows
     if missing > 0:
         query = functional.pad(query, (0, 0, 0, missing))
         mask = functional.pad(mask, (0, 0, 0, missing)) if mask.shape[2] == rows else mask
+    if not rules.is_plain or keys.shape[-1] != values.shape[-1]:  # the kernel's keys and values have one size
+        return attend_by_rules(query, keys, values, mask, scaling, rules)[:, :, :rows]
     mask = mask.expand(-1, 1, query.shape[2], -1)
     return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)[:, :, :rows]
 
@@ -65,21 +81,24 @@ class InvariantAttention(PackedAttention):
     Raises EngineError for tensors that are not on the CPU, where this holds.
     """
 
-    def _attend_run(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    def _attend_run(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float, rules: Rules
+    ) -> torch.Tensor:
         if query.device.type != "cpu":
             raise EngineError(
                 f"exact scoring is for the CPU, the model is on {query.device}; use model.device='cpu' or "
                 "PackedAttention"
             )
-        return _attend_invariant(query, key, value, scaling)
+        return _attend_invariant(query, key, value, scaling, rules)
 
 
-def _attend_invariant(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+def _attend_invariant(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float, rules: Rules
+) -> torch.Tensor:
     """Compute causal attention of one run, invariantly; shapes as for `causal_attention`."""
-    num_tokens, num_heads, dim = query.shape
+    num_tokens, num_heads, _ = query.shape
     before = len(key) - num_tokens
     kv_heads = key.shape[1]
-    repeats = num_heads // kv_heads
     tiles = []
     for start in range(0, num_tokens, TILE):
         rows = query[start : start + TILE]
@@ -88,14 +107,16 @@ def _attend_invariant(query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
         keys, values = (
             functional.pad(array[:num_keys].transpose(0, 1)[None], (0, 0, 0, span - num_keys)) for array in (key, value)
         )
-        positions = torch.arange(before + start, num_keys, device=query.device).repeat_interleave(repeats)
-        is_masked = torch.arange(span, device=query.device) > positions[:, None]
-        mask = torch.zeros(is_masked.shape, dtype=query.dtype, device=query.device).masked_fill_(
-            is_masked, float("-inf")
-        )
-        grouped = (
-            rows.view(len(rows), kv_heads, repeats, dim).transpose(0, 1).reshape(1, kv_heads, len(rows) * repeats, dim)
-        )
-        output = attend_rows(grouped, keys, values, mask[None, None], scaling)
-        tiles.append(output.view(kv_heads, len(rows), repeats, dim).transpose(0, 1).reshape(len(rows), num_heads, dim))
+        positions = torch.arange(before + start, num_keys, device=query.device)
+        positions = positions.repeat_interleave(num_heads // kv_heads)[:, None]
+        mask = hide(find_seen(positions, span, rules.window), query.dtype)
+        output = attend_rows(group_heads(rows, kv_heads)[None], keys, values, mask[None, None], scaling, rules)
+        tiles.append(ungroup_heads(output[0], len(rows)))
     return torch.cat(tiles)
+
+
+def find_seen(positions: torch.Tensor, span: int, window: int | None) -> torch.Tensor:
+    """Which of `span` keys from position 0 on tokens at `positions [..., 1]` see: a boolean `[..., span]`."""
+    keys = torch.arange(span, device=positions.device)
+    is_seen = keys <= positions
+    return is_seen if window is None else is_seen & (keys > positions - window)

@@ -8,6 +8,7 @@ share them (`copy_model`).
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,10 +20,12 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.models.adapter_base import check_base
+from turnwise.models.tensor_names import compare_shapes
 
 ADAPTER = "default"
 """peft's name of the one adapter of a model."""
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE, PICKLED_FILE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 MIN_PEFT = (0, 20)
 _MARK, _PREFIX = ".lora_", "base_model.model."
 
@@ -111,26 +114,29 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
     """Attach the adapter in `folder` to the model it was made for, `base` ("" for one without a name); returns `model`.
 
     Raises ConfigError if peft is missing, the adapter is not plain LoRA on linear layers, or it was made for another
-    model: the names differ, or the shape of a layer.
+    model: see `check_base`, or its layers and their shapes differ.
     """
     peft = _import_peft()
     where = f"adapter {str(folder)!r}"
+    if (folder / PICKLED_FILE).is_file() and not (folder / WEIGHTS_FILE).is_file():
+        raise ConfigError(
+            f"{where} holds pickled weights only ({PICKLED_FILE}), which can run code when they are read; where you "
+            "trust them, load them with peft and save_pretrained to another folder"
+        )
     if not (folder / CONFIG_FILE).is_file() or not (folder / WEIGHTS_FILE).is_file():
         raise ConfigError(f"{where} lacks {CONFIG_FILE} or {WEIGHTS_FILE}; give a folder in peft's format")
     with boundary(ConfigError, f"{where} cannot be read"):
-        config, stored = peft.PeftConfig.from_pretrained(str(folder)), read_adapter(folder)
+        config, stored = peft.PeftConfig.from_pretrained(str(folder)), load_file(folder / WEIGHTS_FILE)
     _check_kind(peft, config, where)
-    _check_base(str(config.base_model_name_or_path or ""), base, where)
+    check_base(str(config.base_model_name_or_path or ""), base, where)
     config.inference_mode, config.lora_dropout = False, dropout
     with torch.random.fork_rng(devices=[]):
         _inject(model, config, where)
-    own = list_adapter(model)
-    for name in (*own, *stored):
-        shapes = [tuple(side[name].shape) if name in side else "no such layer" for side in (stored, own)]
-        if shapes[0] != shapes[1]:
-            raise ConfigError(
-                f"{where} is for another model: {name} is {shapes[0]} in it and {shapes[1]} in model.path={base!r}"
-            )
+    own = name_in_file(list_adapter(model))
+    shapes = [{name: tuple(tensor.shape) for name, tensor in each.items()} for each in (own, stored)]
+    problem = compare_shapes(*shapes, is_adapter=True)
+    if problem is not None:
+        raise ConfigError(f"{where} is for another model than model.path={base!r}: it {problem}")
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(stored[name])
@@ -203,19 +209,9 @@ def _check_kind(peft: Any, config: Any, where: str) -> None:
             )
 
 
-def _check_base(named: str, base: str, where: str) -> None:
-    """Raise ConfigError if the adapter names another model. The last parts of both names are compared, because folders
-    move and a model of a hub is found under the same name in a folder."""
-    if Path(named).name != Path(base).name:
-        raise ConfigError(
-            f"{where} was made for the model {named!r}, and model.path={base!r}; if they are the same, change "
-            f"base_model_name_or_path in its {CONFIG_FILE}"
-        )
-
-
 def _absolute(base: str) -> str:
     """The name for `base_model_name_or_path`, which is read from other folders."""
-    return str(Path(base).resolve()) if base else ""
+    return str(Path(os.path.expanduser(base)).resolve()) if base else ""
 
 
 # ---------------------------------------------------------------------------------------------------------- on disk

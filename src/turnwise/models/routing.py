@@ -16,11 +16,14 @@ from typing import Any, Protocol
 
 import torch
 
-from turnwise.core.errors import ConfigError
 from turnwise.core.types import UNRECORDED
 
-FAMILIES = ("qwen3_moe", "qwen2_moe", "olmoe", "mixtral")
+ATTENTION_NAME = "turnwise"
+"""The attention of the fast path (`models.attention`), which notes what routers are to follow."""
+FAMILIES = ("qwen3_moe", "qwen2_moe", "olmoe", "mixtral", "gpt_oss")
 """Architectures in transformers whose routers take the largest of a softmax over all experts."""
+SOFTMAX_LAST = ("gpt_oss",)
+"""Of these, those that take the softmax over the chosen experts: the same weights, rounded otherwise."""
 MAX_EXPERTS = UNRECORDED
 """Experts are recorded in one byte, of which one value says that there is no record."""
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -83,29 +86,22 @@ def is_mixture(model: torch.nn.Module) -> bool:
 
 
 def find_routing(model: torch.nn.Module) -> RoutingShape | None:
-    """The choices that can be recorded and repeated; None for a dense model, and for a mixture that is not of
-    `FAMILIES` or has more than `MAX_EXPERTS` experts."""
+    """The choices that can be recorded and repeated; None for a dense model, for a mixture that is not of `FAMILIES` or
+    has more than `MAX_EXPERTS` experts, and for one that runs with its own attention: their routers choose anew in
+    training, as sampler and trainer would without rounding."""
+    config: Any = model.config
+    if config._attn_implementation != ATTENTION_NAME:
+        return None
     routers = _list_routers(model)
     return RoutingShape(num_layers=len(routers), num_chosen=int(routers[0].top_k)) if routers else None
 
 
-def require_routing(model: torch.nn.Module) -> RoutingShape | None:
-    """`find_routing`, for a policy whose experts training repeats. Raises ConfigError for a mixture of experts that can
-    only choose anew: its log-probabilities would jump against the sampler's, unnoticed."""
-    shape = find_routing(model)
-    if shape is None and is_mixture(model):
-        config: Any = model.config
-        raise ConfigError(
-            f"the policy is a mixture of experts of type {config.model_type!r}, whose experts cannot be recorded and "
-            f"repeated in training; use one of {', '.join(FAMILIES)} with at most {MAX_EXPERTS} experts"
-        )
-    return shape
-
-
 def attach_routing(model: torch.nn.Module) -> None:
     """Let the routers of a model follow the keyword `routing` of its forward. Dense models are left as they are."""
+    config: Any = model.config
     for layer, router in enumerate(_list_routers(model)):
         router.turnwise_layer = layer
+        router.turnwise_softmax_last = config.model_type in SOFTMAX_LAST
         router.register_forward_hook(_route)
 
 
@@ -118,7 +114,11 @@ def _list_routers(model: torch.nn.Module) -> list[Any]:
     config: Any = model.config
     if config.model_type not in FAMILIES:
         return []
-    routers = [part for name, part in model.named_modules() if name.endswith(".mlp.gate") and hasattr(part, "top_k")]
+    routers = [
+        part
+        for name, part in model.named_modules()
+        if name.endswith((".mlp.gate", ".mlp.router")) and hasattr(part, "top_k")
+    ]
     return routers if all(router.num_experts <= MAX_EXPERTS for router in routers) else []
 
 
@@ -128,7 +128,11 @@ def _route(router: Any, _: Any, output: tuple[torch.Tensor, ...]) -> tuple[torch
     taken = None if routing is None else routing.choose(router.turnwise_layer, output[2])
     if taken is None:
         return None
-    return output[0], weigh_experts(output[0], taken, normalised=_normalises(router)).to(output[1].dtype), taken
+    if router.turnwise_softmax_last:
+        weights = output[0].gather(-1, taken).softmax(-1)
+    else:
+        weights = weigh_experts(output[0], taken, normalised=_normalises(router))
+    return output[0], weights.to(output[1].dtype), taken
 
 
 def _normalises(router: Any) -> bool:

@@ -11,18 +11,23 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.models.attention import ATTENTION_NAME, register_attention
+from turnwise.models.attention import register_attention
 from turnwise.models.experts import prepare_experts
 from turnwise.models.lora import describe_adapter, inject_adapter
+from turnwise.models.paths import describe_path, read_path, set_path
+from turnwise.models.rope import attach_rope, find_pinned, pin_length
+from turnwise.models.routing import ATTENTION_NAME
 
 
 def describe_structure(model: PreTrainedModel) -> dict[str, Any]:
-    """The configuration of a model and of its adapter, and where its own code is if it has some."""
+    """The configuration of a model and of its adapter, where its own code is if it has some, and how it computes."""
     has_code = type(model).__module__.startswith("transformers_modules.")
     return {
         "config": json.loads(model.config.to_json_string(use_diff=False)),
         "code": model.config.name_or_path if has_code else None,
         "adapter": describe_adapter(model),
+        "path": describe_path(model),
+        "rope_length": find_pinned(model),
     }
 
 
@@ -47,12 +52,27 @@ def build_structure(description: Mapping[str, Any], device: torch.device) -> Pre
         if description["adapter"] is not None:
             inject_adapter(model, description["adapter"])
     whole: PreTrainedModel = model.eval()
-    return whole
+    attach_rope(whole)
+    if description["rope_length"] is not None:
+        pin_length(whole, description["rope_length"])
+    return set_path(whole, read_path(description["path"]))
 
 
 def list_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by name; tied ones once."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def list_saved(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What a model is saved as: its parameters, by every name that a tied one has, and the buffers that are saved."""
+    parameters: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    buffers = {
+        f"{path}.{name}" if path else name: buffer
+        for path, module in model.named_modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name not in module._non_persistent_buffers_set
+    }
+    return parameters | buffers
 
 
 def with_tensors(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) -> PreTrainedModel:

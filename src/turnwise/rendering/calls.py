@@ -49,9 +49,15 @@ _SPACE = re.compile(r"\s*")
 class CallsRenderer:
     """Implements `core.protocols.Renderer`. The tools on offer are not rendered: the prompt shows them."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_observation_tokens: int | None = None) -> None:
-        """`max_observation_tokens` cuts what one observation appends, as in `TagRenderer`."""
-        self._tags = TagRenderer(tokenizer, CALLS_FORMAT, max_observation_tokens=max_observation_tokens)
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        ends: Sequence[int] = (),
+        max_observation_tokens: int | None = None,
+    ) -> None:
+        """`ends` and `max_observation_tokens` as in `TagRenderer`."""
+        self._tags = TagRenderer(tokenizer, CALLS_FORMAT, ends=ends, max_observation_tokens=max_observation_tokens)
         self.stop_token_ids = self._tags.stop_token_ids
         self.stop = self._tags.stop
 

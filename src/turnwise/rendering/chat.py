@@ -49,12 +49,17 @@ class ChatRenderer:
     """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at start."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, name: str = "qwen3", enable_thinking: bool = True
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str = "qwen3",
+        ends: Sequence[int] = (),
+        enable_thinking: bool = True,
     ) -> None:
         """Take any tokenizer and the `name` of a renderer of the package ("qwen3", ...).
 
-        "auto" chooses the renderer by the tokenizer's name. `enable_thinking` False is passed to renderers that can
-        switch thinking off.
+        "auto" chooses the renderer by the tokenizer's name. `ends` are further tokens that end a reply
+        (`ends.read_end_ids`). `enable_thinking` False is passed to renderers that can switch thinking off.
         Raises ConfigError when the name is unknown or the tokenizer lacks the format's special tokens.
         """
         self._tokenizer = tokenizer
@@ -66,7 +71,8 @@ class ChatRenderer:
             self._renderer: Any = create_renderer(
                 _FencingTokenizer(tokenizer, self._fences), config_from_name(name), chat_template_kwargs=switches
             )
-            self.stop_token_ids: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
+            self._own_ends: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*self._own_ends, *ends)))
         self.stop: tuple[str, ...] = ()
         self._empty_thought = tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False)
 
@@ -97,11 +103,12 @@ class ChatRenderer:
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
         """See `Renderer.extend`. Closes a reply that was cut before its stop token."""
-        history = [*prompt_ids.tolist(), *completion_ids.tolist()]
+        completion = self._end_as_own(completion_ids)
+        history = [*prompt_ids.tolist(), *completion]
         with boundary(RenderError, "the chat template refused the observations"):
             bridged = self._renderer.bridge_to_next_turn(
                 prompt_ids.tolist(),
-                completion_ids.tolist(),
+                completion,
                 [self.to_chat(message) for message in observations],
                 tools=self._fences.fence_all(to_specs(tools)) or None,
             )
@@ -114,6 +121,13 @@ class ChatRenderer:
             )
         return to_ids(bridged.token_ids[len(history) :])
 
+    def _end_as_own(self, completion_ids: IntArray) -> list[int]:
+        """A reply that ends with a token that the package does not know, as if it ended with one that it knows."""
+        completion: list[int] = completion_ids.tolist()
+        if completion and self._own_ends and completion[-1] in set(self.stop_token_ids) - set(self._own_ends):
+            return [*completion[:-1], self._own_ends[0]]
+        return completion
+
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
         """See `Renderer.parse`. Where the package cannot parse the ids, the hermes format is read from their text.
 
@@ -121,7 +135,7 @@ class ChatRenderer:
         format, DeepSeek's, Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the
         package gives values only, and the arguments are their JSON.
         """
-        tokens = [token for token in completion_ids.tolist() if token >= 0]
+        tokens = [token for token in self._end_as_own(completion_ids) if token >= 0]
         first_id = len(prompt_ids)
         reasoning: str | None = None
         try:
@@ -154,7 +168,7 @@ class ChatRenderer:
         prompt = self._render([probe], (), add_generation_prompt=True)
         whole = self._render([probe, message], (), add_generation_prompt=False)
         reply = whole[len(prompt) :]
-        ends = [index for index, token in enumerate(reply) if token in self.stop_token_ids]
+        ends = [index for index, token in enumerate(reply) if token in self._own_ends]
         if whole[: len(prompt)] != prompt or not ends:
             at = int(np.argmin([*(a == b for a, b in zip(whole, prompt, strict=False)), False]))
             raise RenderError(

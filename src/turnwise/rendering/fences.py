@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from turnwise.core.errors import RenderError
-from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
+from turnwise.rendering.tokenizer import added_tokens_pattern, encode_part, encode_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,23 +51,25 @@ class Fences:
             return {self.fence(key): self.fence_all(item) for key, item in value.items()}
         return value
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, continues: bool = False) -> list[int]:
         """Token ids of rendered text: fenced parts are plain characters, all other added tokens are tokens.
 
-        Raises RenderError when a template damaged a fence.
+        `continues` says that other text stands before it, as in `encode_text`. Raises RenderError when a template
+        damaged a fence.
         """
-        return list(self._encode(text))
+        return list(self._encode(text, continues))
 
-    def _encode_once(self, text: str) -> tuple[int, ...]:
+    def _encode_once(self, text: str, continues: bool) -> tuple[int, ...]:
         ids: list[int] = []
         for index, part in enumerate(_FENCED.split(text)):
             if index % 2:
-                ids += encode_text(self._tokenizer, bytes.fromhex(part).decode())
+                plain = bytes.fromhex(part).decode()
+                ids += encode_text(self._tokenizer, plain, continues=continues or bool(ids))
             elif _RESERVED.search(part):
                 raise RenderError(
                     "the chat template takes the text of messages apart, so that control tokens in it cannot be kept "
                     'plain; use renderer.kind="tags" or a tokenizer with another chat template'
                 )
             elif part:
-                ids += self._tokenizer.encode(part, add_special_tokens=False)
+                ids += encode_part(self._tokenizer, part, continues=continues or bool(ids))
         return tuple(ids)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 
 from turnwise.core.errors import RenderError
 from turnwise.core.types import IntArray, Message, ToolCall, ToolCallError, ToolSpec, reply_message, to_ids
-from turnwise.rendering.tokenizer import encode_text
+from turnwise.rendering.tokenizer import encode_text, find_opening_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -125,9 +125,12 @@ class TagRenderer:
         tokenizer: PreTrainedTokenizerBase,
         tag_format: TagFormat = FORMATS["search_r1"],
         *,
+        ends: Sequence[int] = (),
         max_observation_tokens: int | None = None,
     ) -> None:
-        """`max_observation_tokens` cuts what one observation appends, the closing tag always kept; None never cuts."""
+        """`ends` are further tokens that end a reply (`ends.read_end_ids`).
+
+        `max_observation_tokens` cuts what one observation appends, the closing tag always kept; None never cuts."""
         self._tokenizer = tokenizer
         self._format = tag_format
         self._max_observation_tokens = max_observation_tokens
@@ -139,10 +142,9 @@ class TagRenderer:
         self._tag_of = {token: tag for tag, token in self._tag_ids.items()}
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._eos: list[int] = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        self.stop_token_ids: tuple[int, ...] = (
-            *self._eos,
-            *(self._tag_ids[tag] for tag in tag_format.ends if self._tag_ids),
-        )
+        own = (*self._eos, *(self._tag_ids[tag] for tag in tag_format.ends if self._tag_ids))
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*own, *ends)))
+        self._opening = find_opening_ids(tokenizer)
         self.stop: tuple[str, ...] = () if self._tag_ids else tag_format.ends
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
@@ -154,7 +156,7 @@ class TagRenderer:
         ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages))
         if not ids:
             raise RenderError("the conversation opens without any text; give the task a prompt")
-        return to_ids(ids)
+        return to_ids([*self._opening, *ids])
 
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
@@ -172,17 +174,16 @@ class TagRenderer:
         opening, closing = (f"<{name}>", f"</{name}>") if answers_call else ("", "")
         if self._tag_ids:
             head, tail = ([self._tag_ids[tag]] if tag else [] for tag in (opening, closing))
-            ids = encode_text(self._tokenizer, f" {body}" if body else "")
+            ids = encode_text(self._tokenizer, f" {body}" if body else "", continues=True)
         else:
             gaps = self._format.gaps if answers_call else ("\n", "", "", "\n")
             head, tail = (
-                encode_text(self._tokenizer, text)
+                encode_text(self._tokenizer, text, continues=True)
                 for text in (gaps[0] + opening + gaps[1], gaps[2] + closing + gaps[3])
             )
             # In plain text the parser cannot tell who wrote a tag, so tags in a tool's answer lose their brackets.
-            ids = encode_text(
-                self._tokenizer, self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body
-            )
+            said = self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body
+            ids = encode_text(self._tokenizer, said, continues=True)
         if self._max_observation_tokens is not None:
             ids = ids[: max(0, self._max_observation_tokens - len(head) - len(tail))]
         return [*head, *ids, *tail]
@@ -279,7 +280,8 @@ class TagRenderer:
                 ids.append(self._tag_ids[text])
             elif text.strip():
                 # After a tag a word keeps its space, so that it is the token it is in running text.
-                ids += encode_text(self._tokenizer, f" {text.strip()}" if index else text.strip())
+                spaced = f" {text.strip()}" if index else text.strip()
+                ids += encode_text(self._tokenizer, spaced, continues=True)
         return ids
 
     def _encode_plain(self, pieces: Sequence[_Piece]) -> list[int]:
@@ -287,7 +289,7 @@ class TagRenderer:
             raise RenderError(
                 "a tag inside the thinking or the call cannot be written where tags are plain text; remove it"
             )
-        return encode_text(self._tokenizer, _join(pieces))
+        return encode_text(self._tokenizer, _join(pieces), continues=True)
 
 
 def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:

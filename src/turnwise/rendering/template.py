@@ -27,7 +27,7 @@ from turnwise.rendering.chat_template import ChatMessage, ChatTemplate
 from turnwise.rendering.fences import Fences
 from turnwise.rendering.hermes_calls import format_tool_call
 from turnwise.rendering.template_turns import MODEL_MARKS, read_turns
-from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text
+from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text, find_opening_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,13 +45,15 @@ class TemplateRenderer:
         tokenizer: PreTrainedTokenizerBase,
         *,
         calls: Literal["hermes", "fenced", "react"] = "hermes",
+        ends: Sequence[int] = (),
         max_observation_tokens: int | None = None,
     ) -> None:
         """Take a tokenizer with a chat template; one without gets `User:` and `Assistant:` in plain text.
 
         `calls` says how calls are written (`call_texts`). Where the template describes tools and writes calls in just
-        that way, the tools are given to it; otherwise the system message explains them. `max_observation_tokens` cuts
-        the text of one observation; None never cuts. Raises RenderError when the template cannot be extended.
+        that way, the tools are given to it; otherwise the system message explains them. `ends` are further tokens
+        that end a reply (`ends.read_end_ids`). `max_observation_tokens` cuts the text of one observation; None never
+        cuts. Raises RenderError when the template cannot be extended.
         """
         self._tokenizer = tokenizer
         self._fences = Fences(tokenizer)
@@ -65,8 +67,12 @@ class TemplateRenderer:
             eos=eos,
             write_call=_write_probe if calls == "hermes" else None,
         )
-        ends = [int(tokenizer.convert_tokens_to_ids(turns.end)), tokenizer.eos_token_id]
-        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys(int(token) for token in ends if token is not None))
+        own = [int(tokenizer.convert_tokens_to_ids(turns.end)), tokenizer.eos_token_id]
+        all_ends = [int(token) for token in (*own, *ends) if token is not None]
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys(all_ends))
+        self._texts_of_ends = {token: self._decode([token]) for token in ends if token not in own}
+        # A chat template writes the first token itself.
+        self._opening = [] if tokenizer.chat_template else find_opening_ids(tokenizer)
         # Where plain text begins the next turn, a model that was not trained on the end token goes on with that text.
         self._next_turn = turns.user.before.rstrip() if turns.adds_end else ""
         self.stop: tuple[str, ...] = (*((self._next_turn,) if self._next_turn else ()), *self._format.stop)
@@ -93,7 +99,7 @@ class TemplateRenderer:
         chat = self._to_chat(messages, "" if native else self._describe(tools))
         text = self._template.render(chat, tools=self._fences.fence_all(to_specs(tools)) if native else ())
         before_reply = turns.user.after.removesuffix(turns.prefill)
-        ids: list[int] = []
+        ids: list[int] = []  # without the opening, which is no text
         for number, message in enumerate(messages):
             if message.role != "assistant":
                 continue
@@ -105,7 +111,8 @@ class TemplateRenderer:
             ids += self._encode_after(turns.end, context) if ids else self._fences.encode(context)
             ids += self.encode_reply(message).tolist()
             text = after if turns.adds_end else after.removeprefix(turns.trail + turns.end)
-        return to_ids([*ids, *(self._encode_after(turns.end, text) if ids else self._fences.encode(text))])
+        rest = self._encode_after(turns.end, text) if ids else self._fences.encode(text)
+        return to_ids([*self._opening, *ids, *rest])
 
     def _to_chat(self, messages: Sequence[Message], explanation: str) -> list[ChatMessage]:
         """The template's messages: one system text or none, then turns of user (or tool) and assistant."""
@@ -157,12 +164,18 @@ class TemplateRenderer:
         texts = [self._observe(message, marked=message.role == "tool" and not as_tools) for message in observations]
         texts = texts if as_tools else ["\n".join(texts)]
         rest = slot.before + slot.between.join(text.strip() if slot.trims else text for text in texts) + slot.after
-        if len(completion_ids) and int(completion_ids[-1]) in self.stop_token_ids:
+        last = int(completion_ids[-1]) if len(completion_ids) else None
+        if last in self._texts_of_ends:
+            # Such a token may be the one that begins the next turn (GLM's `<|user|>`).
+            end = self._texts_of_ends[last]
+            return to_ids(self._encode_after(end, rest.removeprefix(end)))
+        if last in self.stop_token_ids:
             return to_ids(self._encode_after(turns.end, rest))
         written = self._decode(completion_ids[-64:]) if self._next_turn else ""
         if self._next_turn in written and self._next_turn:
-            return to_ids(self._fences.encode(rest.removeprefix(self._next_turn)))
-        return to_ids([*self._fences.encode(turns.trail + turns.end), *self._encode_after(turns.end, rest)])
+            return to_ids(self._encode_after(self._next_turn, rest.removeprefix(self._next_turn)))
+        closing = self._fences.encode(turns.trail + turns.end, continues=True)
+        return to_ids([*closing, *self._encode_after(turns.end, rest)])
 
     def _observe(self, message: Message, *, marked: bool) -> str:
         """The text of an observation, cut and fenced; `marked` puts a tool's result between marks."""
@@ -253,7 +266,7 @@ class TemplateRenderer:
             head, whole = self._fences.encode(before), self._fences.encode(before + text)
             if whole[: len(head)] == head:
                 return whole[len(head) :]
-        return self._fences.encode(text)
+        return self._fences.encode(text, continues=True)
 
     def _decode(self, ids: IntArray | list[int]) -> str:
         tokens = [int(token) for token in ids if int(token) >= 0]

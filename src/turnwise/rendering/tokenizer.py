@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -80,19 +83,73 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Se
     )
 
 
-def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a local Hugging Face directory. Raises ConfigError naming the path."""
+def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a local Hugging Face directory; `~` is the home folder.
+
+    Raises ConfigError naming the path and the remedy if there is none, it needs code that is not trusted or a package
+    that is missing, or it cannot write plain text.
+    """
     from transformers import AutoTokenizer
 
-    with boundary(ConfigError, f"tokenizer at {str(path)!r} cannot be loaded; give a local Hugging Face directory"):
-        return AutoTokenizer.from_pretrained(path, local_files_only=True)
+    path = Path(os.path.expanduser(path))
+    where = f"tokenizer at {str(path)!r} cannot be loaded"
+    if not path.is_dir():
+        raise ConfigError(f"{where}: there is no such folder; give a local Hugging Face directory")
+    _check_needs(path, where, trust_remote_code=trust_remote_code)
+    with boundary(ConfigError, f"{where}; give a local Hugging Face directory"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            path, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+        ids = tokenizer.encode(_PROBE, add_special_tokens=False)
+    if all(token == tokenizer.unk_token_id for token in ids):
+        # Without its files transformers builds an empty tokenizer of the model's class.
+        raise ConfigError(
+            f"{where}: it writes {_PROBE!r} as {ids or 'no token at all'}, as one without a vocabulary does; copy "
+            "tokenizer.json or the vocabulary of the model into the folder, or set tokenizer.path"
+        )
+    return tokenizer
 
 
-def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def _check_needs(path: Path, where: str, *, trust_remote_code: bool) -> None:
+    """Raise ConfigError for a tokenizer that transformers cannot build from the folder alone."""
+    try:
+        table = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # transformers says what is wrong with it
+        table = {}
+    own_code = isinstance(table, dict) and "AutoTokenizer" in (table.get("auto_map") or {})
+    if own_code and not trust_remote_code and (path / "tokenizer_config.json").is_file():
+        raise ConfigError(
+            f"{where}: its code is in the folder and not in transformers; read the code, then set "
+            "model.trust_remote_code=true"
+        )
+    pieces = next((path / name for name in _SENTENCEPIECE_FILES if (path / name).is_file()), None)
+    if pieces is None or (path / "tokenizer.json").is_file() or importlib.util.find_spec("sentencepiece"):
+        return
+    with pieces.open("rb") as stream:
+        is_text = stream.read(64).isascii()  # of tiktoken: a line per token
+    if not is_text:
+        raise ConfigError(
+            f"{where}: {pieces.name} is a SentencePiece model and there is no tokenizer.json; `pip install "
+            "sentencepiece protobuf`, or save the tokenizer with transformers elsewhere, which writes tokenizer.json"
+        )
+
+
+def find_opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The token ids that the tokenizer puts before a text by itself (`<s>`, `<|begin_of_text|>`); empty for none.
+
+    Renderers of running text put them before a conversation, once. A chat template writes its own.
+    """
+    plain, whole = tokenizer.encode("a", add_special_tokens=False), tokenizer.encode("a")
+    starts = (at for at in range(len(whole)) if plain and whole[at : at + len(plain)] == plain)
+    return list(whole[: next(starts, 0)])
+
+
+def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, *, continues: bool = False) -> list[int]:
     """Encode untrusted text. A special token spelled out in it becomes plain characters, never the token.
 
     So do added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which no
-    tokenizer can encode, become "?".
+    tokenizer can encode, become "?". `continues` says that other text stands before it: then no space is put in front,
+    which SentencePiece tokenizers do at the start of a text.
     """
     text = text.encode(errors="replace").decode()
     ids: list[int] = []
@@ -100,9 +157,33 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     pattern = added_tokens_pattern(tokenizer)
     # A spelled-out token is encoded in two parts, so that the tokenizer never sees it whole.
     while match := pattern.search(text, start):
-        ids += _encode(tokenizer, text[start : match.start() + 1])
+        ids += encode_part(tokenizer, text[start : match.start() + 1], continues=continues or start > 0)
         start = match.start() + 1
-    return ids + _encode(tokenizer, text[start:])
+    return ids + encode_part(tokenizer, text[start:], continues=continues or start > 0)
+
+
+def encode_part(tokenizer: PreTrainedTokenizerBase, text: str, *, continues: bool) -> list[int]:
+    """Encode trusted text, in which added tokens are tokens; see `encode_text` for `continues`."""
+    if not continues or not text or not _adds_space(tokenizer):
+        return _encode(tokenizer, text)
+    after = (_encode_after(tokenizer, before, text) for before in _BEFORE)
+    return next((ids for ids in after if ids is not None), None) or _encode(tokenizer, text)
+
+
+def _encode_after(tokenizer: PreTrainedTokenizerBase, before: str, text: str) -> list[int] | None:
+    """The ids of `text` behind another; None where a token is made of both."""
+    head, whole = _encode(tokenizer, before), _encode(tokenizer, before + text)
+    return whole[len(head) :] if whole[: len(head)] == head else None
+
+
+def _adds_space(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the tokenizer puts a space before the start of a text."""
+    adds = _space_adders.get(tokenizer)
+    if adds is None:
+        after = (_encode_after(tokenizer, before, "a") for before in _BEFORE)
+        inside = next((ids for ids in after if ids is not None), None)
+        adds = _space_adders[tokenizer] = inside is not None and inside != _encode(tokenizer, "a")
+    return adds
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
@@ -117,6 +198,11 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
+_PROBE = "The 1 a"
+_BEFORE = ("\n", ".", "a")
+"""Texts that rarely become a token together with what follows."""
+_SENTENCEPIECE_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+_space_adders: WeakKeyDictionary[PreTrainedTokenizerBase, bool] = WeakKeyDictionary()
 _patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKeyDictionary()
 
 

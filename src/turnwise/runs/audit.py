@@ -17,11 +17,10 @@ from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums, join_sums
 from turnwise.models.threads import set_threads
-from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.runs.build import find_device, load_checkpoint
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
-from turnwise.runs.renderer import build_renderer, resolve_renderer
+from turnwise.runs.renderer import build_renderer, load_checkpoint_tokenizer, resolve_renderer
 from turnwise.runs.trainer import build_packing
 from turnwise.store.checkpoint_folder import latest_checkpoint, policy_folder
 from turnwise.training.forward import score_exact, score_logprobs
@@ -65,8 +64,8 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
 
 
 def _build_renderer(config: RunConfig, family: EnvironmentFamily, checkpoint: Path) -> Renderer:
-    tokenizer = load_tokenizer(checkpoint)
-    return build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer)
+    tokenizer = load_checkpoint_tokenizer(config, checkpoint)
+    return build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer, checkpoint)
 
 
 class _LastModel:
@@ -79,5 +78,5 @@ class _LastModel:
     def load(self, path: Path) -> PreTrainedModel:
         """The model of a checkpoint folder."""
         if self._last is None or self._last[0] != path:
-            self._last = path, load_checkpoint(self._config, path, load_tokenizer(path))
+            self._last = path, load_checkpoint(self._config, path, load_checkpoint_tokenizer(self._config, path))
         return self._last[1]

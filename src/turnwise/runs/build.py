@@ -16,7 +16,7 @@ from turnwise.config.catalog import find_model
 from turnwise.config.fit import fit_memory
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import CheckpointError, ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
@@ -29,6 +29,7 @@ from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
+from turnwise.models.vocabulary import check_vocabulary, choose_vocab_size
 from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.stability import check_prefix_stable
@@ -46,6 +47,7 @@ from turnwise.runs.renderer import (
     build_renderer,
     build_tokenizer,
     describe_renderer,
+    load_checkpoint_tokenizer,
     load_own_tokenizer,
     resolve_renderer,
 )
@@ -74,16 +76,30 @@ def fit_to_machine(config: RunConfig) -> RunConfig:
     return fit_memory(config, memory_bytes=read_memory_size(device), device=device.type)
 
 
-def load_placed(config: RunConfig, path: Path, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """A model from a Hugging Face directory (a checkpoint, a teacher) in the recipe's dtype on its device."""
-    return load_model(path, dtype=config.model.dtype, trust_remote_code=trust_remote_code, device=find_device(config))
+def load_checkpoint(
+    config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase, *, source: str = "checkpoint"
+) -> PreTrainedModel:
+    """The policy of a checkpoint on its device; if that holds an adapter, on the recipe's model.
 
-
-def load_checkpoint(config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The policy of a checkpoint on its device; if that holds an adapter, on the recipe's model."""
-    if not holds_adapter(path):
-        return load_placed(config, path)
-    return load_adapter(_build_base_model(config, tokenizer), path, base=config.model.path)
+    `source` says in errors what `path` is. Raises CheckpointError for a checkpoint that is broken or of another model,
+    ConfigError for another source.
+    """
+    if holds_adapter(path):
+        return load_adapter(_build_base_model(config, tokenizer), path, base=config.model.path)
+    try:
+        model = load_model(
+            path,
+            dtype=config.model.dtype,
+            trust_remote_code=config.model.trust_remote_code and source == "checkpoint",
+            device=find_device(config),
+            source=source,
+        )
+        check_vocabulary(model, tokenizer, f"{source}={str(path)!r}")
+    except ConfigError as cause:
+        if source != "checkpoint":
+            raise
+        raise CheckpointError(str(cause)) from cause
+    return model
 
 
 def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, learner: str = "") -> PreTrainedModel:
@@ -94,7 +110,7 @@ def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, le
     if lora is None:
         return model
     if lora.path:
-        return load_adapter(model, Path(lora.path), base=base, dropout=lora.dropout)
+        return load_adapter(model, find_model(lora.path), base=base, dropout=lora.dropout)
     return add_adapter(
         model,
         rank=lora.rank,
@@ -108,11 +124,17 @@ def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, le
 
 def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *name: str) -> PreTrainedModel:
     if config.model.path:
-        return load_placed(config, find_model(config.model.path), trust_remote_code=config.model.trust_remote_code)
+        path = find_model(config.model.path)
+        trusts = config.model.trust_remote_code
+        model = load_model(path, dtype=config.model.dtype, trust_remote_code=trusts, device=find_device(config))
+        check_vocabulary(model, tokenizer, f"model.path={config.model.path!r}")
+        return model
+    # Classes have end tokens of their own by default, which mean nothing to this tokenizer.
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     return build_model(
         config.model.model_type,
-        config.model.config,
-        vocab_size=len(tokenizer),
+        {**ends, **config.model.config},
+        vocab_size=choose_vocab_size(config.model.config, tokenizer),
         seed=derive_seed(config.run.seed, "model", *name),
         dtype=config.model.dtype,
         device=find_device(config),
@@ -226,10 +248,10 @@ def build_system(
     keep_freed_memory()
     family = build_family(config)
     bindings = read_bindings(config, family)
-    loaded = tokenizer or (load_tokenizer(checkpoint) if checkpoint else load_own_tokenizer(config))
+    loaded = tokenizer or (load_checkpoint_tokenizer(config, checkpoint) if checkpoint else load_own_tokenizer(config))
     choice = resolve_renderer(config, family, loaded)
     tokenizer = loaded or build_tokenizer(config, family, choice)
-    renderer = build_renderer(config, choice, tokenizer)
+    renderer = build_renderer(config, choice, tokenizer, checkpoint)
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     if training and config.train.steps and config.train.algorithm == "policy_gradient":
         check_recording(config.engine.kind, model)
@@ -284,7 +306,7 @@ def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedToken
             f"the tokenizer of {str(path)!r} has other tokens than that of this run; a frozen role reads the same "
             "token ids, so take a checkpoint of a run with the same tokenizer, or set tokenizer.path"
         )
-    return build_policy_engine(config, load_checkpoint(config, path, tokenizer), tokenizer)
+    return build_policy_engine(config, load_checkpoint(config, path, tokenizer, source="frozen"), tokenizer)
 
 
 async def check_openings(system: System) -> None:

@@ -17,12 +17,18 @@ from turnwise.core.protocols import Renderer
 from turnwise.models.build import load_model, num_parameters
 from turnwise.models.folders import model_writer, save_tokenizer
 from turnwise.models.lora import holds_adapter, merge_adapter
-from turnwise.rendering.tokenizer import load_tokenizer
+from turnwise.rendering.tokenizer import find_opening_ids
 from turnwise.reporting.summaries import format_success, load_summaries, row_of
 from turnwise.runs.build import build_policy_model, load_checkpoint
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
-from turnwise.runs.renderer import build_renderer, build_tokenizer, load_own_tokenizer, resolve_renderer
+from turnwise.runs.renderer import (
+    build_renderer,
+    build_tokenizer,
+    load_checkpoint_tokenizer,
+    load_own_tokenizer,
+    resolve_renderer,
+)
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint, whole_folder
 
 RECIPE = "turnwise_recipe.json"
@@ -43,12 +49,12 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path
     verify_checkpoint(whole_folder(checkpoint))
     folder, config = load_run(run, device="cpu")
     dtype = dtype or config.model.dtype
-    tokenizer = load_tokenizer(checkpoint)
+    tokenizer = load_checkpoint_tokenizer(config, checkpoint)
     model = load_policy(checkpoint, config, dtype, tokenizer)
-    renderer = build_renderer(config, resolve_renderer(config, build_family(config), tokenizer), tokenizer)
+    renderer = build_renderer(config, resolve_renderer(config, build_family(config), tokenizer), tokenizer, checkpoint)
     name_end_tokens(model, tokenizer, renderer)
     if config.renderer.kind in ("tags", "calls"):  # a base model's own template is not what it was trained with
-        tokenizer.chat_template = RUNNING_TEXT
+        tokenizer.chat_template = ("{{ bos_token }}" if find_opening_ids(tokenizer) else "") + RUNNING_TEXT
     with model_writer(target) as out:
         model.save_pretrained(out)
         save_tokenizer(tokenizer, out)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.config.catalog import find_model
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import EnvironmentFault, boundary
+from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.choose import RendererChoice, choose_renderer, resolve_calls
+from turnwise.rendering.ends import read_end_ids
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
 from turnwise.runs.openings import open_task, take_first
+from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 
 
 def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: RendererChoice) -> PreTrainedTokenizerBase:
@@ -38,7 +42,19 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: Render
 def load_own_tokenizer(config: RunConfig) -> PreTrainedTokenizerBase | None:
     """The tokenizer at `tokenizer.path`, or of the model; None where the recipe trains one."""
     path = config.tokenizer.path or config.model.path
-    return load_tokenizer(find_model(path)) if path else None
+    return load_tokenizer(find_model(path), trust_remote_code=config.model.trust_remote_code) if path else None
+
+
+def load_checkpoint_tokenizer(config: RunConfig, checkpoint: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run's checkpoint, whose ids the run's trajectories and weights have.
+
+    Raises CheckpointError naming the file where it cannot be read because the checkpoint is damaged, else ConfigError.
+    """
+    try:
+        return load_tokenizer(checkpoint, trust_remote_code=config.model.trust_remote_code)
+    except ConfigError:
+        verify_checkpoint(whole_folder(checkpoint))
+        raise
 
 
 def resolve_renderer(
@@ -61,16 +77,29 @@ def resolve_renderer(
     )
 
 
-def build_renderer(config: RunConfig, choice: RendererChoice, tokenizer: PreTrainedTokenizerBase) -> Renderer:
-    """The renderer that was chosen. Raises ConfigError or RenderError when it does not fit the tokenizer."""
-    most = config.renderer.max_observation_tokens
+def build_renderer(
+    config: RunConfig, choice: RendererChoice, tokenizer: PreTrainedTokenizerBase, checkpoint: Path | None = None
+) -> Renderer:
+    """The renderer that was chosen; replies end where the files of `model.path` say too, or those of the run's
+    `checkpoint` where that folder is gone. Raises ConfigError or RenderError when it does not fit the tokenizer."""
+    most, ends = config.renderer.max_observation_tokens, _find_ends(config, tokenizer, checkpoint)
     if choice.kind == "tags":
-        return TagRenderer(tokenizer, FORMATS[choice.format], max_observation_tokens=most)
+        return TagRenderer(tokenizer, FORMATS[choice.format], ends=ends, max_observation_tokens=most)
     if choice.kind == "calls":
-        return CallsRenderer(tokenizer, max_observation_tokens=most)
+        return CallsRenderer(tokenizer, ends=ends, max_observation_tokens=most)
     if choice.kind == "template":
-        return TemplateRenderer(tokenizer, calls=choice.calls, max_observation_tokens=most)
-    return ChatRenderer(tokenizer, name=choice.name)
+        return TemplateRenderer(tokenizer, calls=choice.calls, ends=ends, max_observation_tokens=most)
+    return ChatRenderer(tokenizer, name=choice.name, ends=ends)
+
+
+def _find_ends(config: RunConfig, tokenizer: PreTrainedTokenizerBase, checkpoint: Path | None) -> tuple[int, ...]:
+    """The end tokens of a pretrained model; none of one from random weights, which ends as its renderer does."""
+    if not config.model.path:
+        return ()
+    folders = [] if checkpoint is None else [checkpoint]
+    with suppress(ConfigError):  # the model that the run started from may have left the cache
+        folders.insert(0, find_model(config.model.path))
+    return read_end_ids(folders, tokenizer)
 
 
 def describe_renderer(choice: RendererChoice, renderer: Renderer) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from turnwise.algorithms.opponents import Choice
+from turnwise.config.catalog import find_model
 from turnwise.config.roles import Binding, find_binding, find_learner, list_learners, split_address
 from turnwise.config.run import RunConfig
 from turnwise.core.episodes import to_asking
@@ -33,7 +34,7 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
             raise ConfigError(
                 f"roles.{role} names no role of environment.name={config.environment.name!r}; it has {', '.join(known)}"
             )
-        if binding.kind == "frozen" and not Path(binding.value).is_dir():
+        if binding.kind == "frozen" and not find_model(binding.value).is_dir():
             raise ConfigError(
                 f"roles.{role}={config.roles[role]!r}: there is no directory {binding.value!r}; name a checkpoint's"
             )
@@ -130,7 +131,7 @@ def bind_roles(
                 past.roles = (*past.roles, role)
             case "frozen":
                 if value not in frozen:
-                    frozen[value] = load_engine(Path(value))
+                    frozen[value] = load_engine(find_model(value))
                 policies[role] = EnginePolicy(engine=frozen[value], renderer=renderer, learns=False)
             case "api":
                 url, model = split_address(value)

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import EngineError
 from turnwise.core.protocols import PausableEngine
 from turnwise.core.types import DropReason
 from turnwise.engines.workers.serving import Say, follow_parent, serve
 from turnwise.models.checksums import compute_checksums, sum_tensors
+from turnwise.models.lora import list_adapter
+from turnwise.models.tensor_names import compare_shapes
+from turnwise.models.weight_files import read_tensors
 from turnwise.remote.episodes import decode_attempt, encode_episode
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
@@ -126,12 +128,12 @@ class _RolloutProcess:
 
     def stage(self, folder: Path) -> tuple[Tensors, Mapping[str, int]]:
         """The tensors in a folder, and the checksums of a model that holds them."""
-        with boundary(EngineError, f"the weights in {folder} cannot be read"):
-            tensors = load_file(folder / "model.safetensors")
-        parameters = dict(self.system.model.named_parameters())
-        for name, tensor in tensors.items():
-            if name not in parameters or parameters[name].shape != tensor.shape:
-                raise EngineError(f"the recipe's model has no {name} of shape {tuple(tensor.shape)}")
+        tensors = read_tensors(folder, where=f"the weights in {folder}", error=EngineError)
+        # Of a model with an adapter the adapter's parameters alone are staged.
+        own = list_adapter(self.system.model) or dict(self.system.model.named_parameters())
+        problem = compare_shapes(*({name: tuple(t.shape) for name, t in each.items()} for each in (own, tensors)))
+        if problem is not None:
+            raise EngineError(f"the weights in {folder} are not of the recipe's model: it {problem}")
         return tensors, compute_checksums(self.system.model, sum_tensors(tensors))
 
     async def adopt(self, folder: Path, version: int) -> Mapping[str, int]:

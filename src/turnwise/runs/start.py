@@ -30,6 +30,7 @@ from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
 from turnwise.runs.openings import open_task, take_first, take_task
+from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.trainer import build_trainer
@@ -100,6 +101,7 @@ def rehearse_train(
     Returns what was checked. Raises what `run_train` would raise before its first step, with the same message.
     """
     checks: list[Check] = []
+    tokenizer = None
     if resume is not None:
         folder, config = load_run(resume, device=device, ranks=ranks)
         config = check_methods(config)
@@ -108,12 +110,13 @@ def rehearse_train(
         if checkpoint is not None:
             verify_checkpoint(checkpoint)
             checks.append(("checkpoint", f"{checkpoint} is whole"))
+            tokenizer = load_checkpoint_tokenizer(config, checkpoint)
     elif config is not None:
         config = prepare_new(config)
         checks += [_describe_memory(config), check_disk(config)]
     else:
         raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
-    parts = build_parts(build_system(config, training=True))
+    parts = build_parts(build_system(config, training=True, tokenizer=tokenizer))
 
     async def check() -> list[Check]:
         try:

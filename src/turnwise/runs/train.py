@@ -30,6 +30,7 @@ from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import check_methods, resolve_correction
 from turnwise.runs.parity import check_parity
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
+from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.start import build_parts, check_start, prepare_new
@@ -69,7 +70,10 @@ def run_train(
     leave_cores_to_executors()
     run: Run | None = None
     try:
-        system = build_system(config, training=True)
+        # A resumed run keeps its tokenizer: one trained again, on texts that changed, would have other ids.
+        checkpoint = latest_checkpoint(folder.path)
+        tokenizer = load_checkpoint_tokenizer(config, checkpoint) if checkpoint else None
+        system = build_system(config, training=True, tokenizer=tokenizer)
         with (
             Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show,
             open_trackers(config, folder, show) as listeners,

@@ -148,7 +148,8 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
     another size."""
     if not config.loss.teacher.path:
         return None
-    teacher = load_model(find_model(config.loss.teacher.path), dtype=config.model.dtype, device=student.device)
+    path = find_model(config.loss.teacher.path)
+    teacher = load_model(path, dtype=config.model.dtype, device=student.device, source="loss.teacher.path")
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
     if sizes[0] != sizes[1]:
         raise ConfigError(

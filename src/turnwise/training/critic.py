@@ -22,8 +22,9 @@ from turnwise.batching.ranks import ALONE, Ranks, add_totals, join_rows
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
+from turnwise.models.forward import compute_hidden as run_backbone
 from turnwise.models.rows import find_device
-from turnwise.training.forward import plan_forward, replay_experts
+from turnwise.training.forward import replay_experts, to_runs
 from turnwise.training.loss_scale import scale_loss
 from turnwise.training.optimizer import BuildOptimizer, apply_gradients, build_optimizer
 from turnwise.training.placement import WHOLE, Backbone, Placement
@@ -33,8 +34,10 @@ from turnwise.training.placement import WHOLE, Backbone, Placement
 class Critic:
     """A value function and its optimizer."""
 
+    policy: PreTrainedModel
+    """Whose layers, or a copy of them, the critic has: they compute by its path."""
     backbone: Backbone
-    """From tokens to hidden states: the policy's own layers, or a copy of them."""
+    """From tokens to hidden states."""
     head: torch.nn.Linear
     """Hidden state to value; all zeros at the start, so that every first value is 0."""
     module: torch.nn.ModuleDict
@@ -82,20 +85,20 @@ def build_critic(
     )
     backbone = separate or placement.find_backbone(policy)
     return Critic(
-        backbone=backbone, head=head, module=module, optimizer=optimizer, lr=lr, clip=clip, coefficient=coefficient
+        policy=policy,
+        backbone=backbone,
+        head=head,
+        module=module,
+        optimizer=optimizer,
+        lr=lr,
+        clip=clip,
+        coefficient=coefficient,
     )
 
 
 def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
     """Hidden states of all tokens, `[T, H]`."""
-    output = critic.backbone(
-        input_ids=batch.token_ids[None],
-        position_ids=batch.positions[None],
-        use_cache=False,
-        **plan_forward(batch, replay_experts(batch)),
-    )
-    hidden: torch.Tensor = output.last_hidden_state[0]
-    return hidden
+    return run_backbone(critic.backbone, critic.policy, to_runs(batch), routing=replay_experts(batch))
 
 
 @torch.no_grad()

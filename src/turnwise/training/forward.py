@@ -1,9 +1,9 @@
-"""Forward passes over packed micro-batches: distributions and log-probabilities of trained tokens."""
+"""Forward passes over micro-batches: distributions and log-probabilities of trained tokens."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,9 @@ from transformers import PreTrainedModel
 from turnwise.batching.collate import MicroBatch, iterate_micro_batches
 from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
-from turnwise.models.attention import AttentionPlan, PackedAttention
+from turnwise.models.forward import Runs, compute_logits
 from turnwise.models.routing import ReplayedRouting
 from turnwise.models.rows import find_device
-
-PlanAttention = Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan]
-"""From the runs of a micro-batch (`lengths`, `seen`, `num_seen`) to who attends to whom."""
 
 
 def compute_distribution(
@@ -37,23 +34,9 @@ def compute_distribution(
     they are. In float32, or float64 where the model is. Routers take the experts of the batch where it has any; then
     `routing`, made by `replay_experts`, says afterwards where they would have taken others.
     """
-    seen: list[torch.Tensor] = []
-    # A hook, because transformers records hidden states of no copy of a model, and of all layers.
-    hook = model.base_model.register_forward_hook(lambda _, __, output: seen.append(output.last_hidden_state))
-    try:
-        output = model(
-            input_ids=batch.token_ids[None],
-            position_ids=batch.positions[None],
-            use_cache=False,
-            logits_to_keep=batch.predict_at,
-            **plan_forward(batch, routing or replay_experts(batch)),
-        )
-    finally:
-        hook.remove()
-    hidden = seen[0][0, batch.predict_at] if with_hidden else None
-    logits = output.logits[0]
+    logits, hidden = compute_logits(model, to_runs(batch), batch.predict_at, routing=routing or replay_experts(batch))
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return (wide if temperature == 1 else wide / temperature).log_softmax(-1), hidden
+    return (wide if temperature == 1 else wide / temperature).log_softmax(-1), hidden if with_hidden else None
 
 
 def replay_experts(batch: MicroBatch) -> ReplayedRouting | None:
@@ -61,12 +44,15 @@ def replay_experts(batch: MicroBatch) -> ReplayedRouting | None:
     return None if batch.experts is None else ReplayedRouting(batch.experts)
 
 
-def plan_forward(
-    batch: MicroBatch, routing: ReplayedRouting | None, attention: PlanAttention = PackedAttention
-) -> dict[str, Any]:
-    """What a model's forward is told about a micro-batch: who attends to whom, and what its routers take."""
-    plan: dict[str, Any] = {"attention_plan": attention(batch.lengths, batch.seen, batch.num_seen)}
-    return plan if routing is None else plan | {"routing": routing}
+def to_runs(batch: MicroBatch) -> Runs:
+    """The tokens of a micro-batch, and who attends to whom."""
+    return Runs(
+        token_ids=batch.token_ids,
+        positions=batch.positions,
+        lengths=batch.lengths,
+        seen=batch.seen,
+        num_seen=batch.num_seen,
+    )
 
 
 def select_logprobs(

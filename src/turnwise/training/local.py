@@ -25,6 +25,7 @@ from turnwise.core.metrics import Max, Mean, Metric, Sum, merge
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Sample
 from turnwise.models.checksums import count_changed
+from turnwise.models.forward import can_share
 from turnwise.models.layers import recompute_layers
 from turnwise.models.lora import apply_dropout
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
@@ -111,6 +112,8 @@ class LocalTrainer:
         self.settings = settings
         self._placement = placement
         self._packing: Packing = {**settings.packing, "ranks": placement.ranks}
+        if not can_share(model):
+            self._packing["shared_prefix"] = False
         if settings.recompute_activations:
             recompute_layers(model)
         self.optimizer_steps = 0

@@ -21,7 +21,8 @@ from transformers import PreTrainedModel
 from turnwise.batching.collate import collate
 from turnwise.core.types import Sample
 from turnwise.models.attention import PackedAttention
-from turnwise.training.forward import PlanAttention, plan_forward, replay_experts
+from turnwise.models.forward import PlanAttention, compute_logits
+from turnwise.training.forward import replay_experts, to_runs
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.integer]
@@ -373,14 +374,10 @@ def collect_evidence(
     when there is none.
     """
     batch = collate(samples, model.device, shared_prefix=shared_prefix)
-    output = model(
-        input_ids=batch.token_ids[None],
-        position_ids=batch.positions[None],
-        use_cache=False,
-        logits_to_keep=batch.predict_at,
-        **plan_forward(batch, replay_experts(batch), attention),
+    logits, _ = compute_logits(
+        model, to_runs(batch), batch.predict_at, routing=replay_experts(batch), attention=attention
     )
-    logits = output.logits[0].float()[batch.row]
+    logits = logits.float()[batch.row]
     chosen = (logits / temperature).log_softmax(-1).gather(-1, batch.targets[:, None])[:, 0]
     counts = [int(sample.loss_mask.sum()) for sample in samples]
     return Evidence(

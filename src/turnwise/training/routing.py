@@ -8,16 +8,16 @@ import torch
 
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import Sample
-from turnwise.models.routing import is_attached, require_routing
+from turnwise.models.routing import find_routing, is_attached
 
 
 def check_routing(model: torch.nn.Module, samples: Sequence[Sample]) -> None:
     """Raise TrainingError where a sample does not say which experts of the policy computed it, and where the routers of
     the policy would not repeat them.
 
-    A dense model passes. Raises ConfigError as `require_routing`.
+    A dense model passes, and a mixture whose experts are not recorded.
     """
-    shape = require_routing(model)
+    shape = find_routing(model)
     if shape is None:
         return
     if not is_attached(model):

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from turnwise.core.errors import CheckpointError
 from turnwise.models.rows import own_rows
+from turnwise.models.tensor_names import compare_shapes
 from turnwise.training.loss_scale import SCALE
 from turnwise.training.masters import find_master, round_masters
 from turnwise.training.optimizer import Trained, list_trained
@@ -99,32 +100,29 @@ def _list_targets(
 ) -> dict[str, torch.Tensor]:
     """Empty tensors for what the checkpoint holds of a model."""
     parameters = _list_stepped(trained)
-    targets: dict[str, torch.Tensor] = {}
-    for name, parameter in parameters.items():
-        have = stored.get(f"{model}/weight/{name}", "no such parameter")
-        if have != tuple(parameter.shape):
-            raise CheckpointError(
-                f"checkpoint {folder} has {have} for {name}, this run's {model} has {tuple(parameter.shape)}; it "
-                "belongs to another model"
-            )
-        targets[f"weight/{name}"] = torch.zeros_like(parameter.detach())
-    for path, shape in stored.items():
-        if not path.startswith(f"{model}/"):
+    of_model = {path.removeprefix(f"{model}/"): shape for path, shape in stored.items() if path.startswith(f"{model}/")}
+    problem = compare_shapes(
+        {f"weight/{name}": tuple(parameter.shape) for name, parameter in parameters.items()},
+        {name: shape for name, shape in of_model.items() if name.startswith("weight/")},
+    )
+    if problem is not None:
+        raise CheckpointError(f"checkpoint {folder} belongs to another model: {model}: it {problem}")
+    targets = {f"weight/{name}": torch.zeros_like(parameter.detach()) for name, parameter in parameters.items()}
+    for path, shape in of_model.items():
+        if path.startswith("weight/"):
             continue
-        below = path.removeprefix(f"{model}/")
-        kind, _, rest = below.partition("/")
-        name = rest if kind == "weight" else rest.rpartition("/")[0]
+        name = path.partition("/")[2].rpartition("/")[0]
         if name not in parameters and name != SCALE:
             raise CheckpointError(
-                f"checkpoint {folder} holds {path}, which this run's model lacks; it belongs to another model"
+                f"checkpoint {folder} holds {model}/{path}, which this run's model lacks; it belongs to another model"
             )
-        if _is_number(below):
-            targets[below] = torch.zeros(1)
-        elif kind == "moment":
-            like = parameters[name].detach()
-            targets[below] = torch.zeros_like(like)
-            if shape != tuple(like.shape):
-                raise CheckpointError(f"checkpoint {folder}: {path} has shape {shape}; it belongs to another model")
+        if _is_number(path):
+            targets[path] = torch.zeros(1)
+            continue
+        like = parameters[name].detach()
+        targets[path] = torch.zeros_like(like)
+        if shape != tuple(like.shape):
+            raise CheckpointError(f"checkpoint {folder}: {model}/{path} has shape {shape}; it belongs to another model")
     return targets
 
 

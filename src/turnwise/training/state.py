@@ -14,7 +14,8 @@ writes the directory. Either kind of checkpoint can be loaded by one process and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from turnwise.core.errors import CheckpointError
 from turnwise.models.lora import list_adapter, read_adapter, save_adapter
 from turnwise.models.rows import cut_rows, is_cut, is_shared, own_rows
+from turnwise.models.structure import list_saved
+from turnwise.models.tensor_names import compare_shapes
+from turnwise.models.weight_files import read_tensors
 from turnwise.training.loss_scale import SCALE
 from turnwise.training.masters import SHORT, find_master, round_masters
 from turnwise.training.optimizer import Trained, list_trained
@@ -92,32 +96,42 @@ def load_training_state(
     """
     if (folder / SHARDS).is_dir():
         return load_shards(folder, _name_models(model, optimizer, companions))
-    try:
+    with _reading(folder):
         weights = _read_weights(folder, model)
         moments = load_file(folder / STATE_FILE)
         of_companions = {name: load_file(folder / f"{name}.safetensors") for name in companions or {}}
         with safe_open(folder / STATE_FILE, framework="pt") as file:
             counters: dict[str, Any] = dict(json.loads(file.metadata()["counters"]))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as cause:
-        raise CheckpointError(
-            f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
-        ) from cause
-    _restore(folder, model, optimizer, weights, moments)
+    of_policy = list_adapter(model) or list_saved(model)
+    _check_tensors(folder, of_policy, weights)
     for name, companion in (companions or {}).items():
-        tensors = of_companions[name]
-        _restore(folder, companion.module, companion.optimizer, _below("weight/", tensors), _below("moment/", tensors))
+        _check_tensors(folder, list_trained(companion.module), _below("weight/", of_companions[name]), f"{name}: ")
+    _restore(model, optimizer, of_policy, weights, moments)
+    for name, companion in (companions or {}).items():
+        tensors, parameters = of_companions[name], list_trained(companion.module)
+        below = _below("weight/", tensors), _below("moment/", tensors)
+        _restore(companion.module, companion.optimizer, parameters, *below)
     return counters
 
 
 def load_weights(folder: Path, model: PreTrainedModel) -> None:
     """Restore a checkpoint's weights alone. Raises CheckpointError as `load_training_state` does."""
-    try:
+    with _reading(folder):
         weights = _read_weights(folder, model)
-    except (OSError, SafetensorError) as cause:
+    of_policy = list_adapter(model) or list_saved(model)
+    _check_tensors(folder, of_policy, weights)
+    _restore_weights(of_policy, weights)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """What the disk, safetensors or JSON raise inside becomes CheckpointError."""
+    try:
+        yield
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as cause:
         raise CheckpointError(
             f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
         ) from cause
-    _restore_weights(folder, list_adapter(model) or dict(model.named_parameters()), weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,7 +148,9 @@ def _name_models(
 
 def _read_weights(folder: Path, model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """The tensors of a checkpoint's policy, or of its adapter if `model` has one, by the names of the parameters."""
-    return read_adapter(folder) if list_adapter(model) else load_file(folder / "model.safetensors")
+    if list_adapter(model):
+        return read_adapter(folder)
+    return read_tensors(folder, where=f"checkpoint {folder}", error=CheckpointError)
 
 
 def _moments(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -152,17 +168,19 @@ def _below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.
 
 
 def _restore(
-    folder: Path,
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, torch.Tensor],
     weights: Mapping[str, torch.Tensor],
     moments: Mapping[str, torch.Tensor],
 ) -> None:
     """Copy weights, their masters and moments into place; see `load_training_state`."""
     masters = {k.removesuffix(f"/{MASTER}"): tensor for k, tensor in moments.items() if k.endswith(f"/{MASTER}")}
+    held = {name: find_master(tensor) for name, tensor in tensors.items()}
+    _restore_weights(held, weights)
+    _restore_weights(held, masters)
     trained = list_trained(module)
     stepped = {name: find_master(parameter) for name, parameter in trained.items()}
-    _restore_weights(folder, stepped, {**weights, **masters})
     round_masters(trained.values())
     scale = optimizer.state.get(SCALE)  # type: ignore[call-overload]
     optimizer.state.clear()
@@ -190,22 +208,22 @@ def _take_moment(moment: torch.Tensor, parameter: torch.Tensor, *, widens: bool)
     return taken
 
 
-def _restore_weights(
-    folder: Path, parameters: Mapping[str, torch.nn.Parameter], weights: Mapping[str, torch.Tensor]
+def _check_tensors(
+    folder: Path, own: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor], what: str = ""
 ) -> None:
-    for name, tensor in weights.items():
-        if name not in parameters or parameters[name].shape != tensor.shape:
-            have = tuple(parameters[name].shape) if name in parameters else "no such parameter"
-            raise CheckpointError(
-                f"checkpoint {folder} holds {name} of shape {tuple(tensor.shape)}, this run's model has {have}; it "
-                "belongs to another model"
-            )
-    missing = set(parameters) - set(weights)
-    if missing:
-        raise CheckpointError(
-            f"checkpoint {folder} lacks {sorted(missing)[0]} and {len(missing) - 1} more; it belongs to another model"
-        )
-    with torch.no_grad():
-        for name, tensor in weights.items():
-            parameter = parameters[name]
-            own_rows(parameter).copy_(cut_rows(tensor, parameter))
+    """Raise CheckpointError, naming `what` of the checkpoint, unless every tensor of the model is stored under one of
+    its names, and nothing else is."""
+    wanted: dict[int, list[str]] = {}
+    for name, tensor in own.items():
+        wanted.setdefault(id(tensor), []).append(name)
+    names = [name for group in wanted.values() for name in [each for each in group if each in stored] or group[:1]]
+    shapes = {name: tuple(own[name].shape) for name in names}
+    problem = compare_shapes(shapes, {name: tuple(tensor.shape) for name, tensor in stored.items()})
+    if problem is not None:
+        raise CheckpointError(f"checkpoint {folder} belongs to another model: {what}it {problem}")
+
+
+@torch.no_grad()
+def _restore_weights(tensors: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]) -> None:
+    for name, stored in weights.items():
+        own_rows(tensors[name]).copy_(cut_rows(stored, tensors[name]))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from small_model import distance
 from transformers import PreTrainedModel
 
@@ -148,12 +149,33 @@ def test_an_adapter_for_another_model_is_refused(tmp_path: Path) -> None:
     save_adapter(build_trained(base="models/first"), tmp_path)
     with pytest.raises(ConfigError, match=r"was made for the model '.*first', and model\.path='other/second'"):
         load_adapter(build_tiny_model(), tmp_path, base="other/second")
-    with pytest.raises(ConfigError, match=r"is for another model: .*q_proj.lora_A.* is \(4, 32\) in it and \(4, 48\)"):
-        load_adapter(build_tiny_model(hidden_size=48), tmp_path, base="elsewhere/first")
-    with pytest.raises(ConfigError, match=r"layers\.1\..* is \(4, 64\) in it and no such layer"):
-        load_adapter(build_tiny_model(num_hidden_layers=1), tmp_path, base="first")
-    with pytest.raises(ConfigError, match=r"layers\.2\..* is no such layer in it and \(4, 32\)"):
-        load_adapter(build_tiny_model(num_hidden_layers=3), tmp_path, base="first")
+    # Of the 7 linear layers in each of 2, one of A (rank x input) and B (output x rank) has the hidden size.
+    wider = r"holds 14 tensors of another size .*mlp.down_proj.lora_B.weight is \(32, 4\), in .* \(48, 4\)"
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"hidden_size": 48}, wider),
+        ({"num_hidden_layers": 1}, r"holds 14 tensors that the model has no place for .*layers\.1\..* and 11 more"),
+        ({"num_hidden_layers": 3}, r"lacks 14 tensors of the model .*layers\.2\..* and 11 more"),
+    ]
+    for changes, said in cases:
+        with pytest.raises(ConfigError, match=rf"is for another model .*: it {said}.*; set model\.path to"):
+            load_adapter(build_tiny_model(**changes), tmp_path, base="elsewhere/first")
+
+
+def test_pickled_and_renamed_adapters_are_refused(tmp_path: Path) -> None:
+    save_adapter(build_trained(), tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    tensors = load_file(file)
+    for rename, remedy in (
+        (lambda name: name.removeprefix("base_model.model."), r"lack the prefix 'base_model\.model\.'"),
+        (lambda name: "module." + name, r"have the prefix 'module\.'"),
+        (lambda name: name.replace(".weight", ".default.weight"), r"hold 'default\.'"),
+    ):
+        save_file({rename(name): tensor for name, tensor in tensors.items()}, file)
+        with pytest.raises(ConfigError, match=remedy):
+            load_adapter(build_tiny_model(), tmp_path, base="")
+    file.rename(tmp_path / "adapter_model.bin")
+    with pytest.raises(ConfigError, match=r"pickled weights only \(adapter_model\.bin\)"):
+        load_adapter(build_tiny_model(), tmp_path, base="")
 
 
 @pytest.mark.parametrize(

@@ -328,6 +328,6 @@ def test_the_check_at_start_knows_the_tools_own_argument(retool_tokenizer: PreTr
     spec = ToolSpec(
         name="python", description="Run.", parameters={"type": "object", "properties": {"code": {"type": "string"}}}
     )
-    for kwargs in ({}, {"max_observation_tokens": 8}):
-        renderer = TagRenderer(retool_tokenizer, RETOOL, **kwargs)
+    for most in (None, 8):
+        renderer = TagRenderer(retool_tokenizer, RETOOL, max_observation_tokens=most)
         check_prefix_stable(renderer, retool_tokenizer.decode, (text_message("user", "What is 37 * 48 ?"),), (spec,))

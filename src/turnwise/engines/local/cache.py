@@ -5,25 +5,33 @@ however many turns follow. The memory is one tensor per layer: `[slots, kv_heads
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import PretrainedConfig
 
-from turnwise.models.attention import causal_attention
+from turnwise.models.attention import PLAIN, Rules, attend_by_rules, causal_attention, hide
+from turnwise.models.invariant import find_seen
+from turnwise.models.shapes import LayerShape
 
 
 class KVCache:
     """Keys and values of every slot."""
 
     def __init__(
-        self, config: PretrainedConfig, *, num_slots: int, max_context: int, dtype: torch.dtype, device: torch.device
+        self,
+        layers: Sequence[LayerShape],
+        *,
+        num_slots: int,
+        max_context: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        shape = (num_slots, kv_heads, max_context, head_dim)
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        def hold(kv_heads: int, dim: int) -> torch.Tensor:
+            return torch.zeros(num_slots, kv_heads, max_context, dim, dtype=dtype, device=device)
+
+        self.keys = [hold(shape.num_kv_heads, shape.key_dim) for shape in layers]
+        self.values = [hold(shape.num_kv_heads, shape.value_dim) for shape in layers]
         self.max_context = max_context
 
 
@@ -61,21 +69,26 @@ class CachedAttention:
             visible[self._slots if self._in_place else slice(None)] = self._starts + 1
             # A dead slot sees one (stale) token, so that its softmax stays finite; its row is never read.
             visible.clamp_(min=1)
-            hidden = torch.arange(self._span, device=device)[None, :] >= visible[:, None]
-            bias = torch.zeros(rows, 1, 1, self._span, dtype=cache.keys[0].dtype, device=device)
-            self._bias = bias.masked_fill_(hidden[:, None, None, :], float("-inf"))
+            self._positions = visible[:, None] - 1
+            self._biases: dict[int | None, torch.Tensor] = {}
 
     def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float,
+        rules: Rules = PLAIN,
     ) -> torch.Tensor:
         """See `models.attention.AttentionPlan`. Writes the new keys and values into the cache."""
         keys, values = self._cache.keys[layer], self._cache.values[layer]
-        out = torch.empty_like(query)
+        out = query.new_empty(*query.shape[:2], value.shape[-1])
         n = self._num_decode
         if n:
             keys[self._slots, :, self._starts] = key[:n]
             values[self._slots, :, self._starts] = value[:n]
-            out[:n] = self._decode(query[:n], keys, values, scaling)
+            out[:n] = self._decode(query[:n], keys, values, scaling, rules)
         at = n
         for chunk in self._long:
             end = chunk.start + chunk.count
@@ -86,24 +99,36 @@ class CachedAttention:
                 keys[chunk.slot, :, :end].transpose(0, 1),
                 values[chunk.slot, :, :end].transpose(0, 1),
                 scaling,
+                rules,
             )
             at += chunk.count
         out[at:] = 0
         return out
 
-    def _decode(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
-        """One query token per live slot: `[n, heads, D]` to `[n, heads, D]`."""
+    def _decode(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float, rules: Rules
+    ) -> torch.Tensor:
+        """One query token per live slot: `[n, heads, D]` to `[n, heads, E]`."""
         n, heads, dim = query.shape
         kv_heads = keys.shape[1]
         grouped = query.reshape(n, kv_heads, heads // kv_heads, dim)
         if self._in_place:
-            rows = self._bias.shape[0]
+            rows = len(self._positions)
             full = query.new_zeros(rows, kv_heads, heads // kv_heads, dim)
             full[self._slots] = grouped
             k, v = keys[:rows, :, : self._span], values[:rows, :, : self._span]
         else:
             full = grouped
             k, v = keys[self._slots, :, : self._span], values[self._slots, :, : self._span]
-        scores = torch.matmul(full * scaling, k.transpose(2, 3)) + self._bias
-        out = torch.matmul(scores.softmax(-1), v)
-        return (out[self._slots] if self._in_place else out).reshape(n, heads, dim)
+        bias = self._find_bias(rules.window, query.dtype)
+        if rules.is_plain:
+            out = torch.matmul((torch.matmul(full * scaling, k.transpose(2, 3)) + bias).softmax(-1), v)
+        else:
+            out = attend_by_rules(full, k, v, bias, scaling, rules)
+        return (out[self._slots] if self._in_place else out).reshape(n, heads, -1)
+
+    def _find_bias(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+        """The additive mask `[rows, 1, 1, span]` of layers with this window."""
+        if window not in self._biases:
+            self._biases[window] = hide(find_seen(self._positions, self._span, window), dtype)[:, None, None]
+        return self._biases[window]

@@ -30,6 +30,7 @@ from turnwise.engines.sampling import sample_tokens
 from turnwise.engines.stops import completes_stop
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS
+from turnwise.models.shapes import measure_layers
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +94,11 @@ class LocalEngine:
         """
         self._model = model
         self._cache = KVCache(
-            model.config, num_slots=max_concurrency, max_context=max_context, dtype=model.dtype, device=model.device
+            measure_layers(model),
+            num_slots=max_concurrency,
+            max_context=max_context,
+            dtype=model.dtype,
+            device=model.device,
         )
         self._max_batch_tokens = max_batch_tokens
         self._decode = decode

@@ -12,15 +12,17 @@ nothing about requests, sampling or model families."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import torch
-from transformers import PretrainedConfig
+from transformers import PreTrainedModel
 
-from turnwise.models.invariant import attend_rows, padded_span
+from turnwise.models.attention import PLAIN, Rules, hide
+from turnwise.models.invariant import attend_rows, find_seen, padded_span
 from turnwise.models.routing import RoutingShape
+from turnwise.models.shapes import LayerShape, measure_layers
 
 GATHER_ELEMENTS = 1 << 19
 """Numbers gathered from the cache at once on the CPU; 2 MiB in float32."""
@@ -32,31 +34,34 @@ GPU_GATHER_ELEMENTS = 1 << 26
 class Geometry:
     """Shapes of a model's key-value cache."""
 
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    layers: tuple[LayerShape, ...]
 
     @classmethod
-    def of(cls, config: PretrainedConfig) -> Geometry:
-        """Read from a transformers config."""
-        return cls(
-            num_layers=config.num_hidden_layers,
-            num_heads=config.num_attention_heads,
-            num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-        )
+    def of_same(cls, *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int) -> Geometry:
+        """Layers that are all alike, with keys as large as values."""
+        shape = LayerShape(num_heads=num_heads, num_kv_heads=num_kv_heads, key_dim=head_dim, value_dim=head_dim)
+        return cls((shape,) * num_layers)
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> Geometry:
+        """Measure a model that runs with Turnwise's attention."""
+        return cls(measure_layers(model))
 
     @property
-    def token_size(self) -> int:
-        """Numbers per token and layer: keys and values of all heads."""
-        return 2 * self.num_kv_heads * self.head_dim
+    def largest(self) -> LayerShape:
+        """The layer with the most numbers per token."""
+        return max(self.layers, key=lambda shape: shape.token_size)
+
+    @property
+    def smallest_head(self) -> int:
+        """The least size of a head's keys or values."""
+        return min(min(shape.key_dim, shape.value_dim) for shape in self.layers)
 
 
 class PagedMemory:
-    """Keys and values of all pages: one tensor `[num_pages * page_size, 2 * kv_heads * D]` per layer, keys before
-    values in a row. Of a mixture-of-experts model also the experts of every token, so that a page that is shared says
-    how it was computed."""
+    """Keys and values of all pages: one tensor `[num_pages * page_size, kv_heads * (D + E)]` per layer, keys of size D
+    before values of size E in a row. Of a mixture-of-experts model also the experts of every token, so that a page that
+    is shared says how it was computed."""
 
     def __init__(
         self,
@@ -72,8 +77,10 @@ class PagedMemory:
         self.geometry = geometry
         self.num_pages = num_pages
         self.page_size = page_size
-        shape = (num_pages * page_size, geometry.token_size)
-        self.layers = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(geometry.num_layers)]
+        self.layers = [
+            torch.zeros(num_pages * page_size, shape.token_size, dtype=dtype, device=device)
+            for shape in geometry.layers
+        ]
         self.experts = None
         """`[num_pages * page_size, layers with a router, k]` uint8; None for a dense model."""
         if routing is not None:
@@ -83,17 +90,23 @@ class PagedMemory:
         self.gather_elements = GATHER_ELEMENTS if device.type == "cpu" else GPU_GATHER_ELEMENTS
 
     def pages(self, layer: int) -> torch.Tensor:
-        """`[num_pages, page_size * 2 * kv_heads * D]`."""
-        return self.layers[layer].view(-1, self.page_size * self.geometry.token_size)
+        """`[num_pages, page_size * kv_heads * (D + E)]`."""
+        return self.layers[layer].view(-1, self.page_size * self.geometry.layers[layer].token_size)
 
     def gather(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
         """Copies of these pages, in a buffer that the next call overwrites."""
-        width = self.page_size * self.geometry.token_size
+        width = self.page_size * self.geometry.layers[layer].token_size
         if self.gathered.numel() < len(pages) * width:
             self.gathered = self.gathered.new_empty(len(pages) * width)
         return torch.index_select(
             self.pages(layer), 0, pages, out=self.gathered[: len(pages) * width].view(len(pages), width)
         )
+
+    def split(self, layer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys `[n, span, kv_heads, D]` and values `[n, span, kv_heads, E]` in rows `[n, span, kv_heads * (D + E)]`."""
+        shape = self.geometry.layers[layer]
+        keys, values = rows.split([shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim], dim=-1)
+        return keys.unflatten(-1, (shape.num_kv_heads, -1)), values.unflatten(-1, (shape.num_kv_heads, -1))
 
     def copy_pages(self, copies: list[tuple[int, int]]) -> None:
         """Copy whole pages `(source, destination)`; all sources are read before any destination is written."""
@@ -148,8 +161,17 @@ class _Group:
     """`[num_tiles * num_rows]` places in the flat batch; None for single-token tiles."""
     pages: torch.Tensor
     """`[num_tiles * span / page_size]`."""
-    mask: torch.Tensor
-    """`[num_tiles, 1, num_rows * heads per kv head (or 1), span]`."""
+    positions: torch.Tensor
+    """`[num_tiles, num_rows]` of the tokens in their requests."""
+    masks: dict[tuple[int | None, int], torch.Tensor] = field(default_factory=dict)
+    """Those made so far, by window and heads per kv head: most models have one or two kinds of layers."""
+
+    def find_mask(self, window: int | None, repeats: int, dtype: torch.dtype) -> torch.Tensor:
+        """The additive mask `[num_tiles, 1, num_rows * repeats, span]` of layers with this `window`."""
+        if (window, repeats) not in self.masks:
+            positions = self.positions.repeat_interleave(repeats, dim=1)[:, None, :, None]
+            self.masks[window, repeats] = hide(find_seen(positions, self.span, window), dtype)
+        return self.masks[window, repeats]
 
 
 class PagedPlan(ABC):
@@ -165,20 +187,26 @@ class PagedPlan(ABC):
         self._slots = slots
 
     def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float,
+        rules: Rules = PLAIN,
     ) -> torch.Tensor:
         """See `AttentionPlan`."""
         count = len(self._slots)
         self.write(layer, torch.cat([key[:count].reshape(count, -1), value[:count].reshape(count, -1)], dim=1))
-        return self.read(layer, query, scaling)
+        return self.read(layer, query, scaling, rules)
 
     def write(self, layer: int, rows: torch.Tensor) -> None:
-        """Store `[T, 2 * kv_heads * D]` keys and values of the new tokens."""
+        """Store `[T, kv_heads * (D + E)]` keys and values of the new tokens."""
         self._memory.layers[layer].index_copy_(0, self._slots, rows[: len(self._slots)])
 
     @abstractmethod
-    def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
-        """`query [T, heads, D]` to `[T, heads, D]`, over everything written so far."""
+    def read(self, layer: int, query: torch.Tensor, scaling: float, rules: Rules = PLAIN) -> torch.Tensor:
+        """`query [T, heads, D]` to `[T, heads, E]`, over everything written so far."""
 
 
 class PagedAttention(PagedPlan):
@@ -190,20 +218,21 @@ class PagedAttention(PagedPlan):
         super().__init__(memory, slots)
         self._groups = [self._build_group(group) for group in group_tiles(tiles, memory)]
 
-    def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+    def read(self, layer: int, query: torch.Tensor, scaling: float, rules: Rules = PLAIN) -> torch.Tensor:
         """See `PagedPlan`."""
-        geometry = self._memory.geometry
-        kv_heads, dim = geometry.num_kv_heads, geometry.head_dim
-        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        shape = self._memory.geometry.layers[layer]
+        kv_heads, dim = shape.num_kv_heads, shape.key_dim
+        out = torch.empty(*query.shape[:2], shape.value_dim, dtype=query.dtype, device=query.device)
         out[len(self._slots) :] = 0
         for group in self._groups:
             n, rows = group.num_tiles, group.num_rows
-            cached = self._memory.gather(layer, group.pages).view(n, group.span, 2, kv_heads, dim)
-            keys, values = cached[:, :, 0].transpose(1, 2), cached[:, :, 1].transpose(1, 2)
+            cached = self._memory.gather(layer, group.pages).view(n, group.span, -1)
+            keys, values = (part.transpose(1, 2) for part in self._memory.split(layer, cached))
+            mask = group.find_mask(rules.window, 1 if rows == 1 else shape.repeats, query.dtype)
             if group.rows is None:
                 mine = query[group.first : group.first + n].view(n, kv_heads, -1, dim)
-                out[group.first : group.first + n] = attend_rows(mine, keys, values, group.mask, scaling).reshape(
-                    n, -1, dim
+                out[group.first : group.first + n] = attend_rows(mine, keys, values, mask, scaling, rules).reshape(
+                    n, -1, shape.value_dim
                 )
             else:
                 mine = (
@@ -213,12 +242,12 @@ class PagedAttention(PagedPlan):
                     .reshape(n, kv_heads, -1, dim)
                 )
                 done = (
-                    attend_rows(mine, keys, values, group.mask, scaling)
-                    .view(n, kv_heads, rows, -1, dim)
+                    attend_rows(mine, keys, values, mask, scaling, rules)
+                    .view(n, kv_heads, rows, -1, shape.value_dim)
                     .transpose(1, 2)
                 )
                 # Repeated places hold equal rows.
-                out.index_copy_(0, group.rows, done.reshape(n * rows, -1, dim))
+                out.index_copy_(0, group.rows, done.reshape(n * rows, -1, shape.value_dim))
         return out
 
     def _build_group(self, tiles: list[Tile]) -> _Group:
@@ -232,16 +261,11 @@ class PagedAttention(PagedPlan):
         num_rows = bucket(max(tile.count for tile in tiles))
         offsets = np.minimum(np.arange(num_rows)[None], np.array([tile.count - 1 for tile in tiles])[:, None])
         positions = torch.from_numpy(offsets + np.array([tile.start for tile in tiles])[:, None]).to(device)
-        repeats = 1 if num_rows == 1 else self._memory.geometry.num_heads // self._memory.geometry.num_kv_heads
-        hidden = torch.arange(span, device=device) > positions.repeat_interleave(repeats, dim=1)[:, None, :, None]
-        mask = torch.zeros(hidden.shape, dtype=self._memory.layers[0].dtype, device=device).masked_fill_(
-            hidden, float("-inf")
-        )
         rows = None
         if num_rows > 1:
             rows = torch.from_numpy((offsets + np.array([tile.at for tile in tiles])[:, None]).reshape(-1)).to(device)
         return _Group(
-            len(tiles), num_rows, span, tiles[0].at, rows, torch.from_numpy(table.reshape(-1)).to(device), mask
+            len(tiles), num_rows, span, tiles[0].at, rows, torch.from_numpy(table.reshape(-1)).to(device), positions
         )
 
 
@@ -257,7 +281,10 @@ def group_tiles(tiles: list[Tile], memory: PagedMemory) -> list[list[Tile]]:
     for tile in tiles:
         span = padded_span(tile.start + tile.count)
         longest = max(longest, span)
-        full = bool(groups) and (len(groups[-1]) + 1) * longest * memory.geometry.token_size > memory.gather_elements
+        full = (
+            bool(groups)
+            and (len(groups[-1]) + 1) * longest * memory.geometry.largest.token_size > memory.gather_elements
+        )
         if not groups or full or bucket(tile.count) != width:
             groups.append([])
             width, longest = bucket(tile.count), span

@@ -20,13 +20,17 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from turnwise.core.errors import EngineError
 from turnwise.engines.paged.attention import Geometry, PagedMemory, PagedPlan, Tile, bucket
 from turnwise.engines.paged.prefix_cache import BLANK_PAGE
+from turnwise.models.attention import PLAIN, Rules
 from turnwise.models.invariant import MIN_ROWS, TILE, padded_span
 
 BLOCK = 128
 """Keys of a block: whole pages of every size, and few enough for kernels to sum them in one piece (see
 `models.invariant.padded_span`)."""
+UNBOUNDED = 1 << 60
+"""The window of a layer without one."""
 PART_ELEMENTS = 1 << 18
 """Numbers of partial outputs kept at once; 1 MiB, which stays in the processor's cache."""
 LANES = 16
@@ -44,7 +48,9 @@ class Read:
     places: Sequence[int]
     """The tokens' places in the flat batch."""
     num_seen: int | None = None
-    """Keys of the block that the first token sees; each further one sees one more. None: all see all."""
+    """Keys of the block up to the last that the first token sees; each further one sees one more. None: to the end."""
+    num_unseen: int = 0
+    """Keys at the beginning of the block that the first token does not see any more; each further one one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +87,32 @@ class CascadeAttention(PagedPlan):
     def __init__(self, memory: PagedMemory, tiles: Sequence[Tile], slots: torch.Tensor) -> None:
         """`tiles` in the order of the flat batch; see `PagedPlan` for `slots`. The memory is float32 on a CPU."""
         super().__init__(memory, slots)
-        self._sections = [_build_section(section, memory) for section in _cut_sections(tiles, memory.geometry)]
+        self._tiles = tiles
+        self._sections: dict[int | None, list[_Section]] = {}
+        """By the window of the layers that read so; all layers have heads of the same sizes."""
 
-    def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
-        """See `PagedPlan`."""
+    def read(self, layer: int, query: torch.Tensor, scaling: float, rules: Rules = PLAIN) -> torch.Tensor:
+        """See `PagedPlan`. Raises EngineError for soft caps and sinks."""
+        if not rules.is_plain:
+            raise EngineError("reading shared pages once knows no soft cap and no sink; use fused=False")
         out = torch.empty(query.shape, dtype=query.dtype)
         out[len(self._slots) :] = 0
-        for section in self._sections:
+        for section in self._list_sections(rules.window):
             mine = slice(section.first, section.first + section.num_tokens)
             out[mine] = self._read_section(section, layer, query[mine], scaling)
         return out
 
+    def _list_sections(self, window: int | None) -> list[_Section]:
+        """The sections of layers with this window."""
+        if window not in self._sections:
+            cut = _cut_sections(self._tiles, self._memory.geometry)
+            self._sections[window] = [_build_section(section, self._memory, window) for section in cut]
+        return self._sections[window]
+
     def _read_section(self, section: _Section, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
         """`query [tokens, heads, D]` to `[tokens, heads, D]`."""
         count, heads, dim = query.shape
-        kv_heads = self._memory.geometry.num_kv_heads
+        kv_heads = self._memory.geometry.layers[layer].num_kv_heads
         repeats = heads // kv_heads
         rows = query.view(count, kv_heads, repeats, dim).transpose(0, 1)
         few = functional.pad(rows, (0, 0, 0, max(0, MIN_ROWS - repeats))).flatten(2)
@@ -156,19 +173,34 @@ def merge_parts(outputs: torch.Tensor, logarithms: torch.Tensor) -> torch.Tensor
     return out
 
 
-def find_reads(tiles: Sequence[Tile], page_size: int) -> list[Read]:
-    """What the tokens of `tiles` read: each block that a token sees whole together with all others that do, and the
-    block that a token stands in with its neighbours of the same tile."""
+def find_reads(tiles: Sequence[Tile], page_size: int, window: int | None = None) -> list[Read]:
+    """What the tokens of `tiles` read: each block that a token sees whole together with all others that do, and a
+    block that it sees a part of with its neighbours of the same tile. Which of both depends on its position alone."""
     width = BLOCK // page_size
     whole: dict[tuple[int, ...], list[int]] = {}
     reads = []
     for tile in tiles:
         for at, start, count in _cut_at_blocks(tile):
             last = start // BLOCK
-            places = range(at, at + count)
-            for block in range(last):
-                whole.setdefault((block, *tile.pages[block * width : (block + 1) * width]), []).extend(places)
-            reads.append(Read(last, tile.pages[last * width : (last + 1) * width], places, start - last * BLOCK + 1))
+            # The first position that the first token sees; each further one sees from one later on.
+            first_seen = start - (window or UNBOUNDED) + 1
+            for block in range(max(0, first_seen) // BLOCK, last):
+                begin, pages = block * BLOCK, tile.pages[block * width : (block + 1) * width]
+                num_whole = min(count, max(0, begin - first_seen + 1))
+                whole.setdefault((block, *pages), []).extend(range(at, at + num_whole))
+                # Of the others those that still see a key of the block.
+                num_seeing = min(count, begin + BLOCK - first_seen)
+                if num_seeing > num_whole:
+                    partial = range(at + num_whole, at + num_seeing)
+                    reads.append(Read(block, pages, partial, num_unseen=first_seen + num_whole - begin))
+            pages, begin = tile.pages[last * width : (last + 1) * width], last * BLOCK
+            # Tokens that see the block from its beginning, and those that do not.
+            split = at + min(count, max(0, begin - first_seen + 1))
+            for places in (range(at, split), range(split, at + count)):
+                if places:
+                    offset = places[0] - at
+                    num_seen, num_unseen = start + offset - begin + 1, max(0, first_seen + offset - begin)
+                    reads.append(Read(last, pages, places, num_seen, num_unseen))
     for (block, *pages), sharing in whole.items():
         reads += [Read(block, pages, sharing[at : at + TILE]) for at in range(0, len(sharing), TILE)]
     return reads
@@ -189,7 +221,7 @@ def _cut_sections(tiles: Sequence[Tile], geometry: Geometry) -> list[list[Tile]]
     num_tokens = longest = 0
     for tile in tiles:
         num_tokens, longest = num_tokens + tile.count, max(longest, _num_blocks(tile))
-        if not sections or num_tokens * longest * geometry.num_heads * geometry.head_dim > PART_ELEMENTS:
+        if not sections or num_tokens * longest * geometry.largest.num_heads * geometry.largest.key_dim > PART_ELEMENTS:
             sections.append([])
             num_tokens, longest = tile.count, _num_blocks(tile)
         sections[-1].append(tile)
@@ -201,15 +233,16 @@ def _num_blocks(tile: Tile) -> int:
     return -(-(tile.start + tile.count) // BLOCK)
 
 
-def _build_section(tiles: list[Tile], memory: PagedMemory) -> _Section:
+def _build_section(tiles: list[Tile], memory: PagedMemory, window: int | None) -> _Section:
     first, num_blocks = tiles[0].at, max(map(_num_blocks, tiles))
-    like: dict[tuple[int, int, bool], list[Read]] = {}
-    for read in find_reads(tiles, memory.page_size):
+    like: dict[tuple[int, int, bool, bool], list[Read]] = {}
+    for read in find_reads(tiles, memory.page_size, window):
         span = padded_span(len(read.places) - 1 + read.num_seen) if read.num_seen else BLOCK
-        like.setdefault((bucket(len(read.places)), span, read.num_seen is None), []).append(read)
+        kind = (bucket(len(read.places)), span, read.num_seen is None, read.num_unseen > 0)
+        like.setdefault(kind, []).append(read)
     batches = []
-    for (size, span, _), reads in like.items():
-        most = max(1, memory.gather_elements // (span * memory.geometry.token_size))
+    for (size, span, *_), reads in like.items():
+        most = max(1, memory.gather_elements // (span * memory.geometry.largest.token_size))
         for at in range(0, len(reads), most):
             batches.append(_build_batch(reads[at : at + most], size, span, memory, first, num_blocks))
     return _Section(first, sum(tile.count for tile in tiles), num_blocks, batches)
@@ -228,15 +261,24 @@ def _build_batch(reads: list[Read], size: int, span: int, memory: PagedMemory, f
         span,
         torch.from_numpy(places.reshape(-1)),
         torch.from_numpy(parts.reshape(-1)),
-        _build_mask(reads, places, span, memory.geometry),
+        _build_mask(reads, places, span, memory.geometry.layers[0].repeats),
     )
 
 
-def _build_mask(reads: list[Read], places: np.ndarray, span: int, geometry: Geometry) -> torch.Tensor | None:
+def _build_mask(reads: list[Read], places: np.ndarray, span: int, repeats: int) -> torch.Tensor | None:
     """The mask of a batch; None where its tokens see whole blocks."""
-    if reads[0].num_seen is None:
+    if reads[0].num_seen is None and not reads[0].num_unseen:
         return None
-    seen = torch.from_numpy(places - places[:, :1] + np.array([[read.num_seen] for read in reads]))
-    repeats = 1 if places.shape[1] == 1 else geometry.num_heads // geometry.num_kv_heads
-    is_seen = torch.arange(span) < seen.repeat_interleave(repeats, dim=1)[:, None, :, None]
+    rows = 1 if places.shape[1] == 1 else repeats
+
+    def lay(counts: list[int]) -> torch.Tensor:
+        """`[reads, 1, rows, 1]` from the first token's count of each read, one more for each further token."""
+        by_token = torch.from_numpy(places - places[:, :1] + np.array(counts)[:, None])
+        return by_token.repeat_interleave(rows, dim=1)[:, None, :, None]
+
+    is_seen = torch.ones(1, dtype=torch.bool)
+    if reads[0].num_seen is not None:
+        is_seen = is_seen & (torch.arange(span) < lay([read.num_seen or 0 for read in reads]))
+    if reads[0].num_unseen:
+        is_seen = is_seen & (torch.arange(span) >= lay([read.num_unseen for read in reads]))
     return torch.where(is_seen, 0.0, float("-inf"))

@@ -38,11 +38,12 @@ from turnwise.engines.paged.drawing import Drawn
 from turnwise.engines.paged.graphs import Record, record_cuda_graphs
 from turnwise.engines.paged.prefix_cache import Node, PrefixCache
 from turnwise.engines.paged.routing import note_experts
-from turnwise.engines.paged.runner import ModelRunner
+from turnwise.engines.paged.runner import build_runner
 from turnwise.engines.paged.scheduler import Item, Plan, Request, Scheduler
 from turnwise.engines.paged.step import Computed, Failed, compute_step
 from turnwise.engines.pump import Pump
 from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop
+from turnwise.models.paths import is_fast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class PagedEngine:
         grammars: GrammarCompiler | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
-        """An engine for `model`, which must have been built with Turnwise's attention (else EngineError).
+        """An engine for `model`, by the path that it takes (`models.paths`).
 
         Args:
             max_concurrency: requests sampled at once; more wait.
@@ -124,16 +125,19 @@ class PagedEngine:
         num_pages = (
             max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
         )
-        self._runner = ModelRunner(
+        self._runner = build_runner(
             model,
+            max_concurrency=max_concurrency,
+            max_context=max_context,
             num_pages=num_pages,
             page_size=page_size,
-            max_context=max_context,
             fused=fused,
             attention=attention,
             cuda_graphs=cuda_graphs,
             recorder=recorder,
         )
+        if not is_fast(model):
+            max_draft_tokens = 0
         self._drafts = (
             GroupDrafts(max_draft_tokens=max_draft_tokens, max_groups=max_concurrency) if max_draft_tokens else None
         )
@@ -151,6 +155,8 @@ class PagedEngine:
         self._conversations: dict[Session, Node] = {}
         self._cancelled: list[Request] = []
         """During a step; their pages may be written until it ends."""
+        self._released: list[Session] = []
+        """During a step; the runner may be reading them until it ends."""
         self._pump: Pump[Plan, list[Computed | Failed]] = Pump(self, num_threads=num_threads, executor=executor)
         self._stamp = self._runner.weights_stamp()
         self.version = 0
@@ -226,6 +232,9 @@ class PagedEngine:
     async def release(self, session: Session) -> None:
         """See `Engine.release`. What the conversation does not share is evicted before anything else."""
         node = self._conversations.pop(session, None)
+        self._released.append(session)
+        if not self._pump.is_computing:
+            self._forget_released()
         if node is not None:
             self._scheduler.cache.retire(node)
 
@@ -274,6 +283,7 @@ class PagedEngine:
     def settle(self, plan: Plan, result: list[Computed | Failed]) -> None:
         """See `pump.Steps`: commit what ran, append what was drawn, and forget what was cancelled meanwhile."""
         self._num_steps += 1
+        self._forget_released()
         cancelled, self._cancelled = self._cancelled, []
         for request in cancelled:
             self._abandon(request)
@@ -288,6 +298,11 @@ class PagedEngine:
         """See `pump.Steps`."""
         for request in tuple(self._futures):
             self._fail(request, EngineError(f"request of '{request.session}': {error}"))
+
+    def _forget_released(self) -> None:
+        for session in self._released:
+            self._runner.forget(session)
+        self._released.clear()
 
     def _settle_items(self, computed: Computed) -> None:
         items = computed.items
@@ -380,7 +395,7 @@ class PagedEngine:
         return FinishReason.LENGTH if request.num_sampled >= params.max_tokens else None
 
     def _note_experts(self, requests: Sequence[Request]) -> None:
-        experts = self._runner.memory.experts
+        experts = self._runner.experts
         if experts is not None and requests:
             note_experts(requests, experts, self._scheduler.cache.page_size)
 
@@ -412,4 +427,4 @@ class PagedEngine:
         """Forget a request. Pages that only it wrote may hold anything, so they are zeroed."""
         pages = self._scheduler.abandon(request)
         if pages:
-            self._runner.memory.scrub(pages)
+            self._runner.scrub(pages)

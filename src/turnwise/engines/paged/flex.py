@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from turnwise.engines.paged.attention import PagedMemory, PagedPlan, Tile
+from turnwise.models.attention import PLAIN, Rules
 from turnwise.models.invariant import TILE
 
 COMPILED_DEVICES = ("cuda",)
@@ -101,13 +102,15 @@ class FlexAttention(PagedPlan):
         ]
         return cls(memory, slots, groups)
 
-    def read(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+    def read(self, layer: int, query: torch.Tensor, scaling: float, rules: Rules = PLAIN) -> torch.Tensor:
         """See `PagedPlan`."""
-        out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
+        value_dim = self._memory.geometry.layers[layer].value_dim
+        out = torch.zeros(*query.shape[:2], value_dim, dtype=query.dtype, device=query.device)
         for group in self._groups:
             mine = query if group.rows is None else query.index_select(0, group.rows)
             mine = mine.unflatten(0, group.batch.positions.shape)
-            done = attend_pages(mine, self._memory, layer, group.batch, scaling).reshape(-1, *query.shape[1:])
+            done = attend_pages(mine, self._memory, layer, group.batch, scaling, rules)
+            done = done.reshape(-1, query.shape[1], value_dim)
             if group.rows is None:
                 return done
             # Repeated places hold equal rows.
@@ -116,22 +119,33 @@ class FlexAttention(PagedPlan):
 
 
 def attend_pages(
-    query: torch.Tensor, memory: PagedMemory, layer: int, batch: TileBatch, scaling: float
+    query: torch.Tensor,
+    memory: PagedMemory,
+    layer: int,
+    batch: TileBatch,
+    scaling: float,
+    rules: Rules = PLAIN,
 ) -> torch.Tensor:
-    """`query [n, num_rows, heads, D]` over the pages of `batch` to `[n, num_rows, heads, D]`.
+    """`query [n, num_rows, heads, D]` over the pages of `batch` to `[n, num_rows, heads, E]`.
 
-    A row sees the slots of its request's listed pages up to its own position. Tensor operations only.
+    A row sees the slots of its request's listed pages up to its own position, the last `rules.window` of them. Tensor
+    operations only.
     """
-    geometry, size = memory.geometry, memory.page_size
+    shape, size = memory.geometry.layers[layer], memory.page_size
     positions, places = batch.positions, batch.places
+    window, softcap = rules.window, rules.softcap or 0.0
 
     def sees(tile: torch.Tensor, head: torch.Tensor, row: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
-        place = places[tile, slot // size]
-        return (place >= 0) & (place * size + slot % size <= positions[tile, row])
+        place, position = places[tile, slot // size], positions[tile, row]
+        at = place * size + slot % size
+        is_seen = (place >= 0) & (at <= position)
+        return is_seen if window is None else is_seen & (at > position - window)
+
+    def cap(score: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return (score / softcap).tanh() * softcap
 
     num_tiles, num_rows = positions.shape
-    cached = memory.layers[layer].view(1, -1, 2, geometry.num_kv_heads, geometry.head_dim)
-    keys, values = cached[:, :, 0].transpose(1, 2), cached[:, :, 1].transpose(1, 2)
+    keys, values = (part.transpose(1, 2) for part in memory.split(layer, memory.layers[layer][None]))
     mask = BlockMask.from_kv_blocks(
         batch.num_pages.view(num_tiles, 1, 1),
         batch.pages.view(num_tiles, 1, 1, -1),
@@ -141,16 +155,21 @@ def attend_pages(
         compute_q_blocks=False,
     )
     kernel = _compiled() if query.device.type in COMPILED_DEVICES else _run_eagerly
-    done: torch.Tensor = kernel(
-        query.transpose(1, 2),
-        keys,
-        values,
-        block_mask=mask,
-        scale=scaling,
-        enable_gqa=geometry.num_heads != geometry.num_kv_heads,
-        kernel_options=kernel_options(num_rows, size),
-    )
-    return done.transpose(1, 2)
+    settings: dict[str, Any] = {
+        "block_mask": mask,
+        "scale": scaling,
+        "enable_gqa": shape.repeats > 1,
+        "kernel_options": kernel_options(num_rows, size),
+    }
+    if softcap:
+        settings["score_mod"] = cap
+    if rules.sinks is None:
+        return kernel(query.transpose(1, 2), keys, values, **settings).transpose(1, 2)  # type: ignore[no-any-return]
+    done, extra = kernel(query.transpose(1, 2), keys, values, **settings, return_aux=AuxRequest(lse=True))
+    # A sink takes its part of the softmax: the rest keeps sum / (sum + exp(sink)).
+    kept = (extra.lse - rules.sinks.float()[None, :, None]).sigmoid()
+    kept_done: torch.Tensor = (done * kept[..., None].to(done.dtype)).transpose(1, 2)
+    return kept_done
 
 
 def kernel_options(num_rows: int, page_size: int) -> dict[str, Any]:
@@ -209,7 +228,7 @@ def _run_eagerly(
     block_mask: BlockMask,
     kernel_options: dict[str, Any],
     **settings: Any,
-) -> torch.Tensor:
+) -> Any:
     """The same function of the same arguments, for tests: torch's eager version computes all slots and looks at the
     mask only.
 
@@ -221,7 +240,6 @@ def _run_eagerly(
     listed = torch.zeros(len(pages), keys.shape[2] // size, dtype=torch.int32, device=pages.device)
     hidden = listed.scatter_add_(1, pages, within.int()).repeat_interleave(size, dim=1)[:, None, :, None] == 0
     with torch.compiler.set_stance("force_eager"):
-        done: torch.Tensor = flex_attention(
+        return flex_attention(
             query, keys.masked_fill(hidden, 0), values.masked_fill(hidden, 0), block_mask=block_mask, **settings
         )
-    return done

@@ -1,4 +1,4 @@
-"""The Qwen3 and Llama families without their modules: the same function of the same parameters in fewer, larger
+"""The Qwen, Llama and Mistral families without their modules: the same function of the same parameters in fewer, larger
 operations.
 
 Query, key and value weights are one matrix, so are gate and up; the rotary embedding is one complex product; residuals
@@ -10,19 +10,21 @@ log-probability), not in every bit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from turnwise.engines.paged.attention import Geometry, PagedPlan
+from turnwise.engines.paged.attention import PagedPlan
+from turnwise.models.attention import PLAIN, Rules
 from turnwise.models.checksums import compute_checksum
 from turnwise.models.lora import compute_merged_weight
+from turnwise.models.shapes import LayerShape
 
-FAMILIES = ("qwen3", "llama", "qwen2")
+FAMILIES = ("qwen3", "llama", "qwen2", "mistral")
 PACKED_MODULES = frozenset(
     {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "q_norm", "k_norm", "lm_head"}
 )
@@ -49,10 +51,12 @@ class _Layer:
 class FusedDecoder:
     """A packed snapshot of one model's weights."""
 
-    def __init__(self, model: PreTrainedModel, *, max_context: int) -> None:
-        """Packs the weights. `why_not(model)` must be None."""
+    def __init__(self, model: PreTrainedModel, layers: Sequence[LayerShape], *, max_context: int) -> None:
+        """Packs the weights. `layers` are those of `measure_layers(model)`, and `why_not(model, layers)` must be
+        None."""
         config = model.config
-        self._geometry = Geometry.of(config)
+        self._shape = layers[0]
+        self._rules = [PLAIN if shape.window is None else Rules(window=shape.window) for shape in layers]
         self.packed_checksums = {
             name: compute_checksum(parameter)
             for name, parameter in model.named_parameters()
@@ -75,8 +79,7 @@ class FusedDecoder:
         self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor
     ) -> torch.Tensor:
         """`token_ids [T]`, `positions [T]` to logits `[len(rows), V]` of the flat batch's `rows`."""
-        geometry = self._geometry
-        heads, kv_heads, dim = geometry.num_heads, geometry.num_kv_heads, geometry.head_dim
+        heads, kv_heads, dim = self._shape.num_heads, self._shape.num_kv_heads, self._shape.key_dim
         count = len(token_ids)
         scaling = dim**-0.5
         rotations = self._rotations[positions]
@@ -91,7 +94,7 @@ class FusedDecoder:
             plan.write(
                 index, torch.cat([turned[:, heads:].reshape(count, -1), qkv[:, (heads + kv_heads) * dim :]], dim=1)
             )
-            attended = plan.read(index, turned[:, :heads], scaling)
+            attended = plan.read(index, turned[:, :heads], scaling, self._rules[index])
             hidden = layer.out(attended.view(count, -1), hidden)
             gate_up = layer.gate_up(self._norm(hidden, layer.norm_mlp))
             half = gate_up.shape[1] // 2
@@ -104,24 +107,22 @@ class FusedDecoder:
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._epsilon)).to(hidden.dtype) * weight
 
     def _pack_layer(self, layer: Any) -> _Layer:
-        geometry = self._geometry
+        heads, kv_heads, dim = self._shape.num_heads, self._shape.num_kv_heads, self._shape.key_dim
         attention, mlp = layer.self_attn, layer.mlp
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         # Rotary pairs (i, i + D/2) become neighbours, so that a pair is one complex number.
         device = self._embedding.device
-        order = torch.arange(geometry.head_dim, device=device).view(2, -1).t().reshape(-1)
-        turned = geometry.num_heads + geometry.num_kv_heads
-        rows = torch.arange((turned + geometry.num_kv_heads) * geometry.head_dim, device=device)
-        rows[: turned * geometry.head_dim] = (
-            torch.arange(turned, device=device)[:, None] * geometry.head_dim + order
-        ).reshape(-1)
+        order = torch.arange(dim, device=device).view(2, -1).t().reshape(-1)
+        turned = heads + kv_heads
+        rows = torch.arange((turned + kv_heads) * dim, device=device)
+        rows[: turned * dim] = (torch.arange(turned, device=device)[:, None] * dim + order).reshape(-1)
         bias = None if attention.q_proj.bias is None else torch.cat([p.bias for p in projections])[rows]
         norm_heads = None
         if getattr(attention, "q_norm", None) is not None:
             norm_heads = torch.cat(
                 [
-                    attention.q_norm.weight[order].expand(geometry.num_heads, -1),
-                    attention.k_norm.weight[order].expand(geometry.num_kv_heads, -1),
+                    attention.q_norm.weight[order].expand(heads, -1),
+                    attention.k_norm.weight[order].expand(kv_heads, -1),
                 ]
             )
         return _Layer(
@@ -135,8 +136,8 @@ class FusedDecoder:
         )
 
 
-def why_not(model: PreTrainedModel) -> str | None:
-    """Why this model cannot run fused, or None when it can."""
+def why_not(model: PreTrainedModel, layers: Sequence[LayerShape]) -> str | None:
+    """Why this model of these measured layers cannot run fused, or None when it can."""
     config = model.config
     rope = getattr(config, "rope_parameters", None) or {}
     if config.model_type not in FAMILIES:
@@ -147,8 +148,9 @@ def why_not(model: PreTrainedModel) -> str | None:
         )
     if rope.get("rope_type", "default") not in ("default", "linear", "llama3", "yarn"):
         return f"rope_type {rope.get('rope_type')!r} changes with the length"
-    if getattr(config, "use_sliding_window", False):
-        return "sliding windows are not supported"
+    first = layers[0]
+    if any(replace(shape, window=None) != replace(first, window=None) or not shape.is_plain for shape in layers):
+        return "its layers attend in several shapes, with soft caps or sinks"
     return None
 
 

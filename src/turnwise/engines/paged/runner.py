@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
+from turnwise.core.types import Session
 from turnwise.engines.paged.attention import Geometry, PagedAttention, PagedMemory, PagedPlan, bucket
 from turnwise.engines.paged.cascade import CascadeAttention
 from turnwise.engines.paged.flex import COMPILED_DEVICES, MIN_HEAD_DIM, FlexAttention
 from turnwise.engines.paged.fused import FusedDecoder, why_not
+from turnwise.engines.paged.generic import GenericRunner
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
 from turnwise.engines.paged.routing import RecordedRouting
 from turnwise.engines.paged.scheduler import Item
-from turnwise.models.attention import ATTENTION_NAME
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
+from turnwise.models.paths import is_fast
+from turnwise.models.rope import depends_on_length, pin_length
 from turnwise.models.routing import Routing, find_routing
 
 
@@ -37,8 +40,51 @@ class _Tile:
     """Which item it belongs to."""
 
 
+class Runner(Protocol):
+    """What computes the steps of an engine."""
+
+    model: PreTrainedModel
+    vocab_size: int
+    is_fused: bool
+    """Whether packed weights run instead of the model's modules."""
+
+    @property
+    def experts(self) -> torch.Tensor | None:
+        """`[num_pages * page_size, layers with a router, k]` uint8; None where none are recorded."""
+        ...
+
+    def weights_stamp(self) -> int:
+        """Grows whenever a parameter is changed in place by what autograd counts."""
+        ...
+
+    def renew(self) -> None:
+        """The weights changed."""
+        ...
+
+    def compute_checksums(self) -> dict[str, int]:
+        """One checksum per parameter of what the next step samples with."""
+        ...
+
+    def copy_pages(self, copies: list[tuple[int, int]]) -> None:
+        """Copy whole pages `(source, destination)`."""
+        ...
+
+    def scrub(self, pages: list[int]) -> None:
+        """Forget pages that may hold numbers that are not finite."""
+        ...
+
+    def forget(self, session: Session) -> None:
+        """The conversation is over."""
+        ...
+
+    def run(self, items: Sequence[Item]) -> torch.Tensor:
+        """Logits `[R, V]`: for each item that samples, in order, the row of its last known token and one per drafted
+        token after it."""
+        ...
+
+
 class ModelRunner:
-    """One model and its paged memory."""
+    """One model on the fast path and its paged memory. Implements `Runner`."""
 
     def __init__(
         self,
@@ -56,22 +102,18 @@ class ModelRunner:
 
         `attention` and `cuda_graphs` as of `PagedEngine`; EngineError where they cannot work. `recorder` makes what
         records graphs, for new weights a new one."""
-        if model.config._attn_implementation != ATTENTION_NAME:
-            raise EngineError(
-                f"the model of type {model.config.model_type!r} runs with attention "
-                f"{model.config._attn_implementation!r}; build it with attn_implementation={ATTENTION_NAME!r} "
-                "(models.build does)"
-            )
-        reason = why_not(model)
+        if depends_on_length(model):
+            pin_length(model, max_context)
+        geometry = Geometry.of(model)
+        reason = why_not(model, geometry.layers)
         if fused and reason:
             raise EngineError(f"the model cannot run fused: {reason}; use its modules (fused=False)")
         self.model = model
-        self.vocab_size = int(model.config.vocab_size)
+        self.vocab_size = int(model.config.get_text_config().vocab_size)
         self.is_fused = fused is not False and reason is None
-        geometry = Geometry.of(model.config)
-        if attention == "flex" and model.device.type in COMPILED_DEVICES and geometry.head_dim < MIN_HEAD_DIM:
+        if attention == "flex" and model.device.type in COMPILED_DEVICES and geometry.smallest_head < MIN_HEAD_DIM:
             raise EngineError(
-                f"attention='flex' needs heads of at least {MIN_HEAD_DIM}, here head_dim={geometry.head_dim}; use "
+                f"attention='flex' needs heads of at least {MIN_HEAD_DIM}, here one has {geometry.smallest_head}; use "
                 "attention='gather'"
             )
         if cuda_graphs:
@@ -99,6 +141,22 @@ class ModelRunner:
         self._graphs: DecodeGraphs | None = None
         self._decoder: FusedDecoder | None = None
         self._parameters = list(model.parameters())
+
+    @property
+    def experts(self) -> torch.Tensor | None:
+        """See `Runner.experts`."""
+        return self.memory.experts
+
+    def copy_pages(self, copies: list[tuple[int, int]]) -> None:
+        """See `Runner.copy_pages`."""
+        self.memory.copy_pages(copies)
+
+    def scrub(self, pages: list[int]) -> None:
+        """See `Runner.scrub`."""
+        self.memory.scrub(pages)
+
+    def forget(self, session: Session) -> None:
+        """See `Runner.forget`: pages are the scheduler's."""
 
     def weights_stamp(self) -> int:
         """Grows whenever a parameter is changed in place by what autograd counts. A fused optimizer's step is not
@@ -214,8 +272,19 @@ class ModelRunner:
         """The fused decoder of the weights as they are since `renew`."""
         decoder = self._decoder
         if decoder is None:
-            decoder = self._decoder = FusedDecoder(self.model, max_context=self._max_context)
+            decoder = self._decoder = FusedDecoder(
+                self.model, self.memory.geometry.layers, max_context=self._max_context
+            )
         return decoder
+
+
+def build_runner(
+    model: PreTrainedModel, *, max_concurrency: int, max_context: int, num_pages: int, page_size: int, **fast: Any
+) -> Runner:
+    """The runner of the path that the model takes; `fast` are further arguments of `ModelRunner`."""
+    if is_fast(model):
+        return ModelRunner(model, num_pages=num_pages, page_size=page_size, max_context=max_context, **fast)
+    return GenericRunner(model, max_concurrency=max_concurrency, max_context=max_context)
 
 
 def _check_graphs(model: PreTrainedModel, attention: str, unfused: str | None, *, needs_cuda: bool) -> None:

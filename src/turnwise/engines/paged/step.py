@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from turnwise.core.errors import EngineError, boundary
 from turnwise.engines.paged.drawing import Drawn, draw_tokens
-from turnwise.engines.paged.runner import ModelRunner
+from turnwise.engines.paged.runner import Runner
 from turnwise.engines.paged.scheduler import Item, Plan
 
 
@@ -28,14 +28,14 @@ class Failed:
     error: EngineError
 
 
-def compute_step(runner: ModelRunner, plan: Plan) -> list[Computed | Failed]:
+def compute_step(runner: Runner, plan: Plan) -> list[Computed | Failed]:
     """Run the plan. Reads its requests and writes key-value memory; everything else stays as it is."""
     if plan.copies:
-        runner.memory.copy_pages(plan.copies)
+        runner.copy_pages(plan.copies)
     return _compute(runner, plan.items)
 
 
-def _compute(runner: ModelRunner, items: Sequence[Item]) -> list[Computed | Failed]:
+def _compute(runner: Runner, items: Sequence[Item]) -> list[Computed | Failed]:
     """Items that fail together are run again in halves, so that what cannot run fails alone."""
     try:
         with boundary(EngineError, "the engine step failed"):

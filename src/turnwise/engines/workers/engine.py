@@ -26,7 +26,7 @@ from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged.engine import EngineStatistics
-from turnwise.engines.paged.runner import ModelRunner
+from turnwise.engines.paged.runner import build_runner
 from turnwise.engines.workers.link import WorkerPlan, start_link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
@@ -71,8 +71,14 @@ class WorkerEngine:
                 "engine.kind='paged'"
             )
         # Of one page: it refuses what the workers would, and watches the weights. It never runs.
-        self._runner = ModelRunner(
-            model, num_pages=1, page_size=32, max_context=max_context, fused=fused, attention=attention
+        self._runner = build_runner(
+            model,
+            max_concurrency=1,
+            max_context=max_context,
+            num_pages=1,
+            page_size=32,
+            fused=fused,
+            attention=attention,
         )
         self._stamp = self._runner.weights_stamp()
         share = -(-max_concurrency // num_workers)

@@ -102,7 +102,7 @@ def test_attention_is_softmax_over_visible_keys() -> None:
 
 
 def test_pages_are_copied_from_what_was_there_before_and_scrubbed_whole() -> None:
-    geometry = Geometry(num_layers=2, num_heads=2, num_kv_heads=1, head_dim=2)
+    geometry = Geometry.of_same(num_layers=2, num_heads=2, num_kv_heads=1, head_dim=2)
     memory = PagedMemory(geometry, num_pages=4, page_size=16, dtype=torch.float32, device=torch.device("cpu"))
     for layer in range(2):
         for page in range(4):

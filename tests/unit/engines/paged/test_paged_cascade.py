@@ -81,14 +81,14 @@ class World:
         heads, kv heads and their size."""
         draw = torch.Generator().manual_seed(seed)
         self.size = page_size
-        geometry = Geometry(1, *heads)
+        geometry = Geometry.of_same(num_layers=1, num_heads=heads[0], num_kv_heads=heads[1], head_dim=heads[2])
         needed = [-(-length // page_size) for length in lengths]
         num_pages = 1 + shared + sum(needed)
         self.memory = PagedMemory(
             geometry, num_pages=num_pages, page_size=page_size, dtype=torch.float32, device=torch.device("cpu")
         )
         self.memory.layers[0][page_size:] = torch.randn(
-            (num_pages - 1) * page_size, geometry.token_size, generator=draw
+            (num_pages - 1) * page_size, geometry.largest.token_size, generator=draw
         )
         free = iter((torch.randperm(num_pages - 1 - shared, generator=draw) + 1 + shared).tolist())
         self.pages = [
@@ -112,7 +112,11 @@ class World:
 
     def compute_softmax(self, request: int, position: int) -> torch.Tensor:
         """The same row, `[heads, D]`, by the definition in float64."""
-        heads, kv_heads, dim = self.queries[0].shape[1], self.memory.geometry.num_kv_heads, self.queries[0].shape[2]
+        heads, kv_heads, dim = (
+            self.queries[0].shape[1],
+            self.memory.geometry.largest.num_kv_heads,
+            self.queries[0].shape[2],
+        )
         slots = [self.pages[request][p // self.size] * self.size + p % self.size for p in range(position + 1)]
         keys, values = self.memory.layers[0][slots].double().view(-1, 2, kv_heads, dim).unbind(1)
         rows = []
@@ -171,7 +175,7 @@ def test_a_step_whose_partial_outputs_have_no_room_is_cut_without_a_trace() -> N
     world = World(lengths, shared=20, page_size=32, heads=(8, 2, 64), seed=3)
     asked = [(i, length - 1, 1) for i, length in enumerate(lengths)]
     tiles = [Piece(i, length - 1, 1, world.pages[i]) for i, length in enumerate(lengths)]
-    assert len(CascadeAttention(world.memory, tiles, torch.zeros(80, dtype=torch.int64))._sections) == 2
+    assert len(CascadeAttention(world.memory, tiles, torch.zeros(80, dtype=torch.int64))._list_sections(None)) == 2
     together = world.attend(*asked)
     assert all(torch.equal(together[i], world.attend(asked[i])[0]) for i in range(0, 80, 13))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_model import CONFIG, MIXTURE, VOCAB, run_two_of_three
+from small_model import CONFIG, MIXTURE, VOCAB, distance, run_two_of_three
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
@@ -420,7 +420,7 @@ def test_pages_of_a_cancelled_request_stay_its_own_until_the_step_ends(qwen: Pre
                 time.sleep(0.1)
                 assert doomed.done()
                 held.append(engine.statistics().num_held_pages)
-            return run_model(engine._runner, items)
+            return run_model(engine._runner, items)  # type: ignore[arg-type]
 
         engine._runner.run = run_slowly  # type: ignore[method-assign]
         await asyncio.gather(doomed, return_exceptions=True)
@@ -457,11 +457,14 @@ def test_close_fails_what_is_running(qwen: PreTrainedModel) -> None:
     assert "closed" in str(failure)
 
 
-def test_a_model_without_the_registered_attention_is_refused(qwen: PreTrainedModel) -> None:
+def test_a_model_with_its_own_attention_samples_the_same_through_its_own_cache(qwen: PreTrainedModel) -> None:
+    prompt = to_ids(np.arange(5, 45))
+    packed = run_two_of_three(build(qwen), prompt, max_tokens=20, cancel=True)
     qwen.set_attn_implementation("eager")
     try:
-        with pytest.raises(EngineError, match="attn_implementation='turnwise'"):
-            build(qwen)
+        for cancel in (False, True):
+            own = run_two_of_three(build(qwen), prompt, max_tokens=20, cancel=cancel)
+            assert distance(own, packed) < 1e-5
     finally:
         qwen.set_attn_implementation("turnwise")
 

@@ -86,7 +86,7 @@ class Run:
 )
 def test_a_row_attends_to_the_slots_of_its_request_up_to_itself(shapes: list[tuple[int, int]], seed: int) -> None:
     draw, size, num_pages = np.random.default_rng(seed), 16, 9
-    geometry = Geometry(num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8)
+    geometry = Geometry.of_same(num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8)
     memory = PagedMemory(geometry, num_pages=num_pages, page_size=size, dtype=torch.float64, device=torch.device("cpu"))
     memory.layers[1].copy_(torch.from_numpy(draw.normal(size=memory.layers[1].shape)))
     tiles, at = [], 0
@@ -209,7 +209,8 @@ def test_bfloat16_is_close_to_float32(models: dict[str, PreTrainedModel], path: 
         # The prompt is there, so the step that scores is one of single tokens.
         asyncio.run(engine.generate(to_ids(SYSTEM), SamplingParams(max_tokens=1), session=Session("first", "0")))
         done = asyncio.run(run())
-        assert (engine._runner._graphs is not None) is ("cuda_graphs" in changes)
+        graphs = engine._runner._graphs  # type: ignore[attr-defined]
+        assert (graphs is not None) is ("cuda_graphs" in changes)
         return np.array([c.logprobs[0] for c in done])
 
     # bfloat16 rounds by up to 2^-9 of what it holds; some such roundings of logits well below 1.
@@ -220,7 +221,7 @@ def test_heads_too_small_for_the_compiled_kernel_are_refused(
     models: dict[str, PreTrainedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnwise.engines.paged.runner.COMPILED_DEVICES", ("cpu",))
-    with pytest.raises(EngineError, match="head_dim=8; use attention='gather'"):
+    with pytest.raises(EngineError, match="here one has 8; use attention='gather'"):
         build(models["float32"], attention="flex")
 
 
@@ -229,7 +230,7 @@ def test_a_compiled_kernel_reads_the_listed_pages_and_no_others(monkeypatch: pyt
     """torch's kernel for the CPU. It wants lists as long as the memory has pages, which those for a GPU do not."""
     monkeypatch.setattr(flex, "COMPILED_DEVICES", ("cpu",))
     size, num_pages = 16, 5
-    geometry = Geometry(num_layers=1, num_heads=4, num_kv_heads=2, head_dim=16)
+    geometry = Geometry.of_same(num_layers=1, num_heads=4, num_kv_heads=2, head_dim=16)
     memory = PagedMemory(geometry, num_pages=num_pages, page_size=size, dtype=torch.float32, device=torch.device("cpu"))
     draw = np.random.default_rng(0)
     memory.layers[0].copy_(torch.from_numpy(draw.normal(size=memory.layers[0].shape)))

@@ -58,7 +58,7 @@ def ask(engine: PagedEngine, *lengths: int, first: int = 0) -> list[Completion]:
 
 
 def batch_sizes(engine: PagedEngine) -> list[int]:
-    graphs = engine._runner._graphs
+    graphs = engine._runner._graphs  # type: ignore[attr-defined]
     return [] if graphs is None else graphs.batch_sizes
 
 
@@ -70,7 +70,7 @@ def test_batches_that_grow_and_shrink_sample_the_same(model: PreTrainedModel) ->
     # Steps of nine to eleven rows took the larger graph.
     assert batch_sizes(engine) == [8, 16]
     # The blank page is as it was.
-    assert all(layer[:16].abs().max() == 0 for layer in engine._runner.memory.layers)
+    assert all(layer[:16].abs().max() == 0 for layer in engine._runner.memory.layers)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_new_weights_are_recorded_anew(model: PreTrainedModel) -> None:
 
 
 def test_padding_rows_write_to_the_spare_page_alone() -> None:
-    geometry = Geometry(num_layers=1, num_heads=2, num_kv_heads=1, head_dim=2)
+    geometry = Geometry.of_same(num_layers=1, num_heads=2, num_kv_heads=1, head_dim=2)
     memory = PagedMemory(geometry, num_pages=6, page_size=16, dtype=torch.float64, device=torch.device("cpu"))
 
     def forward(token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
+from turnwise.models.paths import is_fast
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
 
 LOOP = asyncio.Runner()
@@ -305,11 +306,17 @@ def test_a_worker_that_cannot_start_says_why(model: PreTrainedModel, settings: d
         LOOP.run(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=2), session=Session("a", "0")))
 
 
-def test_a_model_with_other_attention_is_refused_before_anything_starts(model: PreTrainedModel) -> None:
-    other = build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1)
-    other.set_attn_implementation("eager")
-    with pytest.raises(EngineError, match="attn_implementation='turnwise'"):
-        WorkerEngine(other, num_workers=2, **SHAPE)
+def test_workers_sample_from_a_models_own_cache(settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
+    sizes = {**CONFIG, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}
+    other = build_model("lfm2", sizes, vocab_size=len(tokenizer), seed=1)
+    assert not is_fast(other)
+    theirs = crowd(PagedEngine(other, **settings))
+    engine = WorkerEngine(other, num_workers=2, **settings)
+    mine = crowd(engine)
+    LOOP.run(engine.close())
+    assert [reply.token_ids.tolist() for reply in mine] == [reply.token_ids.tolist() for reply in theirs]
+    gaps = [np.abs(one.logprobs - two.logprobs).max() for one, two in zip(mine, theirs, strict=True)]
+    assert max(gaps) < 1e-5
 
 
 SCRIPT = f"""

@@ -1,0 +1,181 @@
+"""From planned items to logits on the generic path: the model's own attention and mixers, and its own cache.
+
+The scheduler's pages say what a request needs; what is kept here is one state per conversation (`models.caches`), and
+one per prompt of late, from which its siblings go on. All conversations whose next token is due step together where the
+model's cache allows that, else those of one length. An observation extends its conversation's state, or the whole is
+read again where the cache cannot take several tokens at once. A model without a cache that can be continued computes
+every token from the whole sequence, in padded rows.
+
+Nothing is computed for the pieces in which a long prompt is planned but the last: it computes all."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from turnwise.core.types import Session
+from turnwise.engines.paged.scheduler import Item
+from turnwise.models.caches import Caches, State
+from turnwise.models.checksums import compute_checksums
+from turnwise.models.forward import Runs, compute_logits
+from turnwise.models.paths import find_path
+from turnwise.models.rope import depends_on_length, pin_length
+
+KEPT_STATES = 4
+"""Conversations whose state is kept, in units of the requests that are sampled at once; the longest unused is read
+again if it goes on."""
+
+
+@dataclass(slots=True, eq=False)
+class _Read:
+    """What was read of a conversation."""
+
+    tokens: list[int]
+    state: State
+
+
+class GenericRunner:
+    """One model and the states of its conversations. Implements `runner.Runner`."""
+
+    is_fused = False
+    experts = None
+
+    def __init__(self, model: PreTrainedModel, *, max_concurrency: int, max_context: int) -> None:
+        self.model = model
+        self.vocab_size = int(model.config.get_text_config().vocab_size)
+        if depends_on_length(model):
+            pin_length(model, max_context)
+        self._path = find_path(model)
+        self._caches = Caches(model)
+        self._conversations: OrderedDict[Session, _Read] = OrderedDict()
+        self._max_conversations = KEPT_STATES * max_concurrency
+        self._prompts: OrderedDict[tuple[int, ...], tuple[State, torch.Tensor]] = OrderedDict()
+        self._max_prompts = max_concurrency
+        self._parameters = list(model.parameters())
+
+    def weights_stamp(self) -> int:
+        """See `ModelRunner.weights_stamp`."""
+        return sum(parameter._version for parameter in self._parameters)
+
+    def renew(self) -> None:
+        """The weights changed: no state is used again."""
+        self._conversations.clear()
+        self._prompts.clear()
+
+    def compute_checksums(self) -> dict[str, int]:
+        """One checksum per parameter of what the next step samples with."""
+        return compute_checksums(self.model)
+
+    def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
+        """No page holds anything."""
+
+    def scrub(self, pages: Sequence[int]) -> None:
+        """What was read may hold numbers that are not finite: read it again."""
+        self.renew()
+
+    def forget(self, session: Session) -> None:
+        """The conversation is over."""
+        self._conversations.pop(session, None)
+
+    @torch.inference_mode()
+    def run(self, items: Sequence[Item]) -> torch.Tensor:
+        """Logits `[R, V]` after the last known token of each item that samples, in order."""
+        wanted = [item for item in items if item.samples]
+        if not wanted:
+            return torch.empty(0, self.vocab_size, device=self.model.device)
+        sequences = {item.request.session: item.request.tokens[: item.start + item.count] for item in wanted}
+        logits: dict[Session, torch.Tensor] = {}
+        if not self._path.steps:
+            return self._read_again([sequences[item.request.session] for item in wanted])
+        stepping: list[Session] = []
+        for session, tokens in sequences.items():
+            read = self._find(session, tokens)
+            due = len(tokens) - (0 if read is None else len(read.tokens))
+            if read is None or (due > 1 and not self._path.extends):
+                logits[session] = self._begin(session, tokens)
+            elif due > 1:
+                logits[session] = self._extend(session, read, tokens)
+            else:
+                stepping.append(session)
+        for together in self._group(stepping):
+            logits |= self._step(together, sequences)
+        self._forget_oldest()
+        return torch.stack([logits[item.request.session] for item in wanted])
+
+    def _find(self, session: Session, tokens: list[int]) -> _Read | None:
+        """What was read of a conversation, if `tokens` go on from there."""
+        read = self._conversations.get(session)
+        if read is None or len(read.tokens) >= len(tokens) or tokens[: len(read.tokens)] != read.tokens:
+            return None
+        return read
+
+    def _keep(self, session: Session, tokens: list[int], state: State) -> None:
+        self._conversations[session] = _Read(tokens, state)
+        self._conversations.move_to_end(session)
+
+    def _begin(self, session: Session, tokens: list[int]) -> torch.Tensor:
+        """Logits `[V]` after all tokens of a conversation of which nothing is read."""
+        prompt = tuple(tokens)
+        if prompt not in self._prompts:
+            logits, state = self._caches.begin(self._to_ids([tokens]))
+            self._prompts[prompt] = state, logits[0, -1]
+            while len(self._prompts) > self._max_prompts:
+                self._prompts.popitem(last=False)
+        self._prompts.move_to_end(prompt)
+        state, last = self._prompts[prompt]
+        self._keep(session, tokens, state)
+        return last
+
+    def _extend(self, session: Session, read: _Read, tokens: list[int]) -> torch.Tensor:
+        logits, state = self._caches.extend(read.state, self._to_ids([tokens[len(read.tokens) :]]))
+        self._keep(session, tokens, state)
+        return logits[0, -1]
+
+    def _group(self, sessions: Sequence[Session]) -> Iterator[list[Session]]:
+        """Conversations that step together, rows of one cache next to each other and in its order."""
+        by_length: dict[int, list[Session]] = {}
+        for session in sessions:
+            state = self._conversations[session].state
+            by_length.setdefault(0 if self._path.merges else state.length, []).append(session)
+        for together in by_length.values():
+            states = {session: self._conversations[session].state for session in together}
+            yield sorted(together, key=lambda session: (id(states[session].batch), states[session].row))
+
+    def _step(self, sessions: Sequence[Session], sequences: dict[Session, list[int]]) -> dict[Session, torch.Tensor]:
+        states = [self._conversations[session].state for session in sessions]
+        self._detach_others(sessions, states)
+        logits, after = self._caches.step(states, self._to_ids([sequences[session][-1:] for session in sessions]))
+        for session, state in zip(sessions, after, strict=True):
+            self._keep(session, sequences[session], state)
+        return {session: row[-1] for session, row in zip(sessions, logits, strict=True)}
+
+    def _detach_others(self, sessions: Sequence[Session], states: Sequence[State]) -> None:
+        """Give conversations that wait a state of their own, where the cache that they are in goes on without them."""
+        batches, going_on = {id(state.batch) for state in states}, set(sessions)
+        for session, read in self._conversations.items():
+            if session not in going_on and id(read.state.batch) in batches:
+                read.state = self._caches.detach(read.state)
+
+    def _forget_oldest(self) -> None:
+        while len(self._conversations) > self._max_conversations:
+            self._conversations.popitem(last=False)
+
+    def _read_again(self, sequences: Sequence[list[int]]) -> torch.Tensor:
+        """Logits `[R, V]` after all tokens of every sequence, of which nothing is kept."""
+        lengths = [len(tokens) for tokens in sequences]
+        device = self.model.device
+        runs = Runs(
+            token_ids=torch.tensor([token for tokens in sequences for token in tokens], device=device),
+            positions=torch.cat([torch.arange(length, device=device) for length in lengths]),
+            lengths=lengths,
+            seen=None,
+            num_seen=lengths,
+        )
+        return compute_logits(self.model, runs, torch.tensor(lengths, device=device).cumsum(0) - 1)[0]
+
+    def _to_ids(self, rows: Sequence[list[int]]) -> torch.Tensor:
+        return torch.tensor(rows, device=self.model.device)

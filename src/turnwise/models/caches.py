@@ -1,0 +1,171 @@
+"""The model's own cache, one conversation at a time or several together: what the generic path samples from.
+
+A `State` is what the model keeps of one conversation: keys and values, windows of them, recurrent and convolutional
+states, whatever its cache holds. States are values: computing with one gives another. Several step together as rows of
+one cache; shorter ones are filled up on the left and hidden by a mask, with positions of their own. Rows stay together
+from step to step, and are copied only where others join or leave."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from turnwise.core.errors import EngineError
+from turnwise.models.routing import follow
+
+OVER_TIME = ("keys", "values", "indexer_keys")
+"""Attributes of a cache's layer whose last dimension but one is the sequence; all others have one size."""
+CACHES = ("past_key_values", "cache_params")
+"""What models call their cache, in what they take and return."""
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """A cache of several rows."""
+
+    cache: Cache
+    lengths: list[int]
+    """Tokens of each row; shorter ones than the longest are filled up on the left."""
+    is_ours: bool = False
+    """Whether nobody else computes from it, so that it may change."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """What a model keeps of one conversation."""
+
+    batch: _Batch
+    row: int
+    length: int
+    """Tokens that were read."""
+
+
+class Caches:
+    """Begins, steps and extends states of one model."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._takes = set(inspect.signature(model.forward).parameters)
+
+    def begin(self, ids: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """Logits `[1, N, V]` after each of `ids [1, N]`, and the state. Raises EngineError for a cache of another kind
+        than transformers' own."""
+        logits, cache = self._run(ids, None, {})
+        return logits, State(_Batch(cache, [ids.shape[1]]), 0, ids.shape[1])
+
+    def extend(self, state: State, ids: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """Logits `[1, N, V]` after each further token of `ids [1, N]`, and the state then."""
+        logits, (after,) = self._advance(self._merge([state]), ids)
+        return logits, after
+
+    def step(self, states: Sequence[State], ids: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
+        """Logits `[B, 1, V]` after one further token `ids [B, 1]` of every state, and the states then. The given states
+        are used up."""
+        batch = states[0].batch
+        is_whole = batch.is_ours and [(s.batch, s.row) for s in states] == [
+            (batch, i) for i in range(len(batch.lengths))
+        ]
+        rows = list(states) if is_whole else self._merge(states)
+        return self._advance(rows, ids)
+
+    def detach(self, state: State) -> State:
+        """The state by itself: it keeps no other conversation's memory."""
+        if len(state.batch.lengths) == 1:
+            return state
+        (alone,) = self._merge([state])
+        alone.batch.is_ours = False
+        return alone
+
+    def _advance(self, rows: Sequence[State], ids: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
+        """Run `ids [B, N]` after all rows of one batch that is ours."""
+        batch, count = rows[0].batch, ids.shape[1]
+        longest = max(batch.lengths)
+        options: dict[str, Any] = {}
+        lengths = torch.tensor(batch.lengths, device=ids.device)
+        if "position_ids" in self._takes:
+            options["position_ids"] = lengths[:, None] + torch.arange(count, device=ids.device)
+        if min(batch.lengths) < longest and any(_has_time(layer) for layer in batch.cache.layers):
+            places = torch.arange(longest + count, device=ids.device)
+            options["attention_mask"] = (places >= (longest - lengths)[:, None]).long()
+        logits, batch.cache = self._run(ids, batch.cache, options)
+        batch.lengths = [length + count for length in batch.lengths]
+        return logits, [State(batch, row, length) for row, length in enumerate(batch.lengths)]
+
+    def _run(self, ids: torch.Tensor, cache: Cache | None, options: dict[str, Any]) -> tuple[torch.Tensor, Cache]:
+        name = next((name for name in CACHES if name in self._takes), None)
+        if name is None:
+            raise EngineError(f"{type(self._model).__name__} takes no cache")
+        follow(None)
+        given = {} if cache is None else {name: cache}
+        output = self._model(input_ids=ids, use_cache=True, **given, **options)
+        kept = output.get(name)
+        if not isinstance(kept, Cache) or not kept.layers:
+            raise EngineError(f"{type(self._model).__name__} keeps a {type(kept).__name__}, which cannot be shared out")
+        return output.logits, kept
+
+    def _merge(self, states: Sequence[State]) -> list[State]:
+        """The states as rows of one new batch that is ours."""
+        template = states[0].batch.cache
+        merged = copy.copy(template)
+        merged.layers = [
+            _merge_layers([state.batch.cache.layers[index] for state in states], states)
+            for index in range(len(template.layers))
+        ]
+        batch = _Batch(merged, [state.length for state in states], is_ours=True)
+        return [State(batch, row, state.length) for row, state in enumerate(states)]
+
+
+def _has_time(layer: Any) -> bool:
+    """Whether a layer holds something of every token."""
+    return any(isinstance(value, torch.Tensor) and value.numel() > 0 for value in _over_time(layer).values())
+
+
+def _over_time(layer: Any) -> dict[str, Any]:
+    return {name: getattr(layer, name) for name in OVER_TIME if getattr(layer, name, None) is not None}
+
+
+def _merge_layers(layers: Sequence[Any], states: Sequence[State]) -> Any:
+    """A new layer with one row of each of `layers`, that of the state; nothing of it is shared with them."""
+    merged = copy.copy(layers[0])
+    for name, value in vars(layers[0]).items():
+        values = [getattr(layer, name) for layer in layers]
+        if name in OVER_TIME and isinstance(value, torch.Tensor) and value.numel():
+            cut = [
+                tensor[state.row : state.row + 1].narrow(
+                    -2, max(0, tensor.shape[-2] - state.length), _kept(tensor, state)
+                )
+                for tensor, state in zip(values, states, strict=True)
+            ]
+            longest = max(tensor.shape[-2] for tensor in cut)
+            filled = [functional.pad(tensor, (0, 0, longest - tensor.shape[-2], 0)) for tensor in cut]
+            setattr(merged, name, torch.cat(filled))
+        elif isinstance(value, dict):
+            setattr(merged, name, {key: _merge_values([v[key] for v in values], states) for key in value})
+        elif isinstance(value, torch.Tensor):
+            setattr(merged, name, _merge_values(values, states))
+        elif name == "cumulative_length":
+            setattr(merged, name, max(state.length for state in states))
+    return merged
+
+
+def _kept(tensor: torch.Tensor, state: State) -> int:
+    """How many of a row's tokens a tensor over time still has: a window keeps the last ones."""
+    return min(int(tensor.shape[-2]), state.length)
+
+
+def _merge_values(values: Sequence[Any], states: Sequence[State]) -> Any:
+    """Rows of tensors that have one row per conversation, copied; anything else of the first."""
+    first = values[0]
+    if not isinstance(first, torch.Tensor) or first.ndim < 2:
+        return first
+    if any(value.shape[0] != len(state.batch.lengths) for value, state in zip(values, states, strict=True)):
+        raise EngineError(f"a tensor of the cache of shape {tuple(first.shape)} does not begin with its conversations")
+    return torch.cat([value[state.row : state.row + 1] for value, state in zip(values, states, strict=True)])

@@ -1,0 +1,416 @@
+"""Which path a model takes, found by running it: two short sequences in company, against each alone.
+
+Alone is the model's own attention (`eager`) on one sequence, in the model's dtype. The fast path is tried with the
+sequences laid end to end and as a prefix tree; `engines.check` adds the engine's steps. What differs computes by the
+generic path, which is tried with padded rows and with the model's own cache. What differs there too is refused.
+
+A difference is the largest, over tokens, of the root mean square over the vocabulary of the difference of
+log-probabilities, in units of their standard deviation: it does not depend on how sharp a model is. (The median over
+tokens for a mixture of experts in a short format.) Sliding windows and
+the lengths at which a rope changes are lowered while the check runs, so that short sequences cross them, and matrices
+of random weights are raised, so that what they do shows."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from turnwise.core.errors import ConfigError, EngineError, boundary
+from turnwise.models.caches import Caches
+from turnwise.models.forward import Runs, compute_logits
+from turnwise.models.paths import ModelPath, find_path, set_path
+from turnwise.models.rope import attach_rope, depends_on_length
+from turnwise.models.routing import follow, is_mixture
+
+SHARED, FIRST, SECOND, BEGINNING = 7, 29, 21, 16
+"""Tokens that both sequences begin with, of each, and of a beginning of the second."""
+SHORT = 5
+"""What windows are lowered to."""
+LIMIT = 24
+"""The length from which a rope changes, while the check runs: between those of the sequences."""
+BOUNDS = {torch.float64: 1e-6, torch.float32: 5e-4, torch.bfloat16: 0.08, torch.float16: 0.02}
+"""Largest difference that is arithmetic, by dtype."""
+HALF = (torch.bfloat16, torch.float16)
+NOISE = 4.0
+"""Differences up to so many times that of a sequence from its own beginning are arithmetic too: a format of few digits
+rounds some models more than others."""
+Distributions = Sequence[torch.Tensor]
+"""Log-probabilities `[N, V]` after every token of each sequence."""
+
+
+def choose_path(model: PreTrainedModel) -> PreTrainedModel:
+    """Let `model` take the fast path if it computes the same there as alone, else the generic one; returns it.
+
+    Raises ConfigError, naming the layer that differs, for a model that neither path computes.
+    """
+    attach_rope(model)
+    started = time.perf_counter()
+    with lower_limits(model), raise_weights(model):
+        set_path(model, ModelPath(kind="generic", reason="checking"))
+        reference = Reference(model)
+        gaps, reason = _try_fast(model, reference)
+        path = ModelPath(gaps=gaps) if reason is None else _try_generic(model, reference, reason)
+    return set_path(model, _timed(path, started))
+
+
+class Reference:
+    """What a model computes alone, and how far from it is arithmetic. The model's own attention must be on."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Raises ConfigError where the model cannot be run, or what it computes depends on later tokens."""
+        self.sequences = draw_sequences(model)
+        # In a short format rounding sends some tokens to other experts, alone or not.
+        self._quantile = 0.5 if is_mixture(model) and model.dtype in HALF else 1.0
+        name = type(model).__name__
+        with boundary(ConfigError, f"{name} cannot be run by transformers here"), torch.inference_mode():
+            self.alone = [run_alone(model, ids) for ids in self.sequences]
+            beginning = run_alone(model, self.sequences[1][:BEGINNING])
+        self._spread = max(float(one.float().std(-1).mean()) for one in self.alone)
+        noise, _ = self.compare([beginning], [self.alone[1][:BEGINNING]])
+        if not all(torch.isfinite(one).all() for one in self.alone):
+            raise ConfigError(
+                f"{name} computes numbers that are not finite; its weights are damaged, or its dtype is "
+                "too short for them"
+            )
+        if noise > NOISE * BOUNDS[model.dtype]:
+            raise ConfigError(
+                f"{name} is not causal: what it predicts depends on later tokens ({noise:.2g} of its spread). Take a "
+                "decoder; for an encoder's class that can be one, set is_decoder=true in its config"
+            )
+        self.bound = max(BOUNDS[model.dtype], NOISE * noise)
+
+    def compare(self, computed: Distributions, expected: Distributions | None = None) -> tuple[float, float]:
+        """The difference in units of the spread, and the largest of a predicted token's log-probability in nats.
+
+        `expected` None is what the model computes alone."""
+        relative, nats = 0.0, 0.0
+        for one, other, ids in zip(computed, expected or self.alone, self.sequences, strict=False):
+            if not torch.isfinite(one).all():
+                return float("inf"), float("inf")
+            gap = (one - other).double()
+            by_token = gap.square().mean(-1).sqrt() / max(self._spread, 1e-9)
+            relative = max(relative, float(by_token.quantile(self._quantile)))
+            targets = ids[1 : len(one)][:, None].to(gap.device)
+            nats = max(nats, float(gap[: len(targets)].gather(1, targets).abs().max()))
+        return relative, nats
+
+    def compare_row(self, row: torch.Tensor, index: int, at: int) -> tuple[float, float]:
+        """The same for the log-probabilities `row [V]` after the token `at` of one sequence."""
+        gap = (row - self.alone[index][at]).double()
+        if not torch.isfinite(row).all():
+            return float("inf"), float("inf")
+        following = int(self.sequences[index][min(at + 1, len(self.sequences[index]) - 1)])
+        return float(gap.square().mean().sqrt()) / max(self._spread, 1e-9), float(gap[following].abs())
+
+
+def draw_sequences(model: PreTrainedModel) -> list[torch.Tensor]:
+    """Two sequences of token ids with one beginning, always the same for a vocabulary."""
+    size = model.get_input_embeddings().weight.shape[0]
+    draw = torch.Generator().manual_seed(0)
+    # Ids at the end of a vocabulary may be padding, images or other specials of the model.
+    ids = torch.randint(min(3, size - 1), max(min(size, 4), int(0.9 * size)), (FIRST + SECOND,), generator=draw)
+    first, second = ids.to(model.device).split([FIRST, SECOND])
+    second[:SHARED] = first[:SHARED]
+    return [first, second]
+
+
+def run_alone(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities `[N, V]` after every token, with the model's own attention."""
+    follow(None)
+    return to_logprobs(model(input_ids=ids[None], use_cache=False).logits[0])
+
+
+def to_logprobs(logits: torch.Tensor) -> torch.Tensor:
+    """In float32, or float64 where the model is."""
+    return (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
+
+
+# ------------------------------------------------------------------------------------------------------ the fast path
+
+
+def _try_fast(model: PreTrainedModel, reference: Reference) -> tuple[dict[str, float], str | None]:
+    """Gaps by what was tried, and why the fast path is not taken; None if it is."""
+    set_path(model, ModelPath())
+    gaps: dict[str, float] = {}
+    ways = {"packed": lay_packed(reference.sequences)}
+    if not depends_on_length(model):  # else sequences of several lengths share nothing
+        ways["shared"] = lay_shared(reference.sequences)
+    for name, runs in ways.items():
+        try:
+            with boundary(EngineError, "its attention"), torch.inference_mode():
+                logits, _ = compute_logits(model, runs[0], torch.arange(len(runs[0].token_ids), device=model.device))
+        except EngineError as error:
+            return gaps | {name: float("inf")}, str(error)
+        everything = to_logprobs(logits)
+        relative, gaps[name] = reference.compare([everything[path] for path in runs[1]])
+        if relative > reference.bound:
+            layer = name_layer(model, reference.sequences)
+            return gaps, f"{layer} mixes tokens of {name} sequences ({gaps[name]:.2g} nats)"
+    return gaps, None
+
+
+def lay_packed(sequences: Sequence[torch.Tensor]) -> tuple[Runs, list[torch.Tensor]]:
+    """The sequences end to end, and the places of each."""
+    lengths = [len(ids) for ids in sequences]
+    places = torch.arange(sum(lengths), device=sequences[0].device).split(lengths)
+    positions = torch.cat([place - place[0] for place in places])
+    runs = Runs(token_ids=torch.cat(list(sequences)), positions=positions, lengths=lengths, seen=None, num_seen=lengths)
+    return runs, list(places)
+
+
+def lay_shared(sequences: Sequence[torch.Tensor]) -> tuple[Runs, list[torch.Tensor]]:
+    """The sequences as a prefix tree of what both begin with, and the places of each."""
+    first, second = sequences
+    ids = torch.cat([first, second[SHARED:]])
+    everywhere = torch.arange(len(ids), device=ids.device)
+    paths = [everywhere[:FIRST], torch.cat([everywhere[:SHARED], everywhere[FIRST:]])]
+    positions = torch.cat([everywhere[:FIRST], everywhere[SHARED:SECOND]])
+    runs = Runs(
+        token_ids=ids,
+        positions=positions,
+        lengths=[FIRST, SECOND - SHARED],
+        seen=torch.cat(paths),
+        num_seen=[FIRST, SECOND],
+    )
+    return runs, paths
+
+
+@torch.inference_mode()
+def name_layer(model: PreTrainedModel, sequences: Sequence[torch.Tensor]) -> str:
+    """The first part of a layer whose output for the second sequence differs on the fast path, with the first one
+    before it, from the model's own: its class and name."""
+    second, (packed, places) = sequences[1], lay_packed(sequences)
+    everything = torch.arange(len(packed.token_ids), device=model.device)
+    fast = find_path(model)
+    set_path(model, ModelPath(kind="generic", reason="checking"))
+    with _watch(model) as expected:
+        run_alone(model, second)
+    set_path(model, fast)
+    with _watch(model) as found:
+        compute_logits(model, packed, everything)
+    for name, alone in expected.items():
+        if name not in found or found[name].shape[1:2] != (len(everything),) or alone.shape[1] != len(second):
+            continue
+        gap = (found[name][0, places[1]] - alone[0]).float()
+        if float(gap.abs().max()) > 10 * BOUNDS[model.dtype] * max(float(alone.float().std()), 1e-6):
+            part = re.match(r"(.*?\.\d+\.[^.]+)", name)
+            path = part[1] if part else name
+            return f"{type(model.get_submodule(path)).__name__} ({path})"
+    return type(model).__name__
+
+
+@contextmanager
+def _watch(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
+    """Inside, the outputs of all parts of layers are noted by name, in the order in which they end."""
+    seen: dict[str, torch.Tensor] = {}
+    hooks = [
+        module.register_forward_hook(_note(seen, name))
+        for name, module in model.named_modules()
+        if re.search(r"\.\d+\.", name)
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _note(seen: dict[str, torch.Tensor], name: str) -> Callable[[Any, Any, Any], None]:
+    def note(_: Any, __: Any, output: Any) -> None:
+        tensor = output[0] if isinstance(output, tuple) else output
+        if isinstance(tensor, torch.Tensor) and tensor.ndim >= 3:
+            seen.setdefault(name, tensor)
+
+    return note
+
+
+# -------------------------------------------------------------------------------------------------- the generic path
+
+
+def _try_generic(model: PreTrainedModel, reference: Reference, reason: str) -> ModelPath:
+    """The generic path with what it may do, and `reason` for it."""
+    name = type(model).__name__
+    path = ModelPath(kind="generic", reason=reason)
+    set_path(model, path)
+    gaps: dict[str, float] = {}
+    first, second = reference.sequences
+    with boundary(ConfigError, f"{name} takes neither path: {reason}; its own attention"), torch.inference_mode():
+        rows = torch.stack([first, functional.pad(second, (0, FIRST - SECOND))])
+        padded = to_logprobs(model(input_ids=rows, use_cache=False).logits)
+    relative, gaps["padded"] = reference.compare([padded[0], padded[1, :SECOND]])
+    caches = Caches(model)
+    steps, gaps["cached"] = _try_cache(reference, lambda: _run_steps(caches, reference.sequences))
+    extends, gap = _try_cache(reference, lambda: _run_extended(caches, reference.sequences)) if steps else (False, 0.0)
+    merges, merged = _try_cache(reference, lambda: _run_merged(caches, reference.sequences)) if steps else (False, 0.0)
+    if steps:
+        gaps |= {"extended": gap, "merged": merged}
+    # A gap of what is not done is none of the path's.
+    used = {"padded": relative <= reference.bound, "cached": steps, "extended": extends, "merged": merges}
+    return ModelPath(
+        kind="generic",
+        reason=reason,
+        pads=used["padded"],
+        steps=steps,
+        extends=extends,
+        merges=merges,
+        gaps={name: gap for name, gap in gaps.items() if used[name]},
+    )
+
+
+def _try_cache(reference: Reference, run: Callable[[], Distributions]) -> tuple[bool, float]:
+    """Whether a use of the cache agrees, and the gap in nats; inf where it fails."""
+    try:
+        with boundary(EngineError, "the model's cache"), torch.inference_mode():
+            computed = run()
+    except EngineError:
+        return False, float("inf")
+    relative, nats = reference.compare(computed)
+    return relative <= reference.bound, nats
+
+
+def _run_steps(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Each sequence by itself: a beginning, then token by token."""
+    found = []
+    for ids in sequences:
+        logits, state = caches.begin(ids[None, :SHARED])
+        parts = [logits]
+        for at in range(SHARED, len(ids)):
+            logits, (state,) = caches.step([state], ids[at : at + 1, None])
+            parts.append(logits)
+        found.append(to_logprobs(torch.cat(parts, 1)[0]))
+    return found
+
+
+def _run_extended(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Each sequence by itself, in three pieces of several tokens with single ones between."""
+    found = []
+    for ids in sequences:
+        logits, state = caches.begin(ids[None, :SHARED])
+        parts, at = [logits], SHARED
+        for count in (1, 4, 1, len(ids) - SHARED - 6):
+            logits, state = caches.extend(state, ids[None, at : at + count])
+            parts.append(logits)
+            at += count
+        found.append(to_logprobs(torch.cat(parts, 1)[0]))
+    return found
+
+
+def _run_merged(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Both sequences token by token together, the second from 4 tokens later than the first; the first goes on
+    alone."""
+    begun = [caches.begin(ids[None, : SHARED + 4 * index]) for index, ids in enumerate(sequences)]
+    parts = [[logits] for logits, _ in begun]
+    states = [state for _, state in begun]
+    lengths = [SHARED, SHARED + 4]
+    while lengths[0] < len(sequences[0]):
+        open_ = [index for index in range(2) if lengths[index] < len(sequences[index])]
+        tokens = torch.stack([sequences[index][lengths[index] : lengths[index] + 1] for index in open_])
+        logits, stepped = caches.step([states[index] for index in open_], tokens)
+        for row, index in enumerate(open_):
+            parts[index].append(logits[row : row + 1])
+            states[index] = stepped[row]
+            lengths[index] += 1
+    return [to_logprobs(torch.cat(part, 1)[0]) for part in parts]
+
+
+# ------------------------------------------------------------------------------------------------------ limits
+
+
+@contextmanager
+def lower_limits(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, sliding windows are `SHORT` tokens and ropes change at `LIMIT`, where they were more."""
+    changed: list[tuple[Any, str, Any]] = []
+
+    def lower(owner: Any, name: str, limit: int) -> None:
+        value = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value > limit:
+            changed.append((owner, name, value))
+            _put(owner, name, limit)
+
+    configs = {id(model.config): model.config}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            configs.setdefault(id(config), config)
+        lower(module, "sliding_window", SHORT)
+        if getattr(module, "rope_type", None) is not None:
+            for name in ("original_max_seq_len", "max_seq_len_cached"):
+                lower(module, name, LIMIT)
+    for config in configs.values():
+        for name in ("sliding_window", "attention_chunk_size"):
+            lower(config, name, SHORT)
+        parameters = getattr(config, "rope_parameters", None)
+        if isinstance(parameters, dict):
+            for table in (parameters, *(each for each in parameters.values() if isinstance(each, dict))):
+                if table.get("rope_type") == "longrope":
+                    lower(table, "original_max_position_embeddings", LIMIT)
+    try:
+        yield
+    finally:
+        for owner, name, value in changed:
+            _put(owner, name, value)
+
+
+@contextmanager
+def raise_weights(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, matrices of random weights that are too small to change anything are as large as those of a trained
+    model, one over the root of their inputs: what a layer mixes shows before it has learned anything."""
+    kept: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+    for parameter in model.parameters():
+        if parameter.ndim >= 2:
+            least = (parameter.shape[-1] if parameter.ndim < 4 else parameter[0].numel()) ** -0.5
+            spread = float(parameter.detach().float().std())
+            if 0 < spread < 0.5 * least:
+                kept.append((parameter, parameter.data))
+                parameter.data = parameter.data * (least / spread)
+    try:
+        yield
+    finally:
+        for parameter, original in kept:
+            parameter.data = original
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    if isinstance(owner, dict):
+        owner[name] = value
+    else:
+        setattr(owner, name, value)
+
+
+def _timed(path: ModelPath, started: float) -> ModelPath:
+    return replace(path, seconds=time.perf_counter() - started)
+
+
+def fall_back(model: PreTrainedModel, reason: str) -> PreTrainedModel:
+    """Let a model whose fast path differs somewhere take the generic one, for this `reason`; returns it. Raises
+    ConfigError where that differs too."""
+    started = time.perf_counter()
+    with lower_limits(model), raise_weights(model):
+        set_path(model, ModelPath(kind="generic", reason="checking"))
+        path = _try_generic(model, Reference(model), reason)
+    return set_path(model, _timed(path, started))
+
+
+def note_gap(model: PreTrainedModel, name: str, nats: float) -> PreTrainedModel:
+    """Add what was measured elsewhere to the model's path; returns it."""
+    path = find_path(model)
+    return set_path(model, replace(path, gaps={**path.gaps, name: nats}))
+
+
+@contextmanager
+def with_own_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, the model computes with its own attention."""
+    path = find_path(model)
+    set_path(model, ModelPath(kind="generic", reason="checking"))
+    try:
+        yield
+    finally:
+        set_path(model, path)

@@ -1,0 +1,240 @@
+"""One forward pass over runs of tokens, by whichever path the model takes: hidden states, and logits of chosen rows.
+
+Runs are what `models.attention.PackedAttention` takes: sequences laid end to end, or the branches of a prefix tree. On
+the generic path they become rows of whole sequences, padded on the right, rows of like length together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
+
+from turnwise.core.errors import EngineError
+from turnwise.models.attention import AttentionPlan, PackedAttention
+from turnwise.models.paths import find_path
+from turnwise.models.rope import depends_on_length
+from turnwise.models.routing import Routing, follow
+from turnwise.models.rows import is_shared
+
+LEAST_FILLED = 0.75
+"""Rows that compute together are at least this long, in units of the longest of them."""
+PlanAttention = Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan]
+"""From the runs of a micro-batch (`lengths`, `seen`, `num_seen`) to who attends to whom."""
+Backbone = Callable[..., Any]
+"""From tokens to an output with `last_hidden_state`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Runs:
+    """T tokens in runs; see `batching.collate.MicroBatch`."""
+
+    token_ids: torch.Tensor
+    """`[T]`."""
+    positions: torch.Tensor
+    """`[T]`."""
+    lengths: list[int]
+    """Tokens per run."""
+    seen: torch.Tensor | None
+    """`[M]` the tokens each run attends to, run after run; None where runs are whole sequences."""
+    num_seen: list[int]
+    """How many of `seen` belong to each run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Whole sequences as rows that compute together."""
+
+    tokens: torch.Tensor
+    """`[S, L]` which token of the runs stands where; 0 where a row is filled up."""
+    wanted: torch.Tensor
+    """`[N]` tokens of the runs whose output these rows give."""
+    places: torch.Tensor
+    """`[N]` where it is in the flattened `[S * L]`."""
+
+
+def can_share(model: PreTrainedModel) -> bool:
+    """Whether computing what several sequences begin with once saves anything: on the fast path, where a token is
+    turned alike in all of them."""
+    return find_path(model).kind == "fast" and not depends_on_length(model)
+
+
+def compute_logits(
+    model: PreTrainedModel,
+    runs: Runs,
+    rows: torch.Tensor,
+    *,
+    routing: Routing | None = None,
+    attention: PlanAttention = PackedAttention,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits `[R, V]` and last hidden states `[R, H]` of the tokens `rows [R]`; other tokens have no logits computed.
+
+    `attention` and `routing` are for the fast path: who attends to whom, and what routers take.
+    """
+    if find_path(model).kind == "fast":
+        with _select(model, lambda hidden: hidden[0, rows]) as selected:
+            logits = model(**_pack(model, runs, routing, attention)).logits[0]
+        return _finish(logits, selected, rows)
+    follow(None)
+    order, logits_of, hidden_of = [], [], []
+    for batch in _lay_rows(model, runs):
+        # Rows of `rows` that this batch computes, and where.
+        at = _find(batch.wanted, rows, len(runs.token_ids))
+        if not len(at) and not is_shared(model):
+            continue
+        places = batch.places[_index_of(batch.wanted, rows[at], len(runs.token_ids))]
+        with _select(model, lambda hidden, places=places: hidden.flatten(0, 1)[places]) as selected:  # type: ignore[misc]
+            logits = model(input_ids=runs.token_ids[batch.tokens], use_cache=False).logits
+        logits, hidden = _finish(logits.flatten(0, 1), selected, places)
+        order.append(at)
+        logits_of.append(logits)
+        hidden_of.append(hidden)
+    back = torch.cat(order).argsort()
+    return torch.cat(logits_of)[back], torch.cat(hidden_of)[back]
+
+
+def compute_hidden(
+    backbone: Backbone,
+    model: PreTrainedModel,
+    runs: Runs,
+    *,
+    routing: Routing | None = None,
+    attention: PlanAttention = PackedAttention,
+) -> torch.Tensor:
+    """Last hidden states `[T, H]` of all tokens by `backbone`, the layers of `model` or of a copy."""
+    if find_path(model).kind == "fast":
+        hidden: torch.Tensor = backbone(**_pack(model, runs, routing, attention)).last_hidden_state[0]
+        return hidden
+    follow(None)
+    order, parts = [], []
+    for batch in _lay_rows(model, runs):
+        output = backbone(input_ids=runs.token_ids[batch.tokens], use_cache=False)
+        order.append(batch.wanted)
+        parts.append(output.last_hidden_state.flatten(0, 1)[batch.places])
+    return torch.cat(parts)[torch.cat(order).argsort()]
+
+
+def _pack(model: PreTrainedModel, runs: Runs, routing: Routing | None, attention: PlanAttention) -> dict[str, Any]:
+    """The arguments of a model's forward on the fast path. Raises EngineError where sequences share tokens that each
+    would turn by its own length."""
+    if runs.seen is not None and depends_on_length(model):
+        raise EngineError(
+            "the rope of this model depends on the length of the sequence, so sequences cannot share what they begin "
+            "with; use shared_prefix=False, or pin one length for all (models.rope.pin_length)"
+        )
+    inputs: dict[str, Any] = {
+        "input_ids": runs.token_ids[None],
+        "position_ids": runs.positions[None],
+        "use_cache": False,
+        "attention_plan": attention(runs.lengths, runs.seen, runs.num_seen),
+    }
+    return inputs if routing is None else inputs | {"routing": routing}
+
+
+# ------------------------------------------------------------------------------------------------------ chosen rows
+
+
+@dataclass(slots=True)
+class _Selected:
+    hidden: torch.Tensor | None = None
+
+
+@contextmanager
+def _select(model: PreTrainedModel, take: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[_Selected]:
+    """Inside, in this thread, the model's output layer is given the hidden states that `take` makes of `[B, L, H]`
+    alone: any model computes logits of chosen tokens only, with all it does to them. Nothing is selected in a model
+    without layers below its output layer."""
+    selected, thread = _Selected(), threading.get_ident()
+
+    def replace(_: Any, __: Any, output: Any) -> Any:
+        if threading.get_ident() != thread:
+            return output
+        hidden = take(output[0])
+        selected.hidden = hidden
+        if isinstance(output, ModelOutput):
+            output["last_hidden_state"] = hidden[None]
+            return output
+        return (hidden[None], *output[1:])
+
+    base = model.base_model
+    if base is model:
+        yield selected
+        return
+    hook = base.register_forward_hook(replace)
+    try:
+        yield selected
+    finally:
+        hook.remove()
+
+
+def _finish(logits: torch.Tensor, selected: _Selected, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and hidden states of `rows`, of `logits` of these alone or of all tokens."""
+    if selected.hidden is None:
+        return logits[rows], logits.new_zeros(len(rows), 0)
+    return logits, selected.hidden
+
+
+# ------------------------------------------------------------------------------------------------------ rows
+
+
+def _lay_rows(model: PreTrainedModel, runs: Runs) -> Iterator[_Rows]:
+    """Whole sequences in rows, those of like length together. Ranks compute together, so theirs are one batch."""
+    kept, fresh = _list_whole(runs)
+    least = 1.0 if not find_path(model).pads or depends_on_length(model) else LEAST_FILLED
+    if is_shared(model):
+        least = 0.0
+    start = 0
+    while start < len(kept):
+        length = len(kept[start])
+        end = start + 1
+        while end < len(kept) and len(kept[end]) >= least * length:
+            end += 1
+        yield _fill(kept[start:end], fresh[start:end])
+        start = end
+
+
+def _list_whole(runs: Runs) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The paths of whole sequences, longest first, and which of their tokens no earlier one has."""
+    total = len(runs.token_ids)
+    everything = torch.arange(total, device=runs.token_ids.device)
+    paths: Sequence[torch.Tensor] = (everything if runs.seen is None else runs.seen).split(runs.num_seen)
+    taken = torch.zeros(total, dtype=torch.bool, device=runs.token_ids.device)
+    kept: list[torch.Tensor] = []
+    fresh: list[torch.Tensor] = []
+    # Longest first: a shorter path whose end is in a longer one is its beginning.
+    for path in sorted(paths, key=len, reverse=True):
+        if not bool(taken[path[-1]]):
+            kept.append(path)
+            fresh.append(~taken[path])
+            taken[path] = True
+    return kept, fresh
+
+
+def _fill(paths: Sequence[torch.Tensor], fresh: Sequence[torch.Tensor]) -> _Rows:
+    length = len(paths[0])
+    tokens = paths[0].new_zeros(len(paths), length)
+    places = []
+    for row, (path, new) in enumerate(zip(paths, fresh, strict=True)):
+        tokens[row, : len(path)] = path
+        places.append(row * length + torch.nonzero(new)[:, 0])
+    wanted = torch.cat([path[new] for path, new in zip(paths, fresh, strict=True)])
+    return _Rows(tokens, wanted, torch.cat(places))
+
+
+def _find(wanted: torch.Tensor, rows: torch.Tensor, total: int) -> torch.Tensor:
+    """Which of `rows` are among `wanted`, of `total` tokens."""
+    is_wanted = torch.zeros(total, dtype=torch.bool, device=rows.device)
+    is_wanted[wanted] = True
+    return torch.nonzero(is_wanted[rows])[:, 0]
+
+
+def _index_of(wanted: torch.Tensor, rows: torch.Tensor, total: int) -> torch.Tensor:
+    """The index in `wanted` of each of `rows`, which are all there."""
+    index = torch.zeros(total, dtype=torch.long, device=rows.device)
+    index[wanted] = torch.arange(len(wanted), device=rows.device)
+    return index[rows]

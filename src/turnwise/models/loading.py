@@ -1,0 +1,112 @@
+"""Proof that every tensor of a loaded model came from its folder, and that every tensor of the folder has a place.
+
+Two accounts must agree. The loading report of transformers lists tensors that are missing, unexpected or of another
+size. Random numbers are counted beside it: a load that drew any is made again from another seed, and what differs was
+not loaded, whatever the report says.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from turnwise.core.errors import ConfigError
+from turnwise.models.structure import list_saved
+from turnwise.models.tensor_names import describe_difference
+from turnwise.models.weight_files import StoredTensor, list_names
+
+Load = Callable[[], tuple[PreTrainedModel, Mapping[str, Any]]]
+"""Loads a model; the model and the loading report."""
+
+
+def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[str, Any], where: str) -> PreTrainedModel:
+    """The model, whose tensors are all from the folder.
+
+    `stored` are the folder's tensors, `table` its config.json. Raises ConfigError, in a message that begins with
+    `where`, naming tensors and remedy otherwise.
+    """
+    model, report, drew = _load_seeded(load, 0)
+    problem = describe_difference(
+        _list_missing(model, report, stored),
+        sorted(report["unexpected_keys"]),
+        {name: (tuple(old), tuple(new)) for name, old, new in report["mismatched_keys"]},
+    )
+    if problem is not None:
+        raise ConfigError(f"{where} {problem}{_describe_class(table)}")
+    if drew:
+        again, _, _ = _load_seeded(load, 1)
+        pairs = zip(model.state_dict().items(), again.state_dict().values(), strict=True)
+        made_up = [name for (name, tensor), other in pairs if not torch.equal(tensor, other)]
+        if made_up:
+            raise ConfigError(
+                f"{where}: transformers fills {list_names(made_up)} with random numbers and does not say so; the "
+                "folder and the code that reads it do not fit together"
+            )
+    _check_head(model, where)
+    return model
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Inside, transformers logs no report of a load; errors are logged."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, Any], bool]:
+    """The model, its report, and whether random numbers were drawn; those of the caller are as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        model, report = load()
+        return model, report, not torch.equal(before, torch.get_rng_state())
+
+
+def _list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> list[str]:
+    """Tensors that no tensor of the folder was loaded into.
+
+    A tensor may have several names, of which the folder needs one: what counts is that it is the same tensor, not what
+    a config says about ties. Names that a class lets be missing count as missing if the folder lacks them.
+    """
+    lenient = [re.compile(pattern) for pattern in model._keys_to_ignore_on_load_missing or ()]
+    missing = set(report["missing_keys"])
+    names: dict[int, list[str]] = {}
+    for name, tensor in list_saved(model).items():
+        names.setdefault(id(tensor), []).append(name)
+        if name not in stored and any(pattern.search(name) for pattern in lenient):
+            missing.add(name)
+    return [group[0] for group in names.values() if missing.issuperset(group)]
+
+
+def _describe_class(table: Mapping[str, Any]) -> str:
+    """The class that the folder was saved as, where it is none with an output layer over the vocabulary."""
+    classes = [str(name) for name in table.get("architectures") or ()]
+    other = [name for name in classes if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))]
+    return f" (it was saved as {other[0]}, which is no causal language model)" if other else ""
+
+
+def _check_head(model: PreTrainedModel, where: str) -> None:
+    """Raise ConfigError unless the output layer has a row for each row of the embedding; note a tie that is none."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if head is None:
+        raise ConfigError(f"{where} has no output layer over its vocabulary; take a causal language model")
+    sizes = [int(layer.weight.shape[0]) for layer in (embedding, head)]
+    if sizes[0] != sizes[1]:
+        raise ConfigError(
+            f"{where} has {sizes[0]} rows of embeddings and an output layer of {sizes[1]}; resize both in transformers "
+            "with model.resize_token_embeddings(N), and save_pretrained"
+        )
+    if head.weight is not embedding.weight:
+        # Where a folder holds two different tensors, transformers ties none; what is saved says so.
+        model.config.tie_word_embeddings = False

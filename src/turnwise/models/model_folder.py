@@ -1,0 +1,152 @@
+"""What a folder must be before a model is loaded from it: a causal language model in Hugging Face's form, in numbers
+that can be trained. Every refusal is one line with the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    PreTrainedConfig,
+)
+
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.models.lora import holds_adapter
+from turnwise.models.weight_files import StoredTensor, list_names, list_stored
+
+CONFIG = "config.json"
+_FLOATS, _OTHERS = ("F64", "F32", "F16", "BF16"), ("I64", "I32", "I16", "I8", "U8", "BOOL")
+"""Formats of weights, and of buffers such as masks and counters."""
+_SENSES = ("vision_config", "audio_config", "speech_config", "visual")
+_DEQUANTIZE = {
+    "fp8": "load it in transformers with quantization_config=FineGrainedFP8Config(dequantize=True) and save_pretrained",
+    "mxfp4": "load it in transformers with quantization_config=Mxfp4Config(dequantize=True) and save_pretrained",
+    "bitsandbytes": "load it in transformers, call model.dequantize(), and save_pretrained",
+}
+
+
+def check_folder(folder: Path, where: str) -> Mapping[str, Any]:
+    """The table of config.json. Raises ConfigError, in a message that begins with `where`, if `folder` is no folder
+    with the files of a model."""
+    if folder.is_file():
+        remedy = (
+            f"convert it with `turnwise models convert {folder} --to DIR`"
+            if folder.suffix == ".gguf"
+            else f"give the folder that holds it, {str(folder.parent)!r}"
+        )
+        raise ConfigError(f"{where} is a file and no folder; {remedy}")
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{where}: there is no such folder; give a local Hugging Face model directory (a run downloads nothing: "
+            "fetch a model of the hub first, with `hf download ORG/NAME --local-dir DIR`)"
+        )
+    if not any(folder.iterdir()):
+        raise ConfigError(f"{where} is an empty folder; give a local Hugging Face model directory")
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"{where} {_describe_without_config(folder)}")
+    try:
+        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise ConfigError(f"{where}: {CONFIG} cannot be read ({cause}); copy the model again") from cause
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: {CONFIG} holds no JSON object; copy the model again")
+    return table
+
+
+def _describe_without_config(folder: Path) -> str:
+    if holds_adapter(folder):
+        return (
+            "holds an adapter and no model; set model.lora.path to it, and model.path to the model it was made for "
+            "(base_model_name_or_path in its adapter_config.json)"
+        )
+    if any(folder.glob("*.gguf")):
+        return "holds a GGUF file and no config.json; convert it with `turnwise models convert FILE --to DIR`"
+    below = next((found.parent for depth in ("*", "*/*") for found in sorted(folder.glob(f"{depth}/{CONFIG}"))), None)
+    hint = "give a local Hugging Face model directory" if below is None else f"did you mean {str(below)!r}?"
+    return f"holds no config.json; {hint}"
+
+
+def read_config(
+    folder: Path, table: Mapping[str, Any], where: str, *, trust_remote_code: bool, may_trust: bool = True
+) -> PreTrainedConfig:
+    """The configuration in the folder. Raises ConfigError, in a message that begins with `where`, if it is not that of
+    a causal language model in full precision that transformers here, or trusted code of the folder, can build.
+    `may_trust` says whether `model.trust_remote_code` is for this folder."""
+    _check_precision(folder, table, where)
+    kind, written = table.get("model_type"), table.get("transformers_version")
+    if "auto_map" in table and kind not in CONFIG_MAPPING and not trust_remote_code:
+        remedy = "read the code, then set model.trust_remote_code=true, or " if may_trust else ""
+        raise ConfigError(
+            f"{where} is of model_type {kind!r}, whose code is in the folder and not in transformers; {remedy}take a "
+            "model that transformers knows"
+        )
+    if not kind and "auto_map" not in table:
+        raise ConfigError(f"{where}: {CONFIG} names no model_type; copy the config of the model, or add its model_type")
+    if kind not in CONFIG_MAPPING and "auto_map" not in table:
+        by = f" and was written with transformers {written}" if written else ""
+        raise ConfigError(
+            f"{where} is of model_type {kind!r}{by}, which transformers {transformers.__version__} does not know; "
+            "install a newer one with `pip install -U transformers`"
+        )
+    with boundary(ConfigError, f"{where}: {CONFIG} cannot be read"):
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            folder, trust_remote_code=trust_remote_code, local_files_only=True
+        )
+    if type(config) in CONFIG_MAPPING.values():
+        _check_causal(config, where)
+    return config
+
+
+def _check_precision(folder: Path, table: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError if the config says that the weights are quantized."""
+    entry = table.get("quantization_config") or table.get("compression_config")
+    if not entry and (folder / "hf_quant_config.json").is_file():
+        entry = {"quant_method": "modelopt"}
+    if not entry:
+        return
+    method = str(entry.get("quant_method") or "unnamed") if isinstance(entry, dict) else str(entry)
+    remedy = _DEQUANTIZE.get(method, "take the model's unquantized weights, or dequantize them and save_pretrained")
+    raise ConfigError(f"{where} holds weights quantized by {method!r}, which cannot be trained; {remedy}")
+
+
+def _check_causal(config: PreTrainedConfig, where: str) -> None:
+    """Raise ConfigError if a model of a class of transformers is no causal language model of text."""
+    kind, lead = type(config), f"{where} is of model_type {config.model_type!r},"
+    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and MODEL_FOR_CAUSAL_LM_MAPPING[kind]
+    sees = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or any(getattr(config, name, None) for name in _SENSES)
+    if sees and (not causal or causal in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.values()):
+        raise ConfigError(
+            f"{lead} a vision-language model or one for audio, and only text is trained here; take a text model of "
+            "its family, or save its text part (config.text_config, language_model and lm_head) to another folder"
+        )
+    if config.is_encoder_decoder:
+        raise ConfigError(f"{lead} an encoder with a decoder; take a decoder-only model, such as Qwen3 or Llama")
+    bidirectional = getattr(config, "use_bidirectional_attention", False) in (True, "all")
+    if (kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)) or bidirectional:
+        raise ConfigError(
+            f"{lead} an encoder, whose tokens see later ones; take a causal model, such as Qwen3 or Llama"
+        )
+    if not causal:
+        raise ConfigError(f"{lead} which is no causal language model in transformers; take one, such as Qwen3 or Llama")
+
+
+def list_weights(folder: Path, where: str) -> dict[str, StoredTensor]:
+    """Every tensor of the folder, by name. Raises ConfigError as `list_stored` does, and for weights in a format that
+    cannot be trained."""
+    stored = list_stored(folder, where=where)
+    formats = {tensor.dtype for tensor in stored.values()} - {*_FLOATS, *_OTHERS}
+    if formats:
+        named = sorted(name for name, tensor in stored.items() if tensor.dtype in formats)
+        raise ConfigError(
+            f"{where} holds weights in {' and '.join(sorted(formats))} ({list_names(named)}) without the scales that "
+            "a quantization_config would name; take the model's unquantized weights"
+        )
+    return stored

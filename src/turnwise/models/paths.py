@@ -1,0 +1,92 @@
+"""The two ways in which a model computes, and which of them a model takes.
+
+**fast**: Turnwise's attention. Tokens of many sequences are laid end to end or as a prefix tree, and engines read
+shared pages. For decoders whose layers mix tokens by attention alone.
+
+**generic**: the model's own attention and mixers, in rows padded on the right, without a mask: what comes later cannot
+change what a causal model computed before. For recurrent, convolutional, linear-attention and hybrid models, for
+position biases, and for whatever else attends in a way of its own.
+
+`models.check` chooses by measurement. The choice is kept on the model and goes with its copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeVar
+
+from transformers import PreTrainedModel
+
+from turnwise.models.routing import ATTENTION_NAME
+
+OWN_ATTENTION = "eager"
+"""The attention that transformers defines a model by; its other implementations are faster and drop arguments."""
+_ATTRIBUTE = "_turnwise_path"
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPath:
+    """How a model computes."""
+
+    kind: Literal["fast", "generic"] = "fast"
+    reason: str = ""
+    """Why it is not the fast path; empty for the fast one."""
+    pads: bool = True
+    """Whether rows of several lengths compute together, padded on the right; else rows of one length."""
+    steps: bool = True
+    """Whether the model's own cache takes one token at a time; else every token is computed from the whole
+    sequence."""
+    extends: bool = True
+    """Whether the cache takes several tokens at once; else they come one at a time."""
+    merges: bool = True
+    """Whether caches of several lengths step together, padded on the left under a mask; else those of one length."""
+    gaps: Mapping[str, float] = field(default_factory=dict)
+    """Largest difference of a token's log-probability from the model alone, in nats, by what was tried; inf where that
+    failed."""
+    seconds: float = 0.0
+    """Time of the check."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        largest = max(self.gaps.values(), default=0.0)
+        if self.kind == "fast":
+            return f"fast path, at most {largest:.1g} nats from the model's own attention ({self.seconds:.1f} s)"
+        cache = "its own cache" if self.steps else "the whole sequence for every token"
+        batch = "in batches" if self.merges or not self.steps else "in batches of one length"
+        return f"generic path: {self.reason}; sampled from {cache} {batch}, slower ({self.seconds:.1f} s)"
+
+
+def find_path(model: PreTrainedModel) -> ModelPath:
+    """How `model` computes; by its attention where nothing was measured."""
+    path: ModelPath | None = getattr(model, _ATTRIBUTE, None)
+    is_fast = model.config._attn_implementation == ATTENTION_NAME
+    if path is not None and is_fast == (path.kind == "fast"):
+        return path
+    return ModelPath(kind="fast" if is_fast else "generic", reason="" if is_fast else "built with its own attention")
+
+
+def is_fast(model: PreTrainedModel) -> bool:
+    """Whether `model` takes the fast path."""
+    return find_path(model).kind == "fast"
+
+
+def set_path(model: Model, path: ModelPath) -> Model:
+    """Let `model` compute as `path` says, and its copies too; returns it."""
+    attention = ATTENTION_NAME if path.kind == "fast" else OWN_ATTENTION
+    if model.config._attn_implementation != attention:
+        model.set_attn_implementation(attention)
+        # Models with attention of their own keep to what they were built with, and read here how masks are made.
+        model.config._attn_implementation = attention
+    setattr(model, _ATTRIBUTE, path)
+    return model
+
+
+def describe_path(model: PreTrainedModel) -> dict[str, Any]:
+    """The path as plain data, for `read_path`."""
+    return {**asdict(find_path(model)), "gaps": dict(find_path(model).gaps)}
+
+
+def read_path(data: Mapping[str, Any]) -> ModelPath:
+    """The path in plain data."""
+    return ModelPath(**data)

@@ -1,0 +1,47 @@
+"""How many token ids a tokenizer has, and whether a model has a row for each.
+
+Embeddings padded beyond the tokenizer are usual. Sampling draws from all of them, as transformers and vLLM do; an id
+that the tokenizer does not know decodes to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from turnwise.core.errors import ConfigError
+
+
+def count_ids(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The largest id that the tokenizer gives, plus one: ids need not be without gaps."""
+    return max(len(tokenizer), *(int(token) + 1 for token in tokenizer.get_vocab().values()))
+
+
+def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, where: str) -> None:
+    """Raise ConfigError, in a message that begins with `where`, if the tokenizer gives ids that `model` has no row
+    for."""
+    num_rows, num_ids = int(model.get_input_embeddings().weight.shape[0]), count_ids(tokenizer)
+    if num_ids > num_rows:
+        raise ConfigError(
+            f"{where}: the tokenizer has {num_ids} ids and the model {num_rows} rows of embeddings; set tokenizer.path "
+            f"to the model's own tokenizer, or resize the model in transformers with "
+            f"model.resize_token_embeddings({num_ids}), and save_pretrained"
+        )
+
+
+def choose_vocab_size(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> int:
+    """Rows of the embeddings of a model with random weights: `vocab_size` in `model.config`, or one for each id.
+
+    Raises ConfigError if `model.config` asks for fewer than the tokenizer has ids.
+    """
+    num_ids, wanted = count_ids(tokenizer), config.get("vocab_size")
+    if wanted is None:
+        return num_ids
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < num_ids:
+        raise ConfigError(
+            f"model.config.vocab_size={wanted!r} has no room for the {num_ids} ids of the tokenizer; leave it out (one "
+            f"row for each id), give at least {num_ids}, or lower tokenizer.vocab_size"
+        )
+    return wanted

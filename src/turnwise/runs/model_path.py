@@ -1,0 +1,37 @@
+"""What every model of a run goes through before it samples or trains: one length for its rope, and the engine's check.
+
+`models.build` has chosen the model's path by then, with the trainer's layouts."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedModel
+
+from turnwise.config.run import RunConfig
+from turnwise.engines.check import check_steps
+from turnwise.models.paths import find_path
+from turnwise.models.rope import pin_length
+
+OWN_ENGINES = ("paged", "workers")
+"""Engines whose steps the check runs; the others have checks of their own (a canary, the parity gate)."""
+
+
+def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
+    """Pin the length that ropes turn by, and let the model take the generic path if the engine's steps need it;
+    returns it. Raises ConfigError where no path computes the model."""
+    pin_length(model, config.engine.max_context)
+    if config.engine.kind not in OWN_ENGINES:
+        return model
+    options = config.engine.options
+    return check_steps(
+        model,
+        fused=None if options.get("fused", True) else False,
+        attention=str(options.get("attention", "gather")),
+    )
+
+
+def describe_model_path(config: RunConfig, model: PreTrainedModel) -> str:
+    """One line for people: how the model computes, and the length that its rope is turned by where that matters."""
+    text = find_path(model).describe()
+    if pin_length(model, config.engine.max_context):
+        text += f"; its rope is turned as for {config.engine.max_context} tokens (engine.max_context)"
+    return text
