@@ -1,11 +1,15 @@
-"""The plan of memory against what a process takes, as JSON on standard output.
+"""The plan of memory against what a run takes, as JSON on standard output.
 
-    OMP_NUM_THREADS=1 python benchmarks/memory.py [--cases 2M 20M vocabulary cache 60M 135M large plain shared]
+    OMP_NUM_THREADS=1 python benchmarks/memory.py [--cases 2M bfloat16 served ...]
 
-Each case is a recipe in a process of its own: build the model and the engine, sample until every conversation is as
-long as it may be, then take two optimizer steps on full micro-batches (in "shared", of groups that share a prefix).
-Measured is the peak of resident memory since the libraries were loaded and warmed up (Linux); predicted is
-`config.plan.compute_plan` before anything is allocated. Prints the share by which the plan is off."""
+Each case is a recipe in a process of its own, whose models, engine, trainer and publication are built as a run builds
+them: sample until every conversation is as long as it may be, then take three optimizer steps on full micro-batches (of
+groups that share a prefix where the case says so), with scores of the reference, the critic or the implicit reward
+model before each, and publish. Where the recipe lets rollouts go on during a step, both go on at once.
+
+Measured is the peak of resident memory since the libraries were loaded and warmed up (Linux), with the memory that
+engine workers do not share (their proportional set size); predicted is `config.memory.plan_memory` before anything is
+allocated, with the models measured on torch's meta device. Prints the share by which the plan is off."""
 
 from __future__ import annotations
 
@@ -15,6 +19,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +49,13 @@ SIZES: dict[str, dict[str, int]] = {
         "num_attention_heads": 12,
         "head_dim": 64,
     },
+    "wide": {
+        "hidden_size": 768,
+        "intermediate_size": 2304,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 12,
+        "head_dim": 64,
+    },
     "135M": {  # SmolLM2-135M's
         "hidden_size": 576,
         "intermediate_size": 1536,
@@ -52,44 +65,36 @@ SIZES: dict[str, dict[str, int]] = {
         "head_dim": 64,
     },
 }
-CASES: dict[str, tuple[str, int, dict[str, dict[str, int]]]] = {
-    "2M": ("2M", 1000, {"engine": {"max_concurrency": 64, "max_context": 512}, "train": {"micro_batch_tokens": 4096}}),
-    "20M": (
-        "20M",
-        8000,
-        {"engine": {"max_concurrency": 32, "max_context": 512}, "train": {"micro_batch_tokens": 2048}},
-    ),
-    "vocabulary": (
-        "2M",
-        32000,
-        {"engine": {"max_concurrency": 64, "max_context": 256}, "train": {"micro_batch_tokens": 1024}},
-    ),
-    "cache": (
-        "2M",
-        1000,
-        {"engine": {"max_concurrency": 128, "max_context": 2048}, "train": {"micro_batch_tokens": 2048}},
-    ),
-    "60M": ("60M", 8000, {"engine": {"max_concurrency": 8, "max_context": 512}, "train": {"micro_batch_tokens": 1024}}),
-    "135M": (
-        "135M",
-        49152,
-        {"engine": {"max_concurrency": 8, "max_context": 384}, "train": {"micro_batch_tokens": 1024}},
-    ),
-    "large": (
-        "60M",
-        8000,
-        {"engine": {"max_concurrency": 8, "max_context": 512}, "train": {"micro_batch_tokens": 4096}},
-    ),
-    "shared": (
-        "2M",
-        1000,
-        {"engine": {"max_concurrency": 64, "max_context": 512}, "train": {"micro_batch_tokens": 4608}},
-    ),
-    "plain": (
-        "20M",
-        8000,
-        {"engine": {"max_concurrency": 32, "max_context": 512}, "train": {"micro_batch_tokens": 2048}},
-    ),
+Tree = Mapping[str, Mapping[str, Any]]
+
+
+def sections(max_concurrency: int, max_context: int, micro_batch_tokens: int, **more: Any) -> dict[str, Any]:
+    """Sections of a recipe."""
+    engine = {"max_concurrency": max_concurrency, "max_context": max_context, **more.pop("engine", {})}
+    train = {"micro_batch_tokens": micro_batch_tokens, "shared_prefix": False, **more.pop("train", {})}
+    return {"engine": engine, "train": train, **more}
+
+
+CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "2M": ("2M", 1000, sections(64, 512, 4096)),
+    "20M": ("20M", 8000, sections(32, 512, 2048)),
+    "vocabulary": ("2M", 32000, sections(64, 256, 1024)),
+    "cache": ("2M", 1000, sections(128, 2048, 2048)),
+    "60M": ("60M", 8000, sections(8, 512, 1024)),
+    "135M": ("135M", 49152, sections(8, 384, 1024)),
+    "large": ("60M", 8000, sections(8, 512, 4096)),
+    "long": ("wide", 8000, sections(8, 512, 16384)),
+    "shared": ("2M", 1000, sections(64, 512, 4608, train={"shared_prefix": True})),
+    "plain": ("20M", 8000, sections(32, 512, 2048, engine={"options": {"fused": False}})),
+    "bfloat16": ("60M", 8000, sections(8, 512, 2048, model={"dtype": "bfloat16"})),
+    "served": ("60M", 8000, sections(8, 512, 1024, schedule={"max_staleness": 1})),
+    "reference": ("20M", 16000, sections(16, 512, 2048, loss={"kl": {"coefficient": 0.01}})),
+    "critic": ("60M", 8000, sections(8, 512, 1024, critic={"kind": "separate"}, credit={"method": "gae"})),
+    "prime": ("60M", 8000, sections(8, 512, 1024, credit={"method": "prime"})),
+    "updates": ("60M", 8000, sections(8, 512, 1024, loss={"updates_per_step": 2})),
+    "lora": ("60M", 8000, sections(8, 512, 2048, model={"lora": {"rank": 16}}, loss={"kl": {"coefficient": 0.01}})),
+    "recompute": ("20M", 8000, sections(16, 512, 8192, train={"recompute_activations": True})),
+    "workers": ("20M", 8000, sections(32, 512, 2048, engine={"kind": "workers", "options": {"num_workers": 2}})),
 }
 """Name to model, vocabulary and sections. "plain" runs the model's modules; in "shared" groups of 8 share their
 prompt."""
@@ -100,18 +105,14 @@ def build_config(case: str) -> Any:
     """The recipe of a case."""
     from turnwise.config.run import RunConfig
 
-    size, vocab_size, sections = CASES[case]
-    context = sections["engine"]["max_context"]
+    size, vocab_size, tree = CASES[case]
+    context = tree["engine"]["max_context"]
     rollout = {"group_size": 8, "max_tokens": context, "max_turns": 4, "max_turn_tokens": TURN_TOKENS}
-    engine = {**sections["engine"], "options": {"fused": case != "plain", "max_batch_tokens": 2048}}
+    engine = tree["engine"]
+    engine = {**engine, "options": {"max_batch_tokens": 2048, **engine.get("options", {})}}
+    model = {"config": {**MODEL, **SIZES[size]}, **tree.get("model", {})}
     return RunConfig.model_validate(
-        {
-            "model": {"config": {**MODEL, **SIZES[size]}},
-            "tokenizer": {"vocab_size": vocab_size},
-            "rollout": rollout,
-            "engine": engine,
-            "train": {**sections["train"], "shared_prefix": case == "shared"},
-        }
+        {**tree, "engine": engine, "model": model, "tokenizer": {"vocab_size": vocab_size}, "rollout": rollout}
     )
 
 
@@ -123,17 +124,20 @@ def read_memory(name: str) -> int:
 
 
 def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
-    """Full-length samples for two micro-batches."""
+    """Trajectories at their whole budget for two micro-batches of every update, and a shorter one that fills each."""
     from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 
-    length = min(config.rollout.max_tokens, config.train.micro_batch_tokens)
-    num_sampled = min(length - 1, config.rollout.max_turns * config.rollout.max_turn_tokens)
+    length, limit = config.rollout.max_tokens, config.train.micro_batch_tokens
+    most = min(length - 1, config.rollout.max_turns * config.rollout.max_turn_tokens)
     members = config.rollout.group_size if config.train.shared_prefix else 1
-    computed = length - num_sampled + members * num_sampled
-    trained = np.arange(length) >= length - num_sampled
+    computed = length - most + members * most
+    rest = limit % computed if members == 1 else 0
+    lengths = 2 * config.loss.updates_per_step * (max(1, limit // computed) * [length] + ([rest] if rest > 1 else []))
     samples = []
-    for group in range(2 * max(1, config.train.micro_batch_tokens // computed)):
-        prompt = draw.integers(0, config.tokenizer.vocab_size, length - num_sampled)
+    for group, tokens in enumerate(lengths):
+        num_sampled = max(1, round(most * tokens / length))
+        trained = np.arange(tokens) >= tokens - num_sampled
+        prompt = draw.integers(0, config.tokenizer.vocab_size, tokens - num_sampled)
         for member in range(members):
             reply = draw.integers(0, config.tokenizer.vocab_size, num_sampled)
             samples.append(
@@ -145,71 +149,138 @@ def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
                     version_first=0,
                     version_last=0,
                     origin=Origin(trajectory=TrajectoryId(draw=group, member=member), task_id="t"),
-                    context_mask=to_mask(np.zeros(length, bool)),
+                    context_mask=to_mask(np.zeros(tokens, bool)),
                 )
             )
     return samples
+
+
+class Watch:
+    """The peak of what this process and its workers hold, looked at every 20 ms: workers by what they do not share."""
+
+    def __init__(self, pids: Any) -> None:
+        self._pids = pids
+        self.peak = 0
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """The peak of the workers alone, in bytes."""
+        self._is_over.set()
+        self._thread.join()
+        return self.peak
+
+    def _look(self) -> None:
+        while not self._is_over.wait(0.02):
+            self.peak = max(self.peak, sum(map(read_private, self._pids())))
+
+
+def read_private(pid: int) -> int:
+    """Bytes that a process shares with no other; 0 where it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return 1024 * sum(int(number) for number in re.findall(r"Private_(?:Clean|Dirty):\s+(\d+) kB", text))
 
 
 def measure(case: str) -> dict[str, int]:
     """In a process of its own: peaks of sampling and of training, in bytes above what the libraries take."""
     import torch
 
-    from turnwise.core.types import SamplingParams, Session, to_ids
-    from turnwise.engines.paged import PagedEngine
     from turnwise.models.allocator import keep_freed_memory
-    from turnwise.models.build import build_model
-    from turnwise.runs.methods import build_policy_loss
-    from turnwise.training.optimizer import build_optimizer
-    from turnwise.training.policy_step import run_policy_step
 
     torch.set_num_threads(1)
     keep_freed_memory()  # as `runs.build.build_system` does
-
-    def run(config: Any) -> dict[str, int]:
-        model = build_model("qwen3", config.model.config, vocab_size=config.tokenizer.vocab_size, seed=1)
-        shape = config.engine
-        engine = PagedEngine(
-            model,
-            max_concurrency=shape.max_concurrency,
-            max_context=shape.max_context,
-            **shape.options,
-        )
-        draw = np.random.default_rng(0)
-
-        async def sample() -> None:
-            prompts = draw.integers(0, config.tokenizer.vocab_size, (shape.max_concurrency, shape.max_context - 8))
-            await asyncio.gather(
-                *(
-                    engine.generate(to_ids(p), SamplingParams(max_tokens=8, seed=i), session=Session(str(i), "0"))
-                    for i, p in enumerate(prompts)
-                )
-            )
-
-        asyncio.run(sample())
-        sampling = read_memory("VmHWM")
-        optimizer = build_optimizer(model, lr=1e-4, betas=(0.9, 0.999), weight_decay=0.0)
-        samples = build_samples(config, draw)
-        for version in (1, 2):
-            run_policy_step(
-                model,
-                optimizer,
-                samples,
-                loss=build_policy_loss(config),
-                lr=1e-4,
-                max_grad_norm=1.0,
-                micro_batch_tokens=config.train.micro_batch_tokens,
-                shared_prefix=config.train.shared_prefix,
-            )
-            asyncio.run(engine.adopt(version))
-            asyncio.run(sample())
-        return {"sampling": sampling, "training": read_memory("VmHWM")}
-
     # Libraries load parts of themselves at their first use.
-    run(build_config("2M").model_copy(update={"model": build_config("2M").model.model_copy(update={"config": TINY})}))
+    tiny = build_config(case)
+    tiny = tiny.model_copy(update={"model": tiny.model.model_copy(update={"config": TINY})})
+    asyncio.run(play(tiny))
     before = read_memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    return {name: peak - before for name, peak in run(build_config(case)).items()}
+    return {name: peak - before for name, peak in asyncio.run(play(build_config(case))).items()}
+
+
+async def play(config: Any) -> dict[str, int]:
+    """Sample, train and publish three times; the largest resident memory up to the first step, and of all."""
+    from turnwise.core.batch import Columns, TrainingBatch
+    from turnwise.core.types import SamplingParams, Session, to_ids
+    from turnwise.credit.methods import build_credit_method, find_copies
+    from turnwise.engines.registry import build_engine
+    from turnwise.models.build import build_model
+    from turnwise.models.lora import add_adapter
+    from turnwise.runs.build import engine_settings
+    from turnwise.runs.trainer import build_local_trainer
+    from turnwise.sync.copied import CopiedParameters, copy_for_serving
+    from turnwise.sync.shared import SharedParameters
+
+    copies, vocab_size = find_copies(config), config.tokenizer.vocab_size
+    model: Any = build_model("qwen3", config.model.config, vocab_size=vocab_size, seed=1, dtype=config.model.dtype)
+    if config.model.lora is not None:
+        lora = config.model.lora
+        model = add_adapter(
+            model,
+            rank=lora.rank,
+            alpha=lora.alpha,
+            dropout=lora.dropout,
+            target_modules=lora.target_modules,
+            base="",
+            seed=2,
+        )
+    served = copy_for_serving(model) if copies.has_served else model
+    engine: Any = build_engine(
+        config.engine.kind, served, common=engine_settings(config), options=config.engine.options
+    )
+    sync: Any = (
+        CopiedParameters(model, served, {"engine": engine})
+        if copies.has_served
+        else SharedParameters({"engine": engine})
+    )
+    trainer = build_local_trainer(config, model, None)
+    draw = np.random.default_rng(0)
+    watch = Watch(lambda: engine._pool.pids() if config.engine.kind == "workers" else [])
+
+    async def sample(name: str) -> None:
+        shape = config.engine
+        prompts = draw.integers(0, vocab_size, (shape.max_concurrency, shape.max_context - 8))
+        sessions = [Session(f"{name} {number}", "0") for number in range(len(prompts))]
+        await asyncio.gather(
+            *(
+                engine.generate(to_ids(prompt), SamplingParams(max_tokens=8, seed=number), session=session)
+                for number, (prompt, session) in enumerate(zip(prompts, sessions, strict=True))
+            )
+        )
+        for session in sessions:
+            await engine.release(session)
+
+    await sample("first")
+    sampling = read_memory("VmHWM")
+    samples = tuple(build_samples(config, draw))
+    needs = build_credit_method(config).method.needs
+    wanted: Any = frozenset(needs) & {"values", "implicit_rewards"}
+    parts = config.loss.updates_per_step
+    updates = tuple(tuple(range(part, len(samples), parts)) for part in range(parts))
+
+    def step(number: int) -> None:
+        columns: Columns = trainer.score(samples, wanted, outcomes=[1.0] * len(samples))
+        returns = tuple(np.ones(int(each.loss_mask.sum())) for each in samples)
+        given = Columns(values=columns.values, returns=returns) if "values" in wanted else Columns()
+        trainer.step(
+            TrainingBatch(step=number, objective="policy_gradient", samples=samples, columns=given, updates=updates)
+        )
+
+    for version in (1, 2, 3):
+        if copies.has_served:
+            await asyncio.gather(asyncio.to_thread(step, version), sample(f"beside {version}"))
+        else:
+            await sync.hold()
+            await asyncio.to_thread(step, version)
+        await sync.publish(version)
+        await sample(f"after {version}")
+    workers = watch.stop()
+    await engine.close()
+    return {"sampling": sampling, "training": read_memory("VmHWM") + workers}
 
 
 TINY = {
@@ -231,23 +302,27 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
-    from turnwise.config.plan import compute_plan
+    from turnwise.config.memory import plan_memory
+    from turnwise.credit.methods import find_copies
+    from turnwise.models.measured import measure_shapes
 
     report: dict[str, Any] = {}
     for case in options.cases:
-        plan = compute_plan(build_config(case))
+        config = build_config(case)
+        copies = find_copies(config)
+        plan = plan_memory(config, copies, shapes=measure_shapes(config, copies))
+        assert plan is not None
         answer = subprocess.run(
             [sys.executable, __file__, "--measure", case], capture_output=True, text=True, check=False
         )
         if answer.returncode:
             raise SystemExit(f"{case}: {answer.stderr[-2000:]}")
         measured = json.loads(answer.stdout)
-        assert plan.memory is not None
         peak = max(measured.values())
         report[case] = {
             "measured_mib": {name: round(value / 2**20, 1) for name, value in measured.items()},
-            "predicted_peak_mib": round(plan.memory.peak / 2**20, 1),
-            "off_by": round(plan.memory.peak / peak - 1, 3),
+            "predicted_peak_mib": round(plan.peak / 2**20, 1),
+            "off_by": round(plan.peak / peak - 1, 3),
         }
         print(case, report[case], file=sys.stderr, flush=True)
     print(json.dumps(report, indent=1))

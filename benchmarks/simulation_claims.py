@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from turnwise.config.memory import ModelShape
+from turnwise.config.shape import ModelShape
 from turnwise.rollout.gate import AdmissionRule
 from turnwise.simulation.costs import Costs
 from turnwise.simulation.hardware import GPUS, Cluster, balance_gpus, estimate_costs

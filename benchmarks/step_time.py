@@ -17,7 +17,7 @@ from typing import Any
 def compare(run: Path) -> dict[str, Any]:
     """Measured and predicted seconds of one run."""
     from turnwise.config.load import load_resolved
-    from turnwise.config.memory import read_model_shape
+    from turnwise.config.shape import read_model_shape
     from turnwise.config.timing import StepTokens, predict_step
     from turnwise.models.calibration import measure_speed
     from turnwise.store.run_folder import RunFolder

@@ -286,11 +286,15 @@ def tasks(
 
 
 @app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show what this machine offers."""
-    from turnwise.cli.doctor import examine
+def doctor(
+    model: Annotated[str | None, typer.Argument(help="A model folder or name: show how it computes here.")] = None,
+    dtype: Annotated[str, typer.Option(help="Number format that the model is checked in.")] = "float32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what this machine offers, or which path a model takes and why."""
+    from turnwise.cli.doctor import examine, examine_model
 
-    findings = examine()
+    findings = examine() if model is None else examine_model(model, dtype)
     if as_json:
         print(json.dumps(findings, indent=1))
         return
@@ -312,8 +316,9 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
     """
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
-    from turnwise.credit.methods import find_branches
+    from turnwise.credit.methods import find_branches, find_copies
     from turnwise.models.build import describe_device
+    from turnwise.models.measured import measure_shapes
     from turnwise.runs.build import find_device, fit_to_machine
     from turnwise.runs.methods import check_methods
 
@@ -327,7 +332,15 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
             refusal = error
     print(json.dumps(dump_resolved(config), indent=1))
     print(f"{'device':<31} {describe_device(device)}")
-    for label, text in compute_plan(config, branches=find_branches(config), device=device.type).lines():
+    copies = find_copies(config)
+    plan = compute_plan(
+        config,
+        copies,
+        shapes=measure_shapes(config, copies),
+        branches=find_branches(config),
+        device=device.type,
+    )
+    for label, text in plan.lines():
         print(f"{label:<31} {text}")
     if refusal is not None:
         raise refusal
@@ -336,7 +349,7 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
 
 def _predict_time(config: RunConfig) -> str:
     """The predicted seconds of an RL step, after measuring the machine for a second or two."""
-    from turnwise.config.memory import read_model_shape
+    from turnwise.config.shape import read_model_shape
     from turnwise.config.timing import plan_time
     from turnwise.models.calibration import measure_speed
     from turnwise.runs.build import find_device
@@ -372,11 +385,14 @@ def _print_checks(config: RunConfig | None, resume: Path | None, device: str | N
 def _print_memory(config: RunConfig) -> None:
     """Print the predicted peak of memory in one line."""
     from turnwise.config.plan import compute_plan
-    from turnwise.credit.methods import find_branches
+    from turnwise.credit.methods import find_copies
+    from turnwise.models.measured import measure_shapes
     from turnwise.runs.build import find_device
 
     device = find_device(config)
-    label, text = compute_plan(config, branches=find_branches(config), device=device.type).memory_lines()[-1]
+    copies = find_copies(config)
+    plan = compute_plan(config, copies, shapes=measure_shapes(config, copies), device=device.type)
+    label, text = plan.memory_lines()[-1]
     print(f"{label} on {device.type}: {text}")
 
 

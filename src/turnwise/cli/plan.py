@@ -14,7 +14,8 @@ from turnwise.cli.recipe import split_recipe
 from turnwise.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from turnwise.config.memory import ModelShape
+    from turnwise.config.copies import Copies
+    from turnwise.config.held import Shapes
     from turnwise.config.run import RunConfig
     from turnwise.simulation.hardware import Cluster
     from turnwise.simulation.plan import Prediction
@@ -87,7 +88,13 @@ def _read_cluster(gpus: int, gpu: str, engine_gpus: int, trainer_gpus: int | Non
 
     if gpu not in GPUS:
         raise ConfigError(f"--gpu {gpu!r} is unknown; use one of {', '.join(GPUS)}")
-    return Cluster(gpu=GPUS[gpu], num_gpus=gpus, engine_gpus=engine_gpus, trainer_gpus=trainer_gpus or 0)
+    return Cluster(
+        gpu=GPUS[gpu],
+        num_gpus=gpus,
+        engine_gpus=engine_gpus,
+        trainer_gpus=trainer_gpus or 0,
+        publication="files",
+    )
 
 
 def _plan_machine(config: RunConfig, run: Path) -> tuple[Mapping[str, str], Iterable[Prediction]]:
@@ -108,17 +115,23 @@ def _plan_cluster(
     config: RunConfig, cluster: Cluster, run: Path | None, sampled: Pair | None, tool_s: Pair, is_balanced: bool
 ) -> tuple[Mapping[str, str], Iterable[Prediction]]:
     """The schedules on a cluster; `is_balanced` chooses the trainer's GPUs."""
-    from turnwise.config.memory import BYTES, read_model_shape
+    from turnwise.config.activations import MAX_MICRO_BATCH_TOKENS
+    from turnwise.config.held import BYTES
+    from turnwise.credit.methods import find_copies
+    from turnwise.models.measured import measure_shapes
     from turnwise.simulation.fit import read_schedule, read_work
     from turnwise.simulation.hardware import balance_gpus, count_scorings, estimate_costs
     from turnwise.simulation.plan import compare_schedules
 
-    shape = read_model_shape(config)
-    if shape is None:
+    copies = find_copies(config)
+    shapes = measure_shapes(config, copies)
+    if shapes is None:
         raise ConfigError("the model's sizes are unknown; name a model that is on this machine, or set model.config")
+    shape = shapes.policy
     work: Work = _assume_work(config, sampled, tool_s) if run is None else read_work(run)
     known = {"item": BYTES[config.model.dtype], "context": config.rollout.max_tokens}
     known["num_scorings"] = count_scorings(config)
+    known["micro_batch_tokens"] = config.train.micro_batch_tokens or MAX_MICRO_BATCH_TOKENS
     shared = replace(cluster, trainer_gpus=0)
     together = estimate_costs(shape, shared, **known)
     base = replace(read_schedule(config), max_open=config.rollout.max_open or None)
@@ -128,7 +141,7 @@ def _plan_cluster(
         chosen = balance_gpus(together, work, cluster, group_size=members, num_open=num_open)
         cluster = replace(cluster, trainer_gpus=chosen)
     apart = estimate_costs(shape, cluster, **known)
-    lines = _describe_cluster(config, shape, cluster)
+    lines = _describe_cluster(config, copies, shapes, cluster)
     return lines, compare_schedules(base, work, together=together, apart=apart)
 
 
@@ -154,23 +167,40 @@ def _assume_work(config: RunConfig, sampled: Pair | None, tool_s: Pair) -> Work:
         raise ConfigError(f"--sampled or --tool-seconds: {error}") from error
 
 
-def _describe_cluster(config: RunConfig, shape: ModelShape, cluster: Cluster) -> dict[str, str]:
-    from turnwise.simulation.hardware import plan_ranks
+def _describe_cluster(config: RunConfig, copies: Copies, shapes: Shapes, cluster: Cluster) -> dict[str, str]:
+    from turnwise.config.held import BYTES
+    from turnwise.simulation.hardware import describe_today, plan_gpus, plan_traffic
 
-    rollout = config.rollout
+    rollout, shape = config.rollout, shapes.policy
     num_open = rollout.max_open or rollout.tasks_per_step * rollout.group_size
+    memory = plan_gpus(config, copies, shapes, cluster, num_open=num_open)
+    rank = memory.trainer
+    parts = {
+        "states": rank.states,
+        "one layer": rank.gathered,
+        "activations": rank.activations,
+        "logits": rank.logits,
+    }
     lines = {
         "parameters": f"about {shape.num_parameters:,}",
         "GPUs": f"{cluster.num_gpus:,}: {cluster.num_engines:,} engines of {cluster.engine_gpus}, trainer "
         f"{cluster.trainer_gpus:,}",
-    }
-    memory = plan_ranks(config, shape, cluster, num_open=num_open)
-    if memory is not None:
-        lines["memory of a trainer's GPU"] = _describe_memory(
-            memory.trainer, cluster, "lower train.micro_batch_tokens or give --trainer-gpus more"
-        )
-        lines["memory of an engine's GPU"] = _describe_memory(
+        "runs today": describe_today(cluster),
+        "memory of a trainer's GPU": _describe_memory(
+            rank.peak,
+            cluster,
+            "lower train.micro_batch_tokens, set train.recompute_activations, or more --trainer-gpus",
+        ),
+        "of it": ", ".join(f"{name} {size / 1e9:,.1f}" for name, size in parts.items() if size),
+        "memory of an engine's GPU": _describe_memory(
             memory.engine, cluster, "its cache holds fewer trajectories and the others wait"
+        ),
+    }
+    traffic = plan_traffic(shape, cluster, item=BYTES[config.model.dtype])
+    if traffic is not None:
+        lines["traffic of a rank"] = (
+            f"{traffic.gathered / 1e9:,.1f} GB of weights and {traffic.reduced / 1e9:,.1f} GB of gradients per "
+            f"micro-batch, {traffic.seconds:,.2f} s over {traffic.link}, while it computes"
         )
     return lines
 

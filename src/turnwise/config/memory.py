@@ -1,53 +1,28 @@
 """Predict the peak memory of a recipe's engine and trainer from its numbers alone, without torch.
 
-Counted are the tensors that live at the same time in the two phases of a step, with the shapes of Llama-like decoders:
-what stays (weights, optimizer moments, packed weights, key-value cache) and the larger of what sampling and a training
-step add. On a CPU the small arrays of a training step count `SMALL_ARRAY_FACTOR` times, because the C library keeps the
-freed blocks of a backward pass for the next one. `benchmarks/memory.py` compares the prediction with a process.
+Counted is what lives at the same time: what stays (the models of `config/copies.py` with their moments, packed weights,
+key-value cache, staged files, libraries of further processes) and what a phase adds: sampling, a training step, the
+publication of a version. In one process only one phase runs at a time; where rollouts go on during a step, or other
+processes sample, sampling adds to the others.
 
-On a GPU ("cuda") nothing is packed, but the engine joins some matrices and gathers larger pieces of the cache. Not
-counted: what torch's allocator rounds up and keeps, the work space of kernels (attention without a fused kernel holds a
-matrix of tokens by tokens), and the CUDA context, usually some hundred MiB."""
+On a CPU a training step takes more than its arrays, because the C library keeps the freed blocks of a backward pass
+(`config/activations.py`). `benchmarks/memory.py` compares the prediction with processes.
+
+On a GPU ("cuda") the plan is that of the GPU with most: with ranks the trainer's, which also holds the policy that the
+engine samples from. Not counted: what torch's allocator rounds up and keeps, the work space of kernels (attention
+without a fused kernel holds a matrix of tokens by tokens), and the CUDA context, usually some hundred MiB."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from turnwise.config.catalog import find_model
-from turnwise.config.roles import list_learners
+from turnwise.config.activations import count_training
+from turnwise.config.copies import Copies
+from turnwise.config.held import Model, Precision, Shapes, find_precision, list_models, read_shapes
 from turnwise.config.run import RunConfig
+from turnwise.config.sampling_memory import count_workers, plan_engine, read_count
+from turnwise.config.shape import ModelShape
 
-BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
-MAX_MICRO_BATCH_TOKENS = 16384
-"""What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
-PAGE_SIZE = 32
-"""Tokens per page of the paged engine."""
-PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
-"""Model families that the paged engine runs fused. On a CPU in float32 it keeps a packed copy of all matrices;
-elsewhere a copy in which queries, keys and values are one matrix, and so are gate and up. With
-an adapter, which is merged, it is a copy of every matrix but the output layer."""
-GATHERED = 1 << 26
-"""Most numbers of the cache that the paged engine gathers at once on a GPU; on a CPU they are among
-`SAMPLING_BYTES`."""
-TABLE_BYTES = 4
-"""Size of one entry of the table in which `engine.options.attention = "flex"` finds the place of a page in a sequence;
-there is one per sequence and page of the cache."""
-SMALL_ARRAY_FACTOR = 1.85
-"""Resident over live memory of a training step's small arrays: measured 1.6 to 1.9 with glibc."""
-LARGE_ARRAY_BYTES = 32 << 20
-"""Size from which glibc returns an array to the kernel at once."""
-SAMPLING_FACTOR = 1.3
-"""Resident over live memory while sampling."""
-SAMPLING_BYTES = 16 << 20
-"""Buffers of the engine whose size does not depend on the model."""
-LOGIT_COPIES = 3.2
-"""Arrays of trained tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
-DRAWING_COPIES = 6
-"""Arrays of sampled rows by vocabulary that live at once."""
 WORKER_BYTES = 260 << 20
 """Interpreter and libraries of one engine worker or rank, without what it shares with other processes: measured."""
 GUEST_BYTES = 600 << 20
@@ -57,277 +32,226 @@ PLAYER_BYTES = 950 << 20
 the search recipe."""
 LIBRARY_BYTES = 400 << 20
 """Interpreter and libraries of the trainer's process; not part of a `MemoryPlan`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """The sizes of a model that its memory depends on."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    tied: bool
-    """Whether the output layer is the embedding."""
-    model_type: str = "llama"
-    """Name of the architecture in transformers."""
-    num_experts: int = 1
-    """Of a mixture, each of `intermediate_size`; 1 for a dense model."""
-    num_chosen: int = 1
-    """Experts that compute a token."""
-
-    @property
-    def num_linear(self) -> int:
-        """Numbers in all matrices that a token is multiplied by, except the embedding."""
-        attention = self.hidden_size * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        router = self.hidden_size * self.num_experts if self.num_experts > 1 else 0
-        expert = 3 * self.hidden_size * self.intermediate_size
-        return self.num_layers * (attention + router + self.num_chosen * expert) + self.vocab_size * self.hidden_size
-
-    @property
-    def num_joined(self) -> int:
-        """Numbers in the matrices of queries, keys, values, gate and up."""
-        heads = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-        return self.num_layers * self.hidden_size * (heads + 2 * self.intermediate_size)
-
-    @property
-    def num_parameters(self) -> int:
-        """Distinct parameters, without the norms of queries and keys."""
-        norms = (2 * self.num_layers + 1) * self.hidden_size
-        others = self.num_layers * (self.num_experts - self.num_chosen) * 3 * self.hidden_size * self.intermediate_size
-        return self.num_linear + others + norms + (0 if self.tied else self.vocab_size * self.hidden_size)
-
-    @property
-    def num_cached(self) -> int:
-        """Numbers in the key-value cache per token."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim
-
-    def count_adapter(self, rank: int, target_modules: Sequence[str] | None) -> int:
-        """Parameters of an adapter of `rank` on the layers of these names; None is all layers but the output layer."""
-        attended, cached = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        sizes = {
-            "q_proj": (self.hidden_size, attended),
-            "k_proj": (self.hidden_size, cached),
-            "v_proj": (self.hidden_size, cached),
-            "o_proj": (attended, self.hidden_size),
-            "gate_proj": (self.hidden_size, self.intermediate_size),
-            "up_proj": (self.hidden_size, self.intermediate_size),
-            "down_proj": (self.intermediate_size, self.hidden_size),
-        }
-        names = sizes if target_modules is None else sizes.keys() & target_modules
-        output = "lm_head" in (target_modules or ()) and self.hidden_size + self.vocab_size
-        return rank * (self.num_layers * sum(sum(sizes[name]) for name in names) + output)
-
-    def list_saved_arrays(self, repeats: float) -> tuple[tuple[float, int], ...]:
-        """Pairs of a number of arrays that a forward pass keeps for the backward pass, and their numbers per token.
-
-        `repeats` is the keys attended to per computed token: above 1 if trajectories share a prefix.
-
-        A layer: both norms' inputs, normalised rows and results (6 hidden); queries before and after their norm,
-        turned, and the attended values twice (5 heads); keys likewise and values (4 kv heads); gate, up, the activated
-        gate and the product, of every expert that computes a token."""
-        return (
-            (6 * self.num_layers, self.hidden_size),
-            (5 * self.num_layers, self.num_heads * self.head_dim),
-            ((2 + 2 * repeats) * self.num_layers, self.num_kv_heads * self.head_dim),
-            (4 * self.num_layers * self.num_chosen, self.intermediate_size),
-        )
-
-
-def read_model_shape(config: RunConfig) -> ModelShape | None:
-    """Read the sizes in `model.config`, or in the config.json of `model.path`; None if one of the usual sizes is
-    missing."""
-    table: dict[str, Any] = {"vocab_size": config.tokenizer.vocab_size, **config.model.config}
-    if config.model.path:
-        folder = find_model(config.model.path)
-        try:
-            table = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-    try:
-        heads, hidden = table["num_attention_heads"], table["hidden_size"]
-        num_experts = table.get("num_experts") or table.get("num_local_experts") or 1
-        return ModelShape(
-            vocab_size=table["vocab_size"],
-            hidden_size=hidden,
-            intermediate_size=table.get("moe_intermediate_size") or table["intermediate_size"],
-            num_layers=table["num_hidden_layers"],
-            num_heads=heads,
-            num_kv_heads=table.get("num_key_value_heads") or heads,
-            head_dim=table.get("head_dim") or hidden // heads,
-            tied=bool(table.get("tie_word_embeddings")),
-            model_type=table.get("model_type", config.model.model_type),
-            num_experts=num_experts,
-            num_chosen=table["num_experts_per_tok"] if num_experts > 1 else 1,
-        )
-    except (KeyError, TypeError):
-        return None
-
-
-def count_trained(config: RunConfig, shape: ModelShape) -> int:
-    """Parameters of the policy that are trained: all, or those of its adapter. Layers of an adapter that Llama-like
-    decoders lack are not counted, and an adapter that cannot be read counts as the default one."""
-    lora = config.model.lora
-    if lora is None:
-        return shape.num_parameters
-    rank, targets = lora.rank, lora.target_modules
-    if lora.path:
-        try:
-            stored = json.loads((Path(lora.path) / "adapter_config.json").read_text(encoding="utf-8"))
-            rank, targets = int(stored["r"]), [str(name).split(".")[-1] for name in stored["target_modules"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-    return shape.count_adapter(rank, None if isinstance(targets, str) else targets)
+STAGED_VERSIONS = 2
+"""Versions of the weights that lie as files for other processes (`models/staging.py`); one more while it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
     """Predicted memory in bytes."""
 
-    weights: int
-    """Of the policy, and of a reference copy and a separate critic if the recipe has them; with `model.lora` these
-    copy the adapter only. With `train.ranks` above 1 ranks hold a part each, and the trainer's process the policy; each
-    rollout process and each of vLLM holds the policy too."""
+    models: tuple[tuple[str, int], ...]
+    """Name and weights of every model and copy: of the policy, of what engines sample from where that is a copy, of
+    reference, implicit reward model, critic, teacher, of ranks' rows, of other processes."""
     optimizer: int
-    """Gradients and two AdamW moments of the trained parameters, an adapter's where there is one."""
+    """Gradients and two AdamW moments of the trained parameters, an adapter's where there is one, and a float32 copy of
+    trained weights of a half format."""
     packed: int
-    """The engine's packed or joined copies of weights, one per worker; 0 if it runs the model's modules."""
+    """The engines' packed or joined copies of weights, one per worker; 0 if they run the model's modules."""
     cache: int
-    """Keys and values of all workers."""
+    """Keys and values, and states of recurrent layers, of all engines."""
+    staged: int
+    """Files in shared memory from which other processes read weights."""
     libraries: int
     """Interpreters and libraries of engine workers, ranks and rollout processes; 0 if all share a process."""
     sampling: int
-    """Further memory while all workers sample, at most."""
+    """Further memory while all engines sample, at most."""
     training: int
-    """Further memory in a training step, at most."""
+    """Further memory in a training step besides gradients, at most: activations, logits, what a step keeps to be taken
+    back, and the layer that ranks have put together."""
+    publishing: int
+    """Further memory while a version is given to other processes, at most."""
     gradients: int
     """The part of `optimizer` that only a training step holds."""
+    checkpoint: int
+    """Bytes of one checkpoint on disk."""
+    is_overlapped: bool
+    """Whether sampling adds to the other phases instead of taking turns with them."""
+
+    @property
+    def weights(self) -> int:
+        """Of all models together."""
+        return sum(size for _, size in self.models)
 
     @property
     def peak(self) -> int:
         """The most that engine and trainer take together."""
-        stays = self.weights + self.optimizer - self.gradients + self.packed + self.cache + self.libraries
-        # A training step cannot reuse what worker processes took for sampling.
-        return stays + (sum if self.libraries else max)((self.sampling, self.gradients + self.training))
+        stays = self.weights + self.optimizer - self.gradients
+        stays += self.packed + self.cache + self.staged + self.libraries
+        phases = (self.gradients + self.training, self.publishing)
+        return stays + (self.sampling + max(phases) if self.is_overlapped else max(self.sampling, *phases))
 
 
-def plan_memory(config: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
+def plan_memory(
+    config: RunConfig, copies: Copies, *, shapes: Shapes | None = None, device: str = "cpu"
+) -> MemoryPlan | None:
     """Predict the memory of a recipe on `device`, "cpu" or "cuda"; None if the model's sizes are unknown.
 
-    `train.micro_batch_tokens` = 0 counts as 16384, the most it may become.
+    `shapes` None reads those in the models' own config.json. `train.micro_batch_tokens` = 0 counts as 16384, the most
+    it may become.
     """
-    shape, players = read_model_shape(config), config.rollout.num_workers
-    if shape is None:
+    shapes = shapes or read_shapes(config, copies)
+    if shapes is None:
         return None
-    plan = _plan_run(config, shape, device)
+    players = config.rollout.num_workers
+    plan = _plan_run(config, copies, shapes, device)
     if not players:
         return plan
-    each = _plan_run(_strip(config), shape, device)
+    # A process plays roles that do not learn with engines of its own.
+    each = _plan_run(_strip(config), Copies(is_adapted=copies.is_adapted, frozen=copies.frozen), shapes, device)
+    sent = _count_sent(config, shapes)
     return replace(
         plan,
-        weights=plan.weights + players * each.weights,
+        models=(*plan.models, ("rollout processes", players * each.weights)),
         packed=plan.packed + players * each.packed,
         cache=plan.cache + players * each.cache,
-        libraries=plan.libraries + players * (PLAYER_BYTES + each.libraries),
+        staged=plan.staged + STAGED_VERSIONS * sent * (device == "cpu"),
+        libraries=plan.libraries + players * (PLAYER_BYTES + each.libraries) * (device == "cpu"),
         sampling=plan.sampling + players * each.sampling,
+        publishing=plan.publishing + sent * (1 + players) * (device == "cpu"),
+        is_overlapped=True,
     )
 
 
-def _plan_run(config: RunConfig, shape: ModelShape, device: str) -> MemoryPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """Predicted bytes on the GPU of one rank, without an engine and the policy that it samples from."""
+
+    states: int
+    """Its rows of all models, their gradients and moments, and what a step keeps of them to be taken back."""
+    gathered: int
+    """The part of a model that is put together while it computes, and the part's gradient; 0 in one process."""
+    activations: int
+    """What a micro-batch keeps for the backward pass."""
+    logits: int
+
+    @property
+    def peak(self) -> int:
+        """All together, in the training step."""
+        return self.states + self.gathered + self.activations + self.logits
+
+
+def plan_rank(config: RunConfig, copies: Copies, shapes: Shapes, *, num_ranks: int) -> RankMemory:
+    """The memory of each of `num_ranks` on GPUs; every one computes micro-batches of its own, so that activations do
+    not depend on how many there are."""
+    ranked = config.model_copy(update={"train": config.train.model_copy(update={"ranks": num_ranks})})
+    precision, has_rows = find_precision(ranked), num_ranks > 1
+    models = list_models(ranked, shapes, copies)
+    weights = sum(model.rows if has_rows else model.whole for model in models)
+    optimized = sum(_count_states(model, precision) for model in models)
+    kept_back = sum(_count_snapshot(model, precision) for model in models if model.steps_back)
+    gradients = max(model.trained for model in models) * precision.gradient
+    activations = count_training(config, shapes.policy, device="cuda", has_logits=False)
+    return RankMemory(
+        states=(weights + optimized + kept_back + gradients) // num_ranks,
+        gathered=_count_gathered(ranked, shapes.policy, precision) if has_rows else 0,
+        activations=activations,
+        logits=count_training(config, shapes.policy, device="cuda") - activations,
+    )
+
+
+def _plan_run(config: RunConfig, copies: Copies, shapes: Shapes, device: str) -> MemoryPlan:
     """Everything but rollout processes."""
-    item, engine, rollout = BYTES[config.model.dtype], config.engine, config.rollout
-    parameters = shape.num_parameters * item
-    # What is trained, and copied for another policy. An adapter has at least float32.
-    is_adapted = config.model.lora is not None
-    trained = count_trained(config, shape) * (max(item, 4) if is_adapted else item)
-    kept = parameters + trained if is_adapted else parameters
-    needs_reference = bool(config.loss.kl.coefficient) or config.train.algorithm in ("dpo", "step_dpo")
-    num_trained = 1 + (config.critic.kind == "separate")
-    num_copies = num_trained - 1 + needs_reference
-    options = engine.options
-    is_outside = engine.kind in ("vllm", "server")
-    paged = engine.kind != "local" and not is_outside
-    is_flex, has_graphs = options.get("attention") == "flex", bool(options.get("cuda_graphs"))
-    gathers = paged and not is_flex
-    copied = 0
-    if paged and options.get("fused", True) and shape.model_type in PACKED_FAMILIES:
-        copied = shape.num_joined
-        if config.model.dtype == "float32" and device == "cpu":
-            copied = shape.num_linear
-        elif is_adapted:
-            copied = shape.num_linear - shape.vocab_size * shape.hidden_size
-    workers = _count(options.get("num_workers", 2)) if engine.kind == "workers" else 1
-    concurrency = -(-engine.max_concurrency // workers)
-    tokens, pages = 0 if is_outside else engine.max_concurrency * engine.max_context, 0
-    if paged:
-        pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + has_graphs
-        tokens = workers * pages * PAGE_SIZE
-    step = min(_count(options.get("max_batch_tokens", 1024)), concurrency * engine.max_context)
-    widest = max(
-        2 * shape.hidden_size + 4 * shape.intermediate_size,
-        3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
+    shape, precision, on_cpu = shapes.policy, find_precision(config), device == "cpu"
+    learners, ranks, workers = copies.num_learners, config.train.ranks, count_workers(config)
+    models = list_models(config, shapes, copies)
+    held = list(_list_held(config, copies, shapes, models, on_cpu=on_cpu))
+    # Rows that ranks keep in the memory of the CPU take none of a GPU's; on it they divide what they hold.
+    is_away = config.train.offload_to_cpu and not on_cpu
+    share = 1 if on_cpu else ranks
+    optimized = 0 if is_away else sum(_count_states(model, precision) for model in models) // share
+    gradients = 0 if is_away else max(model.trained for model in models) * precision.gradient // share
+    # What one learner's step takes back, and what all but the last one's may take back when a later one fails.
+    kept_back = [(_count_snapshot(model, precision), model.steps_back) for model in models]
+    snapshots = sum(size * (steps_back + learners - 1) for size, steps_back in kept_back)
+    added = count_training(config, shape, device=device) + (
+        _count_gathered(config, shape, precision) if ranks > 1 else 0
     )
-    drawn = concurrency * shape.vocab_size * 4 * DRAWING_COPIES
-    batch = max(config.train.micro_batch_tokens or MAX_MICRO_BATCH_TOKENS, rollout.max_tokens)
-    sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
-    members = rollout.group_size if config.train.shared_prefix else 1
-    computed = rollout.max_tokens - sampled + members * sampled  # of a group that shares all it did not sample
-    share, repeats = members * sampled / computed, members * rollout.max_tokens / computed
-    to_resident = _to_resident if device == "cpu" else float
-    saved = sum(count * to_resident(batch * width * item) for count, width in shape.list_saved_arrays(repeats))
-    if config.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
-        saved = saved / shape.num_layers + shape.num_layers * to_resident(batch * shape.hidden_size * item)
-    logits = LOGIT_COPIES * to_resident(batch * share * shape.vocab_size * 4)
-    sampling = 0 if is_outside else step * widest * item + drawn
-    batch_size = 1 << (concurrency - 1).bit_length()
-    if is_flex:
-        sampling += batch_size * pages * TABLE_BYTES
-    if has_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step
-        sampling += batch_size * (2 * shape.vocab_size + widest) * item
-    learners = 1 + len(list_learners(config))  # each with weights, moments and an engine of its own
-    ranks = config.train.ranks
-    # Rows that ranks keep in the memory of the CPU take none of a GPU's, but for the layer that computes.
-    is_away = config.train.offload_to_cpu and device != "cpu"
-    held = 0 if is_away else kept * (ranks > 1) + trained * num_copies
+    engine = plan_engine(config, shape, device=device)
+    engines = learners + copies.num_past
+    others = [plan_engine(config, shapes.frozen.get(path, shape), device=device) for path in copies.frozen]
+    guests = learners * read_count(config.engine.options.get("num_workers", 1)) if config.engine.kind == "vllm" else 0
     processes = (workers if workers > 1 else 0) + (learners * ranks if ranks > 1 else 0)
-    guests = learners * _count(options.get("num_workers", 1)) if engine.kind == "vllm" else 0
+    is_staged = on_cpu and config.engine.kind in ("vllm", "server") and config.engine.options.get("staging") is None
+    sent = _count_sent(config, shapes)
+    base = shape.num_parameters * precision.weight if copies.is_adapted else 0
     return MemoryPlan(
-        weights=learners * (kept + held) + guests * parameters,
-        optimizer=0 if is_away else (2 * learners + 1) * trained * num_trained,
-        packed=learners * workers * copied * item,
-        cache=learners * tokens * shape.num_cached * item + guests * (_count(options.get("cache_mib", 512)) << 20),
-        libraries=processes * WORKER_BYTES + guests * GUEST_BYTES,
-        sampling=workers * (int(SAMPLING_FACTOR * sampling) + SAMPLING_BYTES)
-        if device == "cpu"
-        else sampling + GATHERED * item * gathers,
-        # With copies to take a step back.
-        training=ranks * int(saved + logits) + (0 if is_away else (learners - 1) * 3 * trained * num_trained),
-        gradients=0 if is_away else trained * num_trained,
+        models=tuple(held),
+        optimizer=learners * optimized + gradients,
+        packed=engines * engine.packed + sum(other.packed for other in others),
+        cache=engines * engine.cache
+        + sum(other.cache for other in others)
+        + guests * (read_count(config.engine.options.get("cache_mib", 512)) << 20),
+        staged=learners * (STAGED_VERSIONS * sent + base) if is_staged else 0,
+        libraries=processes * WORKER_BYTES + guests * GUEST_BYTES if on_cpu else 0,
+        sampling=engine.sampling,
+        training=(ranks if on_cpu else 1) * added + (0 if is_away else snapshots // share),
+        publishing=(sent if is_staged else 0) + guests * sent,
+        gradients=gradients,
+        checkpoint=learners
+        * (sum(_count_snapshot(model, precision) for model in models) + (models[0].whole if ranks > 1 else 0)),
+        is_overlapped=copies.has_served or processes > 0 or guests > 0,
     )
+
+
+def _list_held(
+    config: RunConfig, copies: Copies, shapes: Shapes, models: list[Model], *, on_cpu: bool
+) -> list[tuple[str, int]]:
+    """Name and weights of every model, those of the policy first."""
+    shape, precision, learners, ranks = shapes.policy, find_precision(config), copies.num_learners, config.train.ranks
+    base = shape.num_parameters * precision.weight
+    adapter = models[0].whole - base  # of the policy, which has all its weights
+    held = [("policy", learners * models[0].whole)]
+    if copies.has_served:
+        held.append(("copy that engines sample from", learners * (adapter if copies.is_adapted else base)))
+    if ranks == 1:
+        held += [(model.name, learners * model.whole) for model in models[1:]]
+    elif on_cpu or not config.train.offload_to_cpu:
+        share = 1 if on_cpu else ranks
+        held += [(f"{model.name}, rows of ranks", learners * model.rows // share) for model in models]
+    if copies.num_past:
+        held.append(("snapshots that play roles", copies.num_past * models[0].whole))
+    for path in copies.frozen:
+        held.append((f"role of {path}", shapes.frozen.get(path, shape).num_parameters * precision.weight))
+    if config.engine.kind == "vllm":
+        guests = learners * read_count(config.engine.options.get("num_workers", 1))
+        held.append(("processes of vLLM", guests * models[0].whole))
+    return held
+
+
+def _count_states(model: Model, precision: Precision) -> int:
+    """Bytes of moments and of the copy that the optimizer steps on."""
+    return model.trained * (precision.moments + precision.master)
+
+
+def _count_snapshot(model: Model, precision: Precision) -> int:
+    """Bytes of a copy of trained weights and moments, in memory or on disk."""
+    return model.trained * (precision.trained + precision.moments + precision.master)
+
+
+def _count_gathered(config: RunConfig, shape: ModelShape, precision: Precision) -> int:
+    """Bytes of the part of a model that one rank has put together: a layer and the next one, or embedding and output
+    layer, which are one part; and the gradient of that part before it is cut."""
+    outside = shape.num_head * (1 if shape.tied else 2)
+    layer = max(0, shape.num_parameters - outside) // shape.num_layers
+    gradient = precision.weight + (precision.gradient if precision.gradient != precision.weight else 0)
+    trained = 0 if config.model.lora is not None else max(outside, layer)
+    return (outside + 2 * layer) * precision.weight + trained * gradient
+
+
+def _count_sent(config: RunConfig, shapes: Shapes) -> int:
+    """Bytes of a version of the weights as it is given to other processes: all, or those of the adapter."""
+    policy = list_models(config, shapes, Copies(is_adapted=config.model.lora is not None))[0]
+    base = shapes.policy.num_parameters * find_precision(config).weight
+    return policy.whole - base if config.model.lora is not None else base
 
 
 def _strip(config: RunConfig) -> RunConfig:
-    """What one rollout process runs: the policy, and an engine for its share of the conversations."""
-    engine, rollout, loss = config.engine, config.rollout, config.loss
-    share = -(-engine.max_concurrency // rollout.num_workers)
+    """What one rollout process runs: an engine for its share of the conversations."""
+    share = -(-config.engine.max_concurrency // config.rollout.num_workers)
     sections = {
-        "engine": engine.model_copy(update={"max_concurrency": share}),
-        "rollout": rollout.model_copy(update={"num_workers": 0}),
-        "train": config.train.model_copy(update={"ranks": 1, "algorithm": "policy_gradient"}),
-        "critic": config.critic.model_copy(update={"kind": "none"}),
-        "loss": loss.model_copy(update={"kl": loss.kl.model_copy(update={"coefficient": 0.0})}),
+        "engine": config.engine.model_copy(update={"max_concurrency": share}),
+        "rollout": config.rollout.model_copy(update={"num_workers": 0}),
+        "train": config.train.model_copy(update={"ranks": 1}),
     }
     return config.model_copy(update=sections)
-
-
-def _to_resident(num_bytes: float) -> float:
-    """Resident bytes that one array of a training step costs with glibc."""
-    return num_bytes if num_bytes >= LARGE_ARRAY_BYTES else SMALL_ARRAY_FACTOR * num_bytes
-
-
-def _count(value: object) -> int:
-    """A free option that should be a count, for a plan that comes before it is checked."""
-    return value if isinstance(value, int) and value > 0 else 1

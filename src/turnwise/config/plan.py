@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.config.memory import LIBRARY_BYTES, MemoryPlan, count_trained, plan_memory, read_model_shape
+from turnwise.config.copies import Copies
+from turnwise.config.held import Shapes, count_trained, read_shapes
+from turnwise.config.memory import LIBRARY_BYTES, MemoryPlan, plan_memory
 from turnwise.config.run import RunConfig
 
 
@@ -56,12 +58,15 @@ class Plan:
         if memory is None:
             return [("memory", UNKNOWN)]
         return [
-            ("weights, gradients, optimizer", _mib(memory.weights + memory.optimizer)),
+            *((f"weights: {name}", _mib(size)) for name, size in memory.models),
+            ("gradients, optimizer", _mib(memory.optimizer)),
             ("copied weights of the engine", _mib(memory.packed)),
-            ("key-value cache", _mib(memory.cache)),
-            *([("libraries of engine workers", _mib(memory.libraries))] if memory.libraries else []),
+            ("cache of conversations", _mib(memory.cache)),
+            *([("weights staged as files", _mib(memory.staged))] if memory.staged else []),
+            *([("libraries of further processes", _mib(memory.libraries))] if memory.libraries else []),
             ("further, while sampling", _mib(memory.sampling)),
             ("further, while training", _mib(memory.training)),
+            *([("further, while publishing", _mib(memory.publishing))] if memory.publishing else []),
             ("peak of engine and trainer", f"{_mib(memory.peak)}, and about {_mib(LIBRARY_BYTES)} of libraries"),
         ]
 
@@ -73,17 +78,25 @@ def _mib(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:,.1f} MiB"
 
 
-def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cpu") -> Plan:
-    """Compute the bounds from the recipe alone, with the sizes of Llama-like decoders, and memory on `device` ("cpu" or
-    "cuda").
+def compute_plan(
+    config: RunConfig,
+    copies: Copies,
+    *,
+    shapes: Shapes | None = None,
+    branches: str = "none",
+    device: str = "cpu",
+) -> Plan:
+    """Compute the bounds from the recipe alone, and memory on `device` ("cpu" or "cuda").
 
+    `copies` are the models of the run, `shapes` their sizes; None reads the models' own config.json.
     `branches` is the kind of branches that the recipe's credit method samples (`CreditMethod.branches`)."""
     rollout = config.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
     num_branches = trajectories * _branches_per_attempt(config, branches)
     sampled = min(rollout.max_tokens, rollout.max_turns * rollout.max_turn_tokens)
     demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
-    shape = read_model_shape(config)
+    shapes = shapes or read_shapes(config, copies)
+    shape = None if shapes is None else shapes.policy
     has_adapter = config.model.lora is not None
     trained = 0 if shape is None else count_trained(config, shape)
     return Plan(
@@ -96,7 +109,7 @@ def compute_plan(config: RunConfig, *, branches: str = "none", device: str = "cp
         training_tasks=demonstrations + config.train.steps * rollout.tasks_per_step,
         parameters=None if shape is None else shape.num_parameters + (trained if has_adapter else 0),
         trained=None if shape is None else trained,
-        memory=plan_memory(config, device=device),
+        memory=plan_memory(config, copies, shapes=shapes, device=device),
     )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.config.memory import ModelShape, read_model_shape
 from turnwise.config.run import RunConfig
+from turnwise.config.shape import ModelShape, read_model_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

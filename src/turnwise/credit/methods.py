@@ -11,6 +11,7 @@ from turnwise.algorithms.credit import Branches, CreditMethod
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 from turnwise.algorithms.names import find_row
+from turnwise.config.copies import Copies, list_copies
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, boundary
 
@@ -67,6 +68,12 @@ def find_branches(config: RunConfig) -> Branches:
         return "none"
     branches = build_credit_method(config).method.branches
     return "none" if branches == "values" and config.credit.branching.num_continuations == 0 else branches
+
+
+def find_copies(config: RunConfig) -> Copies:
+    """The models that a training run of the recipe holds."""
+    by_gradient = config.train.algorithm == "policy_gradient"
+    return list_copies(config, needs=build_credit_method(config).method.needs if by_gradient else ())
 
 
 def import_function(key: str, path: str) -> Callable[..., Any]:

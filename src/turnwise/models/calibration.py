@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from turnwise.config.memory import ModelShape
+from turnwise.config.shape import ModelShape
 from turnwise.config.timing import Speed
 from turnwise.models.build import DTYPES
 from turnwise.models.threads import set_threads

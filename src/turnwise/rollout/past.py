@@ -9,15 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from turnwise.algorithms.opponents import Choice, Standings, choose_snapshot, list_snapshots
+from turnwise.config.copies import MAX_PAST
 from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.types import Completion, SamplingParams, Scored, Session, Task, TrajectoryGroup
 from turnwise.rollout.attempt import Attempt
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
-
-MAX_LOADED = 4
-"""Snapshots in memory at once. A reply of one more waits until one of them has nothing to sample."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +56,7 @@ class SnapshotPool:
 
     def _find_idle(self) -> int | None:
         """What may leave for another: -1 where there is a free place, None where all are in use."""
-        if len(self._loaded) < MAX_LOADED:
+        if len(self._loaded) < MAX_PAST:
             return -1
         return next((step for step, loaded in self._loaded.items() if not loaded.num_open), None)
 

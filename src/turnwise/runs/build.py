@@ -20,6 +20,7 @@ from turnwise.core.errors import CheckpointError, ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
+from turnwise.credit.methods import find_copies
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.registry import EngineSettings, build_engine, check_engine, check_recording
 from turnwise.environments.mixture import list_families
@@ -29,6 +30,7 @@ from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
+from turnwise.models.measured import measure_shapes
 from turnwise.models.vocabulary import check_vocabulary, choose_vocab_size
 from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
@@ -41,6 +43,7 @@ from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
+from turnwise.runs.model_path import settle_model
 from turnwise.runs.openings import open_task, take_first
 from turnwise.runs.remote import build_host, build_rollouts
 from turnwise.runs.renderer import (
@@ -73,7 +76,9 @@ def fit_to_machine(config: RunConfig) -> RunConfig:
     """The recipe with `train.micro_batch_tokens` chosen for this machine; raises ConfigError as `fit_memory` and
     `find_device` do."""
     device = find_device(config)
-    return fit_memory(config, memory_bytes=read_memory_size(device), device=device.type)
+    copies = find_copies(config)
+    shapes = measure_shapes(config, copies)
+    return fit_memory(config, copies, memory_bytes=read_memory_size(device), shapes=shapes, device=device.type)
 
 
 def load_checkpoint(
@@ -99,7 +104,7 @@ def load_checkpoint(
         if source != "checkpoint":
             raise
         raise CheckpointError(str(cause)) from cause
-    return model
+    return settle_model(config, model)
 
 
 def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, learner: str = "") -> PreTrainedModel:
@@ -128,10 +133,10 @@ def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *na
         trusts = config.model.trust_remote_code
         model = load_model(path, dtype=config.model.dtype, trust_remote_code=trusts, device=find_device(config))
         check_vocabulary(model, tokenizer, f"model.path={config.model.path!r}")
-        return model
+        return settle_model(config, model)
     # Classes have end tokens of their own by default, which mean nothing to this tokenizer.
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    return build_model(
+    built = build_model(
         config.model.model_type,
         {**ends, **config.model.config},
         vocab_size=choose_vocab_size(config.model.config, tokenizer),
@@ -139,6 +144,7 @@ def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *na
         dtype=config.model.dtype,
         device=find_device(config),
     )
+    return settle_model(config, built)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +261,7 @@ def build_system(
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
     if training and config.train.steps and config.train.algorithm == "policy_gradient":
         check_recording(config.engine.kind, model)
-    served = copy_for_serving(model) if training and config.schedule.max_staleness else model
+    served = copy_for_serving(model) if training and find_copies(config).has_served else model
     host = build_host(config) if training else LocalHost()
     engine = MeteredEngine(build_policy_engine(config, served, tokenizer, host))
 

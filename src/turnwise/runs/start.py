@@ -18,8 +18,10 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, EnvironmentFault, StoreError, boundary
 from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, RememberingTrainer, Trainer, WeightSync
 from turnwise.core.types import Task, ToolSpec
+from turnwise.credit.methods import find_copies
 from turnwise.environments.mixture import list_families
 from turnwise.models.machine_memory import read_memory_size
+from turnwise.models.measured import measure_shapes
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
 from turnwise.runs.annotators import build_annotate
@@ -29,6 +31,7 @@ from turnwise.runs.evaluate import heldout_draws, load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
+from turnwise.runs.model_path import describe_model_path
 from turnwise.runs.openings import open_task, take_first, take_task
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import check_servers, keeps_past
@@ -137,11 +140,11 @@ def check_disk(config: RunConfig) -> Check:
         raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
-    free, memory = shutil.disk_usage(folder).free, plan_memory(config)
+    free, memory = shutil.disk_usage(folder).free, plan_memory(config, find_copies(config))
     if memory is None:
         return "disk", f"{_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
-    needed = (memory.weights + memory.optimizer - memory.gradients) * (_count_kept(config) + 2)
+    needed = memory.checkpoint * (_count_kept(config) + 2)
     if needed > free:
         raise StoreError(
             f"run.output={config.run.output!r} has {_size(free)} free, and the checkpoints of this run take "
@@ -164,7 +167,8 @@ async def check_start(parts: Parts) -> list[Check]:
     not fit, with the remedy.
     """
     system, config = parts.system, parts.system.config
-    checks = [await _check_opening(system, family) for family in list_families(system.family)]
+    checks = [("model", describe_model_path(config, system.model))]
+    checks += [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
     checks.append(_check_training_tasks(system))
@@ -246,7 +250,8 @@ async def _check_demonstration(system: System) -> Check:
 
 def _describe_memory(config: RunConfig) -> Check:
     device = find_device(config)
-    memory, size = plan_memory(config, device=device.type), read_memory_size(device)
+    copies, size = find_copies(config), read_memory_size(device)
+    memory = plan_memory(config, copies, shapes=measure_shapes(config, copies), device=device.type)
     needed = "unknown needs" if memory is None else _size(memory.peak)
     return "memory", f"{needed} in {_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
 

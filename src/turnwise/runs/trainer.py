@@ -15,9 +15,10 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.seeds import derive_seed
-from turnwise.credit.methods import build_credit_method
+from turnwise.credit.methods import find_copies
 from turnwise.hosts.host import Host
 from turnwise.models.build import load_model
+from turnwise.models.rope import pin_length
 from turnwise.runs.methods import build_pair_loss, build_policy_loss
 from turnwise.runs.optimizers import find_decay, find_optimizer
 from turnwise.training.critic import build_critic
@@ -68,8 +69,7 @@ def build_local_trainer(
 ) -> LocalTrainer:
     """The recipe's trainer in this process, also where that is one of several ranks; see `build_trainer`."""
     train = config.train
-    by_gradient = train.algorithm == "policy_gradient"
-    learns_rewards = by_gradient and "implicit_rewards" in build_credit_method(config).method.needs
+    by_gradient, copies = train.algorithm == "policy_gradient", find_copies(config)
     betas, build = (train.beta1, train.beta2), find_optimizer(config)
     settings = TrainerSettings(
         schedule=build_schedule(config),
@@ -85,12 +85,10 @@ def build_local_trainer(
         recompute_activations=train.recompute_activations,
         critic_epochs=config.critic.epochs,
         seed=derive_seed(config.run.seed, "dropout"),
-        needs_reference=(not by_gradient and train.algorithm != "rejection")
-        or (by_gradient and (config.loss.kl.coefficient > 0 or learns_rewards)),
+        needs_reference=copies.has_reference,
     )
     critic, implicit = config.critic, config.credit.implicit
-    teacher = load_teacher(config, model) if by_gradient else None
-    has_critic = by_gradient and critic.kind != "none"
+    teacher = load_teacher(config, model) if copies.teacher else None
     return LocalTrainer(
         model,
         tokenizer,
@@ -99,7 +97,7 @@ def build_local_trainer(
         pair_loss=build_pair_loss(config) if train.algorithm in ("dpo", "step_dpo") else None,
         build_critic=partial(
             build_critic,
-            kind=critic.kind,  # type: ignore[arg-type]
+            kind=copies.critic,
             lr=critic.lr,
             clip=critic.clip or None,
             coefficient=critic.coefficient,
@@ -107,7 +105,7 @@ def build_local_trainer(
             weight_decay=train.weight_decay,
             build=build,
         )
-        if has_critic
+        if copies.critic != "none"
         else None,
         build_implicit=partial(
             build_implicit_reward,
@@ -117,7 +115,7 @@ def build_local_trainer(
             weight_decay=train.weight_decay,
             build=build,
         )
-        if learns_rewards
+        if copies.learns_rewards
         else None,
         teacher=teacher and placement.place(teacher),
         placement=placement,
@@ -143,11 +141,8 @@ def build_schedule(config: RunConfig) -> Schedule:
     )
 
 
-def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel | None:
-    """The teacher of `loss.teacher`, frozen; None where there is none. Raises ConfigError when its vocabulary has
-    another size."""
-    if not config.loss.teacher.path:
-        return None
+def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel:
+    """The teacher of `loss.teacher`, frozen. Raises ConfigError when its vocabulary has another size."""
     path = find_model(config.loss.teacher.path)
     teacher = load_model(path, dtype=config.model.dtype, device=student.device, source="loss.teacher.path")
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
@@ -156,5 +151,6 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
             f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, the student one "
             f"of {sizes[0]}; a teacher must share the student's tokenizer"
         )
+    pin_length(teacher, config.engine.max_context)
     frozen: PreTrainedModel = teacher.requires_grad_(False)
     return frozen

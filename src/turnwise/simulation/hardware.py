@@ -10,9 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from turnwise.config.memory import BYTES, ModelShape, plan_memory
+from turnwise.config.copies import Copies
+from turnwise.config.held import BYTES, Shapes
+from turnwise.config.memory import RankMemory, plan_rank
 from turnwise.config.run import RunConfig
+from turnwise.config.shape import ModelShape
 from turnwise.core.errors import ConfigError
 from turnwise.simulation.costs import Costs, EngineCosts, Placement
 from turnwise.simulation.work import Work
@@ -29,16 +33,24 @@ class Gpu:
     bandwidth: float
     """Bytes of memory per second."""
     link: float = 50e9
-    """Bytes per second over the network to other GPUs: 400 Gbit/s."""
+    """Bytes per second over the network to GPUs of other machines: 400 Gbit/s."""
+    node_link: float = 450e9
+    """Bytes per second in one direction to GPUs of the same machine: NVLink."""
 
 
 GPUS: Mapping[str, Gpu] = {
-    "a100": Gpu(flops=312e12, memory=80e9, bandwidth=2.04e12, link=25e9),
+    "a100": Gpu(flops=312e12, memory=80e9, bandwidth=2.04e12, link=25e9, node_link=300e9),
     "h100": Gpu(flops=989e12, memory=80e9, bandwidth=3.35e12),
-    "h800": Gpu(flops=989e12, memory=80e9, bandwidth=3.35e12),
+    "h800": Gpu(flops=989e12, memory=80e9, bandwidth=3.35e12, node_link=200e9),
     "h200": Gpu(flops=989e12, memory=141e9, bandwidth=4.8e12),
 }
 """NVIDIA's SXM variants."""
+NODE_GPUS = 8
+"""GPUs of one machine."""
+ROWS_RATE, SENT_RATE, FILES_RATE = 2.0e9, 0.29e9, 0.27e9
+"""Bytes per second at which a version of the weights goes from ranks into the memory of the run's process, on the same
+machine and from others, and from there through files into other processes: measured on two cores (docs/ranks.md,
+docs/scale.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +67,8 @@ class Efficiency:
     """Of a GPU's memory that weights and cache may take."""
     publish_s: float = 1.0
     """Of every publication, besides moving the weights."""
+    linking: float = 0.8
+    """Of the links between GPUs, while ranks gather weights and add gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +83,14 @@ class Cluster:
     """GPUs of the trainer alone; 0: all GPUs are the engines', and the trainer's in turn."""
     placement: Placement = "trajectory"
     efficiency: Efficiency = Efficiency()
+    publication: Literal["files", "network"] = "network"
+    """How engines get a version: by "files", as Turnwise does it, through the memory of the run's process; or from GPU
+    to GPU over the "network", as other systems do it."""
+
+    @property
+    def num_ranks(self) -> int:
+        """GPUs that train together."""
+        return self.num_gpus if self.is_colocated else self.trainer_gpus
 
     @property
     def is_colocated(self) -> bool:
@@ -87,7 +109,43 @@ class Cluster:
         return count
 
 
-def estimate_costs(shape: ModelShape, cluster: Cluster, *, item: int, context: int, num_scorings: int = 0) -> Costs:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What each rank's GPU receives for one micro-batch, and sends as much."""
+
+    gathered: float
+    """Bytes of weights: every layer is put together for the forward pass and once more for the backward pass."""
+    reduced: float
+    """Bytes of gradients, in float32."""
+    seconds: float
+    """Over the slowest link between the ranks."""
+    link: str
+    """Its name."""
+
+
+def plan_traffic(shape: ModelShape, cluster: Cluster, *, item: int) -> Traffic | None:
+    """The traffic of ranks (fully sharded data parallel); None for one rank."""
+    ranks, gpu = cluster.num_ranks, cluster.gpu
+    if ranks == 1:
+        return None
+    others = shape.num_parameters * (ranks - 1) / ranks
+    is_near = ranks <= NODE_GPUS
+    rate = gpu.node_link if is_near else gpu.link
+    name = f"{'NVLink' if is_near else 'the network'}, {rate / 1e9:g} GB/s per GPU"
+    gathered, reduced = 2 * others * item, others * max(item, 4)
+    seconds = (gathered + reduced) / (rate * cluster.efficiency.linking)
+    return Traffic(gathered=gathered, reduced=reduced, seconds=seconds, link=name)
+
+
+def estimate_costs(
+    shape: ModelShape,
+    cluster: Cluster,
+    *,
+    item: int,
+    context: int,
+    num_scorings: int = 0,
+    micro_batch_tokens: int | None = None,
+) -> Costs:
     """The costs of a system on GPUs.
 
     Args:
@@ -96,6 +154,8 @@ def estimate_costs(shape: ModelShape, cluster: Cluster, *, item: int, context: i
         item: bytes of a weight.
         context: tokens of a trajectory at its end; an engine has slots for as many of them as its memory holds.
         num_scorings: passes over all tokens before a step (old policy, reference).
+        micro_batch_tokens: tokens that a rank computes between two exchanges with the others, which go on while it
+            computes; None leaves exchanges out.
 
     Raises:
         ConfigError: an engine's GPUs do not hold the weights and one trajectory.
@@ -112,7 +172,10 @@ def estimate_costs(shape: ModelShape, cluster: Cluster, *, item: int, context: i
     token_s = 2 * shape.num_linear / (ways * gpu.flops * reached.computing)
     attention = 4 * shape.num_layers * shape.num_heads * shape.head_dim * context / 2
     trained = (6 + 2 * num_scorings) * (shape.num_linear + attention / 2)
-    trainers = cluster.num_gpus if cluster.is_colocated else cluster.trainer_gpus
+    token_train_s = trained / (gpu.flops * reached.computing)
+    traffic = plan_traffic(shape, cluster, item=item)
+    if micro_batch_tokens is not None and traffic is not None:
+        token_train_s = max(token_train_s, traffic.seconds / micro_batch_tokens)
     return Costs(
         engine=EngineCosts(
             step_s=weights / (ways * gpu.bandwidth * reached.decoding) + reached.step_s,
@@ -123,8 +186,8 @@ def estimate_costs(shape: ModelShape, cluster: Cluster, *, item: int, context: i
         ),
         num_engines=cluster.num_engines,
         placement=cluster.placement,
-        train_token_s=trained / (trainers * gpu.flops * reached.computing),
-        publish_s=reached.publish_s + weights / gpu.link,
+        train_token_s=token_train_s / cluster.num_ranks,
+        publish_s=reached.publish_s + _move(weights, cluster),
         colocated=cluster.is_colocated,
     )
 
@@ -162,33 +225,55 @@ def balance_gpus(costs: Costs, work: Work, cluster: Cluster, *, group_size: int,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankMemory:
-    """Bytes on one GPU."""
+class GpuMemory:
+    """Bytes by what a GPU does."""
 
-    trainer: float
-    """Weights, gradients and moments divided over the trainer's GPUs, and what a micro-batch adds on each."""
+    trainer: RankMemory
     engine: float
     """Weights divided over the engine's GPUs, and the cache of as many trajectories as the recipe has under way."""
 
 
-def plan_ranks(config: RunConfig, shape: ModelShape, cluster: Cluster, *, num_open: int) -> RankMemory | None:
-    """Memory by rank; None if the recipe's sizes are unknown.
+def plan_gpus(config: RunConfig, copies: Copies, shapes: Shapes, cluster: Cluster, *, num_open: int) -> GpuMemory:
+    """Memory of a trainer's and of an engine's GPU.
 
-    Weights, gradients and moments have the recipe's dtype, as on one machine, and are divided evenly (fully sharded
-    data parallel). `num_open` trajectories of at most `rollout.max_tokens` are under way.
+    What is trained and its gradients and moments are divided evenly over the trainer's GPUs (fully sharded data
+    parallel), whatever `train.ranks` says. `num_open` trajectories of at most `rollout.max_tokens` are under way.
     """
-    memory = plan_memory(config, device="cuda")
-    if memory is None:
-        return None
-    item = BYTES[config.model.dtype]
-    trainers = cluster.num_gpus if cluster.is_colocated else cluster.trainer_gpus
-    copies = memory.weights + memory.optimizer
+    shape, item = shapes.policy, BYTES[config.model.dtype]
     slots = -(-num_open // cluster.num_engines)
-    cache = slots * config.rollout.max_tokens * shape.num_cached * item
-    return RankMemory(
-        trainer=copies / trainers + memory.training,
+    cache = slots * (config.rollout.max_tokens * shape.num_cached * item + shape.num_kept * max(item, 4))
+    return GpuMemory(
+        trainer=plan_rank(config, copies, shapes, num_ranks=cluster.num_ranks),
         engine=(shape.num_parameters * item + cache) / cluster.engine_gpus,
     )
+
+
+def _move(weights: float, cluster: Cluster) -> float:
+    """Seconds from trained weights to engines that hold them."""
+    if cluster.publication == "network":
+        return weights / cluster.gpu.link
+    if cluster.num_gpus == 1:
+        return 0.0  # the engine samples from the trainer's own weights
+    rows = 0.0
+    if cluster.num_ranks > 1:
+        rows = weights / (ROWS_RATE if cluster.num_ranks <= NODE_GPUS else SENT_RATE)
+    return rows + weights / FILES_RATE
+
+
+def describe_today(cluster: Cluster) -> str:
+    """Which part of such a cluster a run can use as Turnwise is (docs/engines.md, docs/ranks.md, docs/scale.md)."""
+    ranks, missing, untried = cluster.num_ranks, [], []
+    if ranks > NODE_GPUS:
+        missing.append(f"a trainer of {ranks:,} GPUs (ranks use those of one machine, {NODE_GPUS} here)")
+    elif ranks > 1:
+        untried.append(f"a trainer of {ranks} GPUs (NCCL is wired, and has run on no GPU)")
+    if cluster.engine_gpus > 1:
+        missing.append(f"engines of {cluster.engine_gpus} GPUs but as servers that you start (engine.kind='server')")
+    if cluster.num_engines > 1:
+        untried.append(f"{cluster.num_engines:,} engines on GPUs (as vLLM's processes or servers)")
+    parts = [f"not there: {'; '.join(missing)}"] if missing else []
+    parts += [f"not tried on GPUs: {'; '.join(untried)}"] if untried else []
+    return ". ".join(parts) or "all of it: one GPU trains and samples"
 
 
 def count_scorings(config: RunConfig) -> int:

@@ -111,7 +111,7 @@ def _list_targets(
     for path, shape in of_model.items():
         if path.startswith("weight/"):
             continue
-        name = path.partition("/")[2].rpartition("/")[0]
+        name = path.partition("/")[2].rpartition("/")[0]  # between its kind and its key
         if name not in parameters and name != SCALE:
             raise CheckpointError(
                 f"checkpoint {folder} holds {model}/{path}, which this run's model lacks; it belongs to another model"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from turnwise.config.load import dump_resolved, list_options, load_config, load_resolved, parse_value
-from turnwise.config.memory import read_model_shape
 from turnwise.config.run import RunConfig
+from turnwise.config.shape import read_model_shape
 from turnwise.config.small_model import SMALL_MODEL, fill_model
 from turnwise.config.trackers import TrackersSection
 from turnwise.core.errors import ConfigError

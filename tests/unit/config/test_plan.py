@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from turnwise.config.memory import PACKED_FAMILIES, MemoryPlan, plan_memory, read_model_shape
-from turnwise.config.plan import Plan, compute_plan
+from turnwise.config import memory as memory_plans
+from turnwise.config import plan as plans
+from turnwise.config.copies import list_copies
+from turnwise.config.memory import MemoryPlan
+from turnwise.config.plan import Plan
 from turnwise.config.run import RunConfig
+from turnwise.config.sampling_memory import PACKED_FAMILIES
+from turnwise.config.shape import read_model_shape
 
 TINY = {
     "hidden_size": 8,
@@ -23,6 +28,14 @@ TINY = {
 
 def config(**sections: Any) -> RunConfig:
     return RunConfig.model_validate({"model": {"config": TINY}, "tokenizer": {"vocab_size": 100}, **sections})
+
+
+def plan_memory(recipe: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
+    return memory_plans.plan_memory(recipe, list_copies(recipe), device=device)
+
+
+def compute_plan(recipe: RunConfig, *, branches: str = "none") -> Plan:
+    return plans.compute_plan(recipe, list_copies(recipe), branches=branches)
 
 
 def test_tokens_by_hand() -> None:
@@ -108,7 +121,10 @@ def test_memory_by_hand() -> None:
     assert with_reference.weights == 2 * 2376 * 4
     with_critic = plan_memory(config(critic={"kind": "separate"}, credit={"method": "gae"}))
     assert with_critic is not None
-    assert (with_critic.weights, with_critic.optimizer) == (2 * 2376 * 4, 6 * 2376 * 4)
+    # A head of 8 + 1 numbers. Two moments of both models; their gradients are never there together.
+    assert with_critic.weights == (2 * 2376 + 9) * 4
+    assert with_critic.optimizer == 2 * (2 * 2376 + 9) * 4 + with_critic.gradients
+    assert with_critic.gradients == (2376 + 9) * 4
 
 
 def test_memory_of_other_programs_by_hand() -> None:
@@ -144,7 +160,9 @@ def test_rows_that_are_offloaded_take_none_of_a_gpu() -> None:
     assert away is not None
     assert on_cpu is not None
     assert (away.weights, away.optimizer, away.gradients) == (2376 * 4, 0, 0)
-    assert (on_cpu.weights, on_cpu.optimizer) == ((2 + 1) * 2376 * 4, 6 * 2376 * 4)
+    # The policy, its rows and the critic's, which has a head of 9 numbers; moments of both, gradients of the larger.
+    assert on_cpu.weights == (3 * 2376 + 9) * 4
+    assert on_cpu.optimizer == (2 * (2 * 2376 + 9) + 2376 + 9) * 4
 
 
 def test_memory_on_a_gpu_by_hand() -> None:
@@ -185,7 +203,7 @@ def test_memory_on_a_gpu_by_hand() -> None:
 
 
 def test_the_gathered_pages_are_the_engines() -> None:
-    from turnwise.config.memory import GATHERED
+    from turnwise.config.sampling_memory import GATHERED
     from turnwise.engines.paged.attention import GPU_GATHER_ELEMENTS
 
     assert GATHERED == GPU_GATHER_ELEMENTS
@@ -200,9 +218,9 @@ def test_a_training_step_by_hand() -> None:
         return memory.training
 
     # A layer keeps 6 x 8 hidden, 5 x 16 query, 4 x 8 key and value, 4 x 16 MLP = 224 numbers per token; two layers, 200
-    # tokens. 20 of 50 tokens are trained: 80 rows of 100 logits, 3.2 times. All are small, so 1.85 times; 4 bytes.
+    # tokens. 20 of 50 tokens are trained: 80 rows of 100 logits, 3.2 times. All are small, so 1.75 times; 4 bytes.
     alone = training(micro_batch_tokens=200, shared_prefix=False)
-    assert alone == pytest.approx(1.85 * (2 * 224 * 200 * 4 + 80 * 100 * 4 * 3.2), abs=1)
+    assert alone == pytest.approx(1.75 * (2 * 224 * 200 * 4 + 80 * 100 * 4 * 3.2), abs=1)
     # 2,000,000 tokens: arrays of 8 numbers per token are 64 MB, all of them large, and the logits' 320 MB too.
     large = training(micro_batch_tokens=2_000_000, shared_prefix=False)
     assert large == pytest.approx(2 * 224 * 2_000_000 * 4 + 800_000 * 100 * 4 * 3.2, abs=1)
@@ -210,7 +228,7 @@ def test_a_training_step_by_hand() -> None:
     # arrays of 8.
     shared = training(micro_batch_tokens=200)
     per_layer = 6 * 8 + 5 * 16 + (2 + 2 * 20 / 11) * 8 + 4 * 16
-    assert shared == pytest.approx(1.85 * (2 * per_layer * 200 * 4 + 200 * 80 / 110 * 100 * 4 * 3.2), abs=1)
+    assert shared == pytest.approx(1.75 * (2 * per_layer * 200 * 4 + 200 * 80 / 110 * 100 * 4 * 3.2), abs=1)
 
 
 def test_the_packed_families_are_the_engines() -> None:
@@ -242,7 +260,7 @@ def test_a_mixture_by_hand() -> None:
     assert shape.num_linear == 2 * (144 + 24 + 2 * 90) + 60
     assert shape.num_parameters == 2 * (144 + 24 + 4 * 90) + 60 + 30
     assert shape.num_parameters == build_model("mixtral", model, vocab_size=10, seed=0).num_parameters()
-    assert shape.list_saved_arrays(1.0)[-1] == (4 * 2 * 2, 5)
+    assert shape.list_saved_arrays(1.0, 4)[-1] == (4 * 2 * 2, 5, 4)
 
 
 def test_a_model_from_a_path_or_of_unknown_shape_is_unknown_not_zero() -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from turnwise.config.copies import list_copies
 from turnwise.config.load import load_config
-from turnwise.config.memory import ModelShape, plan_memory, read_model_shape
+from turnwise.config.memory import plan_memory
+from turnwise.config.shape import ModelShape, read_model_shape
 from turnwise.config.timing import Speed, StepTokens, count_tokens, plan_time, predict_step
 from turnwise.models.calibration import measure_speed
 
@@ -56,7 +58,8 @@ def test_the_family_of_a_loaded_model_decides_what_the_engine_copies(tmp_path):
     copied = {}
     for family in ("llama", "mixtral"):
         (tmp_path / "config.json").write_text(json.dumps({**table, "model_type": family}))
-        plan = plan_memory(load_config([RECIPE], [f"model.path={tmp_path}"]))
+        recipe = load_config([RECIPE], [f"model.path={tmp_path}"])
+        plan = plan_memory(recipe, list_copies(recipe))
         assert plan is not None
         copied[family] = plan.packed
     assert copied["llama"] > 0

@@ -9,12 +9,13 @@ from asking_worlds import RENDERER, KeepingEngine, Wanderer, make_task
 from pipeline_world import WorldEngine
 
 from turnwise.algorithms.opponents import Standings
+from turnwise.config.copies import MAX_PAST
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Draw, Scored, Session, TrajectoryGroup
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import run_episode
-from turnwise.rollout.past import MAX_LOADED, PastPolicy, SnapshotPool
+from turnwise.rollout.past import PastPolicy, SnapshotPool
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
 
 
@@ -41,10 +42,10 @@ def make_pool(run: Path, count: int) -> tuple[SnapshotPool, dict[str, list[Closi
 
 
 def test_what_was_used_longest_ago_leaves_for_another(tmp_path: Path) -> None:
-    pool, opened = make_pool(tmp_path, MAX_LOADED + 1)
+    pool, opened = make_pool(tmp_path, MAX_PAST + 1)
 
     async def use() -> None:
-        for step in [*range(MAX_LOADED), 0, MAX_LOADED, 0, 1]:
+        for step in [*range(MAX_PAST), 0, MAX_PAST, 0, 1]:
             async with pool.open(step) as engine:
                 assert engine is opened[f"step_{step:06d}"][-1]
         await pool.release(2, Session("train/0", "0/0"))  # has left: nothing to free
@@ -53,13 +54,13 @@ def test_what_was_used_longest_ago_leaves_for_another(tmp_path: Path) -> None:
     times = {name: len(engines) for name, engines in opened.items()}
     assert times == {"step_000000": 1, "step_000001": 2, "step_000002": 1, "step_000003": 1, "step_000004": 1}
     still = [engine for engines in opened.values() for engine in engines if not engine.is_closed]
-    assert len(still) == MAX_LOADED
+    assert len(still) == MAX_PAST
     asyncio.run(pool.close())
     assert all(engine.is_closed for engines in opened.values() for engine in engines)
 
 
 def test_a_snapshot_in_use_stays_and_another_waits_for_it(tmp_path: Path) -> None:
-    pool, opened = make_pool(tmp_path, MAX_LOADED + 1)
+    pool, opened = make_pool(tmp_path, MAX_PAST + 1)
     order: list[str] = []
 
     async def hold(step: int, until: asyncio.Event) -> None:
@@ -70,15 +71,15 @@ def test_a_snapshot_in_use_stays_and_another_waits_for_it(tmp_path: Path) -> Non
             assert not engine.is_closed
 
     async def use() -> None:
-        events = [asyncio.Event() for _ in range(MAX_LOADED + 1)]
+        events = [asyncio.Event() for _ in range(MAX_PAST + 1)]
         tasks = []
-        for step in range(MAX_LOADED + 1):
+        for step in range(MAX_PAST + 1):
             tasks.append(asyncio.create_task(hold(step, events[step])))
             await asyncio.sleep(0.05)
-        assert order == [f"open {step}" for step in range(MAX_LOADED)]
+        assert order == [f"open {step}" for step in range(MAX_PAST)]
         events[1].set()
         await asyncio.sleep(0.05)
-        assert order[-1] == f"open {MAX_LOADED}"
+        assert order[-1] == f"open {MAX_PAST}"
         for event in events:
             event.set()
         await asyncio.gather(*tasks)

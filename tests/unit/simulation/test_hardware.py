@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.cli.main import app
-from turnwise.config.memory import ModelShape
+from turnwise.config.shape import ModelShape
 from turnwise.core.errors import ConfigError
 from turnwise.simulation.hardware import Cluster, Efficiency, Gpu, estimate_costs
 

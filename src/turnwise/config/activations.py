@@ -1,0 +1,107 @@
+"""What a training step holds for a moment: arrays of a micro-batch's tokens by the sizes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from turnwise.config.held import BYTES
+from turnwise.config.run import RunConfig
+from turnwise.config.shape import ModelShape
+
+MAX_MICRO_BATCH_TOKENS = 16384
+"""What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
+LOGIT_COPIES = 3.2
+"""Arrays of trained tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
+REFERENCE_COPIES, TEACHER_COPIES = 1, 3
+"""Further ones while a reference scores the same tokens beside the policy, and where the divergence from a teacher is
+computed over the vocabulary."""
+LARGE_ARRAY_BYTES = 32 << 20
+"""Size from which glibc asks the kernel for an array's memory and gives it back at once."""
+WASTE, ADAPTER_WASTE = 0.75, 1.5
+"""Of a training step's small arrays, the share that the C library holds besides: gradients and moments settle in what
+the first backward passes free, and leave holes that no later array fits into. Measured 0.6 to 0.8. A layer with an
+adapter computes three arrays for the one that it keeps (its own result, the adapter's, the sum), and leaves twice the
+holes."""
+SCORE_BYTES = 4
+"""Of one attention score: softmax computes in float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """The tokens of a full micro-batch: trajectories at their whole budget."""
+
+    computed: int
+    """At most: a whole trajectory is computed even if it is longer than `train.micro_batch_tokens`."""
+    share: float
+    """Of these, the share that was sampled and trains, and so has logits."""
+    repeats: float
+    """Keys attended to per computed token: above 1 if trajectories share a prefix."""
+    row: int
+    """Tokens of a trajectory."""
+
+
+def count_micro_batch(config: RunConfig, *, is_packed: bool = True) -> Tokens:
+    """The micro-batch of a recipe; rows that are padded share nothing."""
+    rollout, limit = config.rollout, config.train.micro_batch_tokens or MAX_MICRO_BATCH_TOKENS
+    sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
+    members = rollout.group_size if config.train.shared_prefix and is_packed else 1
+    computed = rollout.max_tokens - sampled + members * sampled  # of a group that shares all it did not sample
+    return Tokens(
+        computed=max(limit, rollout.max_tokens),
+        share=members * sampled / computed,
+        repeats=members * rollout.max_tokens / computed,
+        row=rollout.max_tokens,
+    )
+
+
+def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_logits: bool = True) -> int:
+    """Bytes that one process adds in a forward and backward pass over a full micro-batch: what the pass keeps, and
+    logits unless `has_logits` is False (a critic has none)."""
+    tokens = count_micro_batch(config, is_packed=shape.is_packed)
+    arrays = list(_list_saved(config, shape, tokens))
+    if config.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
+        inputs = tokens.computed * shape.hidden_size * BYTES[config.model.dtype]
+        arrays = [(count / shape.num_layers, size) for count, size in arrays] + [(shape.num_layers, inputs)]
+    if has_logits:
+        arrays.append(_count_logits(config, shape, tokens))
+    live = sum(count * size for count, size in arrays)
+    if device != "cpu":
+        return int(live)
+    small = sum(count * size for count, size in arrays if size < LARGE_ARRAY_BYTES)
+    # A large array takes what small ones left free, where there is that much, and is cut up with it.
+    waste = WASTE if config.model.lora is None else ADAPTER_WASTE
+    return int(live + waste * (small + min(small, live - small)))
+
+
+def _count_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> tuple[float, float]:
+    """Arrays of logits that live at once, and the bytes of one: of all trained tokens of a micro-batch, in float32."""
+    loss = config.loss
+    by_gradient = config.train.algorithm == "policy_gradient"
+    beside = by_gradient and loss.kl.coefficient > 0 and loss.kl.place == "loss"
+    exact = by_gradient and bool(loss.teacher.path) and loss.teacher.kind == "exact"
+    count = LOGIT_COPIES + REFERENCE_COPIES * beside + TEACHER_COPIES * exact
+    return count, tokens.computed * tokens.share * shape.vocab_size * 4
+
+
+def _list_saved(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
+    """Numbers of arrays that a forward pass keeps for the backward pass, and the bytes of one."""
+    item = BYTES[config.model.dtype]
+    if shape.is_packed:
+        is_adapted = config.model.lora is not None
+        for count, width, size in shape.list_saved_arrays(tokens.repeats, item, is_adapted=is_adapted):
+            yield count, tokens.computed * width * size
+        return
+    rows = max(1, tokens.computed // tokens.row)
+    pairs = rows * tokens.row**2
+    if shape.measured is not None and shape.measured.saved is not None:
+        per_token, per_pair = shape.measured.saved
+        # As many arrays as a decoder has.
+        count = sum(count for count, _, _ in shape.list_saved_arrays(1.0, item))
+        yield count, rows * tokens.row * per_token / count
+        if shape.num_attending:
+            yield shape.num_attending, pairs * per_pair / shape.num_attending
+        return
+    for count, width, size in shape.list_saved_arrays(1.0, item):
+        yield count, rows * tokens.row * width * size
+    yield shape.num_attending, pairs * shape.num_heads * (SCORE_BYTES + (item if item < SCORE_BYTES else 0))

@@ -1,0 +1,153 @@
+"""The sizes of any causal model of transformers, counted on the model itself: it is built from its config on torch's
+meta device, where tensors have shapes and no memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from turnwise.config.catalog import find_model
+from turnwise.config.copies import Copies
+from turnwise.config.held import Shapes
+from turnwise.config.run import RunConfig
+from turnwise.config.shape import Measured, ModelShape, parse_shape, read_model_shape, read_shape_at
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.models.build import DTYPES
+
+LENGTHS = (256, 512, 1024)
+"""Of the rows that tell what a forward pass keeps: three numbers for a polynomial of degree two; multiples of the
+pieces that recurrent layers compute."""
+
+
+def measure_shapes(config: RunConfig, copies: Copies) -> Shapes | None:
+    """The sizes of a run's models, counted on each; by the formula where a model cannot be built from its config, and
+    None where the policy's sizes are unknown."""
+    policy = measure_policy(config)
+    if policy is None:
+        return None
+    frozen = {path: _measure(config, path) for path in copies.frozen}
+    return Shapes(
+        policy=policy,
+        teacher=_measure(config, copies.teacher) if copies.teacher else None,
+        frozen={path: shape for path, shape in frozen.items() if shape is not None},
+    )
+
+
+def measure_policy(config: RunConfig) -> ModelShape | None:
+    """The sizes of a recipe's policy; None where they are unknown."""
+    return _measure(config, config.model.path)
+
+
+def _measure(config: RunConfig, path: str) -> ModelShape | None:
+    """The sizes of the model at `path`, or of that of `model.config` where it is empty, and what it has."""
+    shape = read_shape_at(path) if path else read_model_shape(config)
+    try:
+        with boundary(ConfigError, "the config cannot be read"):
+            structure = _read_config(config, path).get_text_config()
+            types = getattr(structure, "layer_types", None) or getattr(structure, "layers_block_type", None)
+            names = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+            sizes = {name: getattr(structure, name, None) for name in names}
+            filled = {**structure.to_dict(), **sizes, "layer_types": types}
+        shape = parse_shape(filled, is_complete=True) or shape
+        return None if shape is None else replace(shape, measured=measure_model(structure, shape, config))
+    except ConfigError:  # of an architecture that transformers does not know: the formula stands
+        return shape
+
+
+def _read_config(config: RunConfig, path: str) -> PreTrainedConfig:
+    if path:
+        found: PreTrainedConfig = AutoConfig.from_pretrained(
+            find_model(path), trust_remote_code=config.model.trust_remote_code, local_files_only=True
+        )
+        return found
+    table = {"vocab_size": config.tokenizer.vocab_size, **config.model.config}
+    return AutoConfig.for_model(config.model.model_type, **table)
+
+
+def measure_model(structure: PreTrainedConfig, shape: ModelShape, config: RunConfig) -> Measured:
+    """Count a model of this structure; what its own modules keep and cache only where it computes by them. Raises
+    ConfigError where transformers cannot build it."""
+    # A weight is in one format only for what is counted here; experts on the meta device compute in bfloat16 alone.
+    dtype = torch.bfloat16 if shape.num_experts > 1 else DTYPES[config.model.dtype]
+    with boundary(ConfigError, "the model cannot be built"), torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            structure, attn_implementation="eager", dtype=dtype, trust_remote_code=config.model.trust_remote_code
+        )
+    counted = _count(model, shape)
+    if shape.is_packed:
+        return counted
+    try:
+        with boundary(ConfigError, "the model does not run on the meta device"):
+            return _run(model, counted)
+    except ConfigError:
+        return counted
+
+
+def _count(model: PreTrainedModel, shape: ModelShape) -> Measured:
+    embedding = model.get_input_embeddings().weight
+    is_tied = model.get_output_embeddings() is None or model.get_output_embeddings().weight is embedding
+    total, multiplied = 0, 0.0
+    for name, parameter in model.named_parameters():
+        total += parameter.numel()
+        if parameter.ndim < 2 or (parameter is embedding and not is_tied):
+            continue
+        is_mixed = shape.num_experts > 1 and ".experts" in name and "shared" not in name
+        multiplied += parameter.numel() * (shape.num_chosen / shape.num_experts if is_mixed else 1)
+    linears: Counter[str] = Counter()
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            linears[name.split(".")[-1]] += module.in_features + module.out_features
+    return Measured(parameters=total, multiplied=int(multiplied), linears=tuple(sorted(linears.items())))
+
+
+def _run(model: PreTrainedModel, counted: Measured) -> Measured:
+    """Run the model's own modules over rows of three lengths, and fit what they keep to a constant, the tokens and the
+    pairs of tokens of a row."""
+    kept, cached = zip(*(_keep(model, length) for length in LENGTHS), strict=True)
+    first, second, third = LENGTHS
+    # Of s(n) = c + b n + a n^2 at n, 2 n and 4 n.
+    slopes = (kept[1] - kept[0]) / (second - first), (kept[2] - kept[1]) / (third - second)
+    per_pair = max(0.0, (slopes[1] - slopes[0]) / (third - first))
+    per_token = max(0.0, kept[2] / third - per_pair * third)
+    per_cached = (cached[2] - cached[1]) // (third - second)
+    return replace(counted, cached=per_cached, states=cached[2] - per_cached * third, saved=(per_token, per_pair))
+
+
+def _keep(model: PreTrainedModel, length: int) -> tuple[int, int]:
+    """Bytes that a forward pass over one row keeps for the backward pass, logits not counted, and numbers in its
+    cache."""
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
+        return tensor
+
+    ids = torch.zeros(1, length, dtype=torch.long, device="meta")
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        # With a cache, because without one the positions are looked at, which are not there.
+        output = model(input_ids=ids, use_cache=True, logits_to_keep=1)
+    cache = getattr(output, "past_key_values", None)
+    cache = getattr(output, "cache_params", None) if cache is None else cache
+    return sum(storage.nbytes() for storage in kept.values()), _count_numbers(cache, 0)
+
+
+def _count_numbers(value: Any, depth: int) -> int:
+    """Numbers in the tensors of a cache, of whatever form."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() if value.ndim > 1 else 0
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return sum(_count_numbers(each, depth + 1) for each in value)
+    is_part = type(value).__module__.startswith("transformers.cache_utils") or depth == 0
+    if depth > 6 or not is_part or isinstance(value, PreTrainedConfig):
+        return 0
+    return sum(_count_numbers(each, depth + 1) for each in getattr(value, "__dict__", {}).values())
