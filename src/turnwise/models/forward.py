@@ -17,7 +17,7 @@ from transformers.utils import ModelOutput
 
 from turnwise.core.errors import EngineError
 from turnwise.models.attention import AttentionPlan, PackedAttention
-from turnwise.models.head import Reduce, count_chunks, reduce_logits
+from turnwise.models.head import Head, Reduce, count_chunks, reduce_logits
 from turnwise.models.paths import find_path
 from turnwise.models.rope import depends_on_length
 from turnwise.models.routing import Routing, follow
@@ -141,9 +141,9 @@ def _call(
     """One call of the model: logits of the tokens at `places` of the flattened batch, or what `reduce` makes of them,
     and their hidden states. `at` are their indices for `reduce`."""
 
-    def consume(hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def consume(hidden: torch.Tensor, output: Any) -> tuple[torch.Tensor, ...]:
         assert reduce is not None
-        return reduce_logits(model, hidden, at, reduce, count_chunks(model, len(at)))
+        return reduce_logits(Head(model, output), hidden, at, reduce, count_chunks(model, len(at)))
 
     with _select(model, places, None if reduce is None else consume) as selected:
         logits = model(**inputs).logits.flatten(0, 1)
@@ -211,11 +211,12 @@ class _Selected:
 def _select(
     model: PreTrainedModel,
     places: torch.Tensor,
-    consume: Callable[[torch.Tensor], tuple[torch.Tensor, ...]] | None = None,
+    consume: Callable[[torch.Tensor, Any], tuple[torch.Tensor, ...]] | None = None,
 ) -> Iterator[_Selected]:
     """Inside, in this thread, the model's output layer is given the hidden states at `places` of the flattened batch
     alone: any model computes logits of chosen tokens only, with all it does to them. With `consume`, which is given
-    them instead, the output layer gets none. Nothing is selected in a model without layers below its output layer."""
+    them and the output of the layers instead, the output layer gets none. Nothing is selected in a model without layers
+    below its output layer."""
     selected, thread = _Selected(), threading.get_ident()
 
     def replace(_: Any, __: Any, output: Any) -> Any:
@@ -224,7 +225,7 @@ def _select(
         hidden = output[0].flatten(0, 1)[places]
         selected.hidden = hidden
         if consume is not None:
-            selected.outputs, hidden = consume(hidden), hidden[:0]
+            selected.outputs, hidden = consume(hidden, output), hidden[:0]
         if isinstance(output, ModelOutput):
             output["last_hidden_state"] = hidden[None]
             return output

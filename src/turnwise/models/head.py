@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import MoeModelOutputWithPast
+from transformers.utils import ModelOutput
 
 CHUNK_NUMBERS = 1 << 26
 """Most logits that exist at once: 256 MiB in float32, and three times that in a backward pass."""
@@ -28,14 +28,15 @@ rows."""
 class Head:
     """From hidden states `[N, H]` to logits `[N, V]`, as the model's own forward does it."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        """`model` has layers below its output layer (`model.base_model`); its parameters are used in place."""
+    def __init__(self, model: PreTrainedModel, like: Any) -> None:
+        """`model` has layers below its output layer (`model.base_model`), which give something `like` this; its
+        parameters are used in place."""
         layers = _find_layers(model)
         assert layers is not None
         # Another object of the same class on the same parameters, without the hooks of a rank's root.
         self._model: Any = object.__new__(type(model))
         self._model.__dict__.update(model.__dict__)
-        self._layers = _Given()
+        self._layers = _Given(model.base_model, like)
         self._model.__dict__["_modules"] = {**model._modules, layers: self._layers}
 
     @property
@@ -45,13 +46,13 @@ class Head:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits `[N, V]` of hidden states `[N, H]`."""
-        self._layers.hidden = hidden[None]
+        self._layers.__dict__["hidden"] = hidden[None]
         tokens = torch.zeros(1, len(hidden), dtype=torch.long, device=hidden.device)
         try:
             logits: torch.Tensor = type(self._model).forward(self._model, input_ids=tokens, use_cache=False).logits[0]
             return logits
         finally:
-            self._layers.hidden = None
+            self._layers.__dict__["hidden"] = None
 
 
 def count_chunks(model: PreTrainedModel, num_rows: int) -> int:
@@ -70,11 +71,10 @@ def count_chunks(model: PreTrainedModel, num_rows: int) -> int:
 
 
 def reduce_logits(
-    model: PreTrainedModel, hidden: torch.Tensor, rows: torch.Tensor, reduce: Reduce, num_chunks: int
+    head: Head, hidden: torch.Tensor, rows: torch.Tensor, reduce: Reduce, num_chunks: int
 ) -> tuple[torch.Tensor, ...]:
     """What `reduce` makes of the logits of `hidden [N, H]`, whose indices are `rows [N]`; with gradients to `hidden`
     and to the output layer. Gradients of the layer are added over chunks in float32 at least."""
-    head = Head(model)
     parts = list(zip(hidden.detach().tensor_split(num_chunks), rows.tensor_split(num_chunks), strict=True))
     if not torch.is_grad_enabled():
         return _join([reduce(head(part), indices) for part, indices in parts])
@@ -96,11 +96,21 @@ def _join(outputs: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
 class _Given(torch.nn.Module):
     """Stands for all layers: gives hidden states that are computed already."""
 
-    hidden: torch.Tensor | None = None
+    def __init__(self, layers: torch.nn.Module, like: Any) -> None:
+        """`layers` answer for what else the model's forward reads of them."""
+        super().__init__()
+        # No parts of this module: their parameters are not the output layer's.
+        rest = None if isinstance(like, ModelOutput) else like[1:]
+        self.__dict__ |= {"layers": layers, "output_type": type(like), "rest": rest, "hidden": None}
 
-    def forward(self, *_: Any, **__: Any) -> MoeModelOutputWithPast:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["layers"], name)
+
+    def forward(self, *_: Any, **__: Any) -> Any:
         """Whatever the layers would be told."""
-        return MoeModelOutputWithPast(last_hidden_state=self.hidden)
+        if self.rest is not None:
+            return (self.hidden, *self.rest)
+        return self.output_type(last_hidden_state=self.hidden)
 
 
 class _InChunks(torch.autograd.Function):
