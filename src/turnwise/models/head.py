@@ -58,7 +58,7 @@ class Head:
 def count_chunks(model: PreTrainedModel, num_rows: int) -> int:
     """In how many chunks the logits of so many rows are computed. 1 where all fit, and for a model whose output layer
     cannot be taken by itself: one without layers below it, or with dropout in it that is on."""
-    wanted = -(-num_rows * model.config.get_text_config().vocab_size // CHUNK_NUMBERS)
+    wanted: int = -(-num_rows * model.config.get_text_config().vocab_size // CHUNK_NUMBERS)
     layers = _find_layers(model)
     if wanted <= 1 or layers is None:
         return 1
