@@ -4,8 +4,8 @@
 
 Each case is a recipe in a process of its own, whose models, engine, trainer and publication are built as a run builds
 them: sample until every conversation is as long as it may be, then take three optimizer steps on full micro-batches (of
-groups that share a prefix where the case says so), with scores of the reference, the critic or the implicit reward model
-before each, and publish. Where the recipe lets rollouts go on during a step, both go on at once.
+groups that share a prefix where the case says so), with scores of the reference, the critic or the implicit reward
+model before each, and publish. Where the recipe lets rollouts go on during a step, both go on at once.
 
 Measured is the peak of resident memory since the libraries were loaded and warmed up (Linux), with the memory that
 engine workers do not share (their proportional set size); predicted is `config.memory.plan_memory` before anything is
@@ -233,7 +233,9 @@ async def play(config: Any) -> dict[str, int]:
         config.engine.kind, served, common=engine_settings(config), options=config.engine.options
     )
     sync: Any = (
-        CopiedParameters(model, served, {"engine": engine}) if copies.has_served else SharedParameters({"engine": engine})
+        CopiedParameters(model, served, {"engine": engine})
+        if copies.has_served
+        else SharedParameters({"engine": engine})
     )
     trainer = build_local_trainer(config, model, None)
     draw = np.random.default_rng(0)
