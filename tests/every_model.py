@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,28 +88,26 @@ def shrink_config(name: str, vocab_size: int = VOCAB_SIZE) -> PreTrainedConfig:
     return _shrink(CONFIG_MAPPING[model_type], vocab_size, {**EXCEPTIONS.get(model_type, {}), **options})
 
 
-def build_tiny(name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The model of `shrink_config` in evaluation mode, with transformers' eager attention.
+def build_tiny(name: str, seed: int = 0) -> PreTrainedModel:
+    """The model of `shrink_config` in float32 and evaluation mode, with transformers' eager attention.
 
-    Its logits have a standard deviation of 1 to 3 nats. Weights are a function of `seed` alone; of another `dtype` they
-    are those of float32, rounded. Tables that are no weights (a rope's frequencies) keep the format transformers gives.
+    Its logits have a standard deviation of 1 to 3 nats. A function of `seed` alone.
     """
-    model = _build(name, seed, torch.float32)
-    draw_weights(model, seed)
-    if dtype == torch.float32:
-        return model
-    rounded = _build(name, seed, dtype)
-    rounded.load_state_dict(model.state_dict())
-    return rounded
-
-
-def _build(name: str, seed: int, dtype: torch.dtype) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            shrink_config(name), attn_implementation="eager", dtype=dtype
+            shrink_config(name), attn_implementation="eager", dtype=torch.float32
         )
-    return model.eval()
+    draw_weights(model.eval(), seed)
+    return model
+
+
+def load_tiny(name: str, folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The model of `build_tiny` as transformers loads it from `folder` in a format: some weights stay in float32."""
+    build_tiny(name).save_pretrained(folder)
+    shrink_config(name).save_pretrained(folder)  # the whole's, where the model is the text part of one
+    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    return loaded.eval()
 
 
 def draw_words(length: int, seed: int = 0) -> torch.Tensor:

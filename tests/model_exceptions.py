@@ -174,3 +174,6 @@ NOT_CAUSAL: Mapping[str, tuple[str, str | None, Any]] = {
 
 REFUSED: Mapping[str, str] = {"prophetnet": "what it predicts depends on how long the sequence is"}
 """Why a causal model is refused all the same, by name."""
+
+FLOAT32_ONLY: Mapping[str, str] = {"xlstm": "its own arithmetic mixes formats, and fails in bfloat16 on a CPU"}
+"""Why transformers cannot run a model in bfloat16, by name."""
