@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -88,10 +88,11 @@ def shrink_config(name: str, vocab_size: int = VOCAB_SIZE) -> PreTrainedConfig:
     return _shrink(CONFIG_MAPPING[model_type], vocab_size, {**EXCEPTIONS.get(model_type, {}), **options})
 
 
-def build_tiny(name: str, seed: int = 0) -> PreTrainedModel:
-    """The model of `shrink_config` in float32 and evaluation mode, with transformers' eager attention.
+def build_tiny(name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The model of `shrink_config` in evaluation mode, with transformers' eager attention.
 
-    Its logits have a standard deviation of 1 to 3 nats. A function of `seed` alone.
+    Its logits have a standard deviation of 1 to 3 nats. A function of `seed` alone. In another `dtype` it is what
+    transformers loads in that format, which keeps some weights of some models in float32.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -99,15 +100,13 @@ def build_tiny(name: str, seed: int = 0) -> PreTrainedModel:
             shrink_config(name), attn_implementation="eager", dtype=torch.float32
         )
     draw_weights(model.eval(), seed)
-    return model
-
-
-def load_tiny(name: str, folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model of `build_tiny` as transformers loads it from `folder` in a format: some weights stay in float32."""
-    build_tiny(name).save_pretrained(folder)
-    shrink_config(name).save_pretrained(folder)  # the whole's, where the model is the text part of one
-    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
-    return loaded.eval()
+    if dtype == torch.float32:
+        return model
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        shrink_config(name).save_pretrained(folder)  # the whole's, where the model is the text part of one
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    return model.eval()
 
 
 def draw_words(length: int, seed: int = 0) -> torch.Tensor:

@@ -6,15 +6,13 @@ AdamW on its gradients. Nothing of Turnwise computes it."""
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
-from every_model import build_tiny, draw_words, load_tiny, why_not_built
+from every_model import build_tiny, draw_words, why_not_built
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import TurnwiseError
@@ -99,8 +97,7 @@ def measure_model(name: str) -> Measured:
     if (why := why_not_built(name)) is not None:
         return Measured(name=name, path="not built", reason=why)
     chosen, reason, model = choose(build_tiny(name))
-    with tempfile.TemporaryDirectory() as folder:
-        bfloat16 = choose(load_tiny(name, Path(folder), torch.bfloat16))[0]
+    bfloat16 = choose(build_tiny(name, dtype=torch.bfloat16))[0]
     gaps: dict[str, float] = {}
     failures: dict[str, str] = {}
     if model is not None:
