@@ -85,7 +85,7 @@ def compute_logits(
     for batch in _lay_rows(model, runs):
         # Rows of `rows` that this batch computes, and where.
         at = _find(batch.wanted, rows, len(runs.token_ids))
-        if not len(at) and not is_shared(model):
+        if not len(at) and len(rows) and not is_shared(model):
             continue
         places = batch.places[_index_of(batch.wanted, rows[at], len(runs.token_ids))]
         with _select(model, lambda hidden, places=places: hidden.flatten(0, 1)[places]) as selected:  # type: ignore[misc]
