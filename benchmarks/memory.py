@@ -233,7 +233,9 @@ async def play(config: Any) -> dict[str, int]:
         config.engine.kind, served, common=engine_settings(config), options=config.engine.options
     )
     sync: Any = (
-        CopiedParameters(model, served, {"engine": engine}) if copies.has_served else SharedParameters({"engine": engine})
+        CopiedParameters(model, served, {"engine": engine})
+        if copies.has_served
+        else SharedParameters({"engine": engine})
     )
     trainer = build_local_trainer(config, model, None)
     draw = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from turnwise.config.shape import ModelShape
 
 PAGE_SIZE = 32
 """Tokens per page of the paged engine."""
-PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
+PACKED_FAMILIES = ("qwen3", "llama", "qwen2", "mistral")
 """Model families that the paged engine runs fused. On a CPU in float32 it keeps a packed copy of all matrices;
 elsewhere a copy in which queries, keys and values are one matrix, and so are gate and up. With
 an adapter, which is merged, it is a copy of every matrix but the output layer."""
