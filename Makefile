@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-slow crash soak lint setup bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
+.PHONY: help demo demo-real test test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -29,6 +29,9 @@ test: lint ## Check lint, types and tests.
 test-slow: $(STAMP) ## The slow tests: hundreds of kills, cancellations and escape attempts, crashes at every place.
 	$(BIN)/python -m pytest -m slow --durations=5
 
+test-models: $(STAMP) ## Every causal language model of transformers, tiny: path, log-probabilities, samples and a step against transformers alone.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow" tests/models
+
 crash: $(STAMP) ## Kill a training run 1,000 times at random; fail if a token is lost, double or too old.
 	$(BIN)/python benchmarks/crash.py
 
@@ -40,6 +43,9 @@ lint: $(STAMP) ## Check lint and types.
 	$(BIN)/mypy
 
 setup: $(STAMP) ## Create .venv and install.
+
+models: $(STAMP) ## Print the table of those models, as Markdown.
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/models.py
 
 bench: $(STAMP) ## Measure the throughput of rollout and training, as JSON.
 	@$(BIN)/python benchmarks/throughput.py

@@ -45,6 +45,7 @@ def test_examples_are_short_and_named_in_the_document(path: Path) -> None:
         ("own_tool.py", "42.165 km"),  # 26.2 * 1.609344 = 42.1648...
         ("own_reward.py", "passes its own cases"),
         ("own_algorithm.py", "[1.0, -0.333"),
+        ("own_optimizer.py", "[0.75, 1.25] 0.5"),
     ],
 )
 def test_scripts_print_what_they_promise(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,3 +113,18 @@ def test_own_reward_and_own_algorithm_train(tmp_path: Path) -> None:
     assert [turns and turns[0].tolist() for turns in build_credit_method(config)(seen)] == [[1.0], [-1.0]]
     run = run_train(config, resume=None, display=False)
     assert [r["step"] for r in RunFolder.open(run).read_metrics() if r["phase"] == "train"] == [1, 2]
+
+
+def test_own_optimizer_and_schedule_train(tmp_path: Path) -> None:
+    overrides = [
+        "train.optimizer=own_optimizer:build_lion",
+        "train.optimizer_options={beta=0.98}",
+        "train.lr=1e-4",
+        "train.warmup_steps=0",
+        "train.decay=own_optimizer:fall_as_root",
+        f"run.output={tmp_path}",
+    ]
+    config = load_config([ROOT / "recipes" / "search_r1" / "tiny.toml"], [*SHORT, *overrides])
+    rows = RunFolder.open(run_train(config, resume=None, display=False)).read_metrics()
+    rates = [r["train/lr"] for r in rows if r["phase"] == "train"]
+    assert rates == [pytest.approx(1e-4), pytest.approx(1e-4 / 2**0.5)]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue, field_validator
 
 from turnwise.config.section import Section
+
+ADAMW = "adamw"
+DECAYS = ("none", "linear", "cosine")
 
 
 class SftSection(Section):
@@ -19,7 +22,7 @@ class SftSection(Section):
     num_demonstrations: int = Field(4096, ge=1)
     """Number of demonstrations, each of a different task; every pass over them has a new order."""
     lr: float = Field(3e-3, gt=0)
-    """Peak learning rate, which decays to 0 as a cosine."""
+    """Peak learning rate, which decays to 0 as a cosine. Must be given beside `model.path`."""
     warmup_steps: int = Field(10, ge=0)
     """Optimizer steps over which the learning rate rises linearly."""
     policy: str = "naive"
@@ -69,13 +72,23 @@ class TrainSection(Section):
     """RL steps between parity gates, in which sampler and trainer score the same tokens; there is always one before the
     first step."""
     lr: float = Field(1e-3, gt=0)
-    """Peak learning rate."""
+    """Peak learning rate. The default is for random weights: beside `model.path` it must be given."""
     warmup_steps: int = Field(5, ge=0)
     """Optimizer steps over which the learning rate rises linearly."""
-    decay: Literal["none", "linear", "cosine"] = "linear"
-    """Decay of the learning rate after its warm-up."""
+    decay: str = "linear"
+    """Decay of the learning rate after its warm-up: "none", "linear", "cosine", or the import path
+    "package.module:function" of your own, from an optimizer step after the warm-up, counted from 0, and the number of
+    steps after the warm-up to a factor of `lr`."""
+    min_lr_ratio: float = Field(0.0, ge=0, le=1)
+    """Part of `lr` at which the decay ends."""
+    optimizer: str = "adamw"
+    """"adamw", or the import path "package.module:build" of your own, such as "torch.optim:SGD": from groups of
+    parameters, `lr` and `optimizer_options` to a torch.optim.Optimizer whose state is tensors. It steps on the policy,
+    a critic and an implicit reward model (docs/extending.md)."""
+    optimizer_options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further options of the optimizer, which refuses unknown ones; of "adamw" such as `eps`."""
     weight_decay: float = Field(0.0, ge=0)
-    """Weight decay of AdamW, on matrices only."""
+    """Weight decay, on matrices only."""
     beta1: float = Field(0.9, ge=0, lt=1)
     """Decay rate of AdamW's first moment."""
     beta2: float = Field(0.95, ge=0, lt=1)
@@ -103,3 +116,17 @@ class TrainSection(Section):
     it computes: room on the GPU, for slower steps. The results are the same up to rounding."""
     num_threads: int = Field(0, ge=0)
     """Threads while training, of each rank; 0 is all cores, or each rank's part of them."""
+
+    @field_validator("decay")
+    @classmethod
+    def _check_decay(cls, value: str) -> str:
+        if value in DECAYS or ":" in value:
+            return value
+        raise ValueError("it must be 'none', 'linear' or 'cosine', or an import path as 'package.module:function'")
+
+    @field_validator("optimizer")
+    @classmethod
+    def _check_optimizer(cls, value: str) -> str:
+        if value == ADAMW or ":" in value:
+            return value
+        raise ValueError("it must be 'adamw', or an import path as 'package.module:build' (such as 'torch.optim:SGD')")

@@ -176,7 +176,7 @@ def _describe_expected(kind: str, message: str) -> str:
         return "it must be a table"
     if kind == "invalid-json-value":
         return "it must be a number, a string, a boolean, a list or a table"
-    return message.replace("Input should be", "it must be", 1)
+    return message.replace("Input should be", "it must be", 1).removeprefix("Value error, ")
 
 
 def _suggest(key: str) -> str:

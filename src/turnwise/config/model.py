@@ -23,8 +23,9 @@ class ModelSection(Section):
     tokenizer where it is not given; more are padding. Empty is a small model that learns on a
     laptop (`config/small_model.py`). What is given is used as it is, over the architecture's defaults, and holds at
     least hidden_size, intermediate_size, num_hidden_layers and num_attention_heads."""
-    dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    """Number format of weights and cache."""
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    """Number format of weights and cache. Weights that train in "bfloat16" or "float16" have float32 masters, on which
+    the optimizer steps; "float16" has a loss scale too (docs/models.md)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of every model and of the engine's cache; "auto" is the GPU if torch sees one, else the CPU. Results are
     exact in every bit (same seed, same tokens; a resumed run; exact scoring) on "cpu" only, and engine workers need

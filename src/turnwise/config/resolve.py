@@ -4,6 +4,7 @@ A credit method or a loss checks its own options and combinations when it is bui
 
 from __future__ import annotations
 
+from turnwise.config.learning import ADAMW
 from turnwise.config.lora import VLLM_RANKS, LoraSection
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
@@ -38,6 +39,8 @@ def check_sections(config: RunConfig) -> RunConfig:
         _schedule_problems,
         _algorithm_problems,
         _adapter_problems,
+        _optimizer_problems,
+        _rate_problems,
     )
     for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
@@ -53,6 +56,50 @@ def _environment_problems(config: RunConfig) -> list[Problem]:
             bool(environment.mixture) and (bool(environment.args) or environment.name != default),
             f"environment.name={environment.name!r} with environment.args={environment.args!r} is not read beside "
             "environment.mixture; move it into the mixture under a label of its own",
+        ),
+    ]
+
+
+def _optimizer_problems(config: RunConfig) -> list[Problem]:
+    """Options that the optimizer or its schedule does not read."""
+    train = config.train
+    is_adamw = train.optimizer == ADAMW
+    fields = type(train).model_fields
+    moved = [name for name in ("beta1", "beta2") if getattr(train, name) != fields[name].default]
+    named = [name for name in ("lr", "betas", "weight_decay", "fused") if name in train.optimizer_options]
+    return [
+        (
+            train.decay == "none" and train.min_lr_ratio > 0,
+            f"train.min_lr_ratio={train.min_lr_ratio} is where a decay ends, and train.decay='none' has none; set it "
+            "to 0, or decay",
+        ),
+        (
+            not is_adamw and bool(moved),
+            f"{' and '.join(f'train.{name}' for name in moved)} given for train.optimizer={ADAMW!r} only; give those "
+            f"of {train.optimizer!r} in train.optimizer_options",
+        ),
+        (
+            bool(named),
+            f"train.optimizer_options gives {' and '.join(named)}, which the recipe says elsewhere: train.lr, "
+            "train.beta1, train.beta2, train.weight_decay",
+        ),
+    ]
+
+
+def _rate_problems(config: RunConfig) -> list[Problem]:
+    """Learning rates that would be guessed."""
+    train, sft, path = config.train, config.sft, config.model.path
+    remedy = "1e-5 to 1e-4 suit an adapter" if config.model.lora is not None else "1e-6 suits all weights"
+    return [
+        (
+            bool(path) and train.steps > 0 and "lr" not in train.model_fields_set,
+            f"train.lr is not given beside model.path={path!r}, and the default of {train.lr:g} is for random weights; "
+            f"set it ({remedy}), or train.steps=0",
+        ),
+        (
+            bool(path) and sft.steps > 0 and "lr" not in sft.model_fields_set,
+            f"sft.lr is not given beside model.path={path!r}, and the default of {sft.lr:g} is for random weights; "
+            f"set it ({remedy}), or sft.steps=0",
         ),
     ]
 

@@ -175,6 +175,15 @@ METRICS: dict[str, Definition] = {
     ),
     "train/staleness_max": Definition("max", "versions", "Largest age of a trained token."),
     "train/changed_tensors": Definition("sum", "tensors", "Parameter tensors that the step's updates changed."),
+    "train/changed_share": Definition(
+        "mean",
+        "share",
+        "Share of the policy's weights with a gradient that an update changed, of float32 masters where it has them; "
+        "from a sample.",
+    ),
+    "train/skipped_updates": Definition(
+        "sum", "updates", "Updates that changed nothing because float16 gradients overflowed; the loss scale is halved."
+    ),
     "train/tokens": Definition("sum", "tokens", "Tokens of the trajectories that train, context included."),
     "train/computed_tokens": Definition(
         "sum", "tokens", "Tokens run forward and backward: a prefix that several share counts once."

@@ -23,7 +23,7 @@ from turnwise.models.routing import ATTENTION_NAME
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(wanted: str) -> torch.device:

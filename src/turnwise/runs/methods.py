@@ -27,6 +27,7 @@ from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
 from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
 from turnwise.environments.mixture import list_families
 from turnwise.runs.families import build_family
+from turnwise.runs.optimizers import check_optimizer
 from turnwise.training.policy_step import PolicyLoss
 from turnwise.training.preference_step import PairFunction
 
@@ -34,7 +35,9 @@ from turnwise.training.preference_step import PairFunction
 def check_methods(config: RunConfig) -> RunConfig:
     """The recipe with the canonical names of its credit method and loss.
 
-    Raises ConfigError with the reason when credit, critic, loss, group and environment do not fit together."""
+    Raises ConfigError with the reason when credit, critic, loss, group and environment do not fit together, or the
+    optimizer cannot be used."""
+    check_optimizer(config)
     if config.train.algorithm != "policy_gradient":
         return config
     config = name_methods(config)

@@ -19,6 +19,7 @@ from turnwise.credit.methods import find_copies
 from turnwise.hosts.host import Host
 from turnwise.models.build import load_model
 from turnwise.runs.methods import build_pair_loss, build_policy_loss
+from turnwise.runs.optimizers import find_decay, find_optimizer
 from turnwise.training.critic import build_critic
 from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
@@ -68,7 +69,7 @@ def build_local_trainer(
     """The recipe's trainer in this process, also where that is one of several ranks; see `build_trainer`."""
     train = config.train
     by_gradient, copies = train.algorithm == "policy_gradient", find_copies(config)
-    betas = (train.beta1, train.beta2)
+    betas, build = (train.beta1, train.beta2), find_optimizer(config)
     settings = TrainerSettings(
         schedule=build_schedule(config),
         warmup=Schedule(
@@ -76,6 +77,7 @@ def build_local_trainer(
         ),
         betas=betas,
         weight_decay=train.weight_decay,
+        build_optimizer=build,
         max_grad_norm=train.max_grad_norm,
         packing=build_packing(config),
         temperature=config.rollout.temperature,
@@ -100,11 +102,17 @@ def build_local_trainer(
             coefficient=critic.coefficient,
             betas=betas,
             weight_decay=train.weight_decay,
+            build=build,
         )
         if copies.critic != "none"
         else None,
         build_implicit=partial(
-            build_implicit_reward, lr=implicit.lr, beta=implicit.beta, betas=betas, weight_decay=train.weight_decay
+            build_implicit_reward,
+            lr=implicit.lr,
+            beta=implicit.beta,
+            betas=betas,
+            weight_decay=train.weight_decay,
+            build=build,
         )
         if copies.learns_rewards
         else None,
@@ -127,7 +135,8 @@ def build_schedule(config: RunConfig) -> Schedule:
         base=train.lr,
         warmup_steps=train.warmup_steps,
         total_steps=train.steps * per_step.get(train.algorithm, 1),
-        decay=train.decay,
+        decay=find_decay(config),
+        min_ratio=train.min_lr_ratio,
     )
 
 

@@ -25,7 +25,8 @@ from turnwise.core.types import Sample
 from turnwise.models.forward import compute_hidden as run_backbone
 from turnwise.models.rows import find_device
 from turnwise.training.forward import replay_experts, to_runs
-from turnwise.training.optimizer import apply_gradients, build_optimizer
+from turnwise.training.loss_scale import scale_loss
+from turnwise.training.optimizer import BuildOptimizer, apply_gradients, build_optimizer
 from turnwise.training.placement import WHOLE, Backbone, Placement
 
 
@@ -63,9 +64,10 @@ def build_critic(
     coefficient: float,
     betas: tuple[float, float],
     weight_decay: float,
+    build: BuildOptimizer | None = None,
 ) -> Critic:
     """A critic for `policy`; "separate" copies its layers as they are now, of layers with an adapter the
-    adapter."""
+    adapter. `build` as for `build_optimizer`."""
     separate = None if kind == "head" else placement.place(placement.copy(policy).base_model)
     width = policy.config.get_text_config().hidden_size
     head = torch.nn.Linear(width, 1, device=find_device(policy), dtype=policy.dtype)
@@ -73,7 +75,14 @@ def build_critic(
     torch.nn.init.zeros_(head.bias)
     placement.place(head)
     module = torch.nn.ModuleDict({"head": head} if separate is None else {"head": head, "backbone": separate})
-    optimizer = build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay)
+    optimizer = build_optimizer(
+        module,
+        lr=lr,
+        betas=betas,
+        weight_decay=weight_decay,
+        build=build,
+        computes_in=placement.find_dtype(policy),
+    )
     backbone = separate or placement.find_backbone(policy)
     return Critic(
         policy=policy,
@@ -183,7 +192,7 @@ def run_critic_step(
         if (problem := ranks.agree(problem)) is not None:
             critic.optimizer.zero_grad(set_to_none=True)
             raise TrainingError(problem)
-        loss.backward()
+        scale_loss(loss, critic.optimizer).backward()
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
     apply_gradients(critic.module, critic.optimizer, lr=critic.lr, max_grad_norm=max_grad_norm)

@@ -23,7 +23,8 @@ from turnwise.core.metrics import Mean, Metric
 from turnwise.core.types import Sample
 from turnwise.models.rows import find_device
 from turnwise.training.forward import compute_logprobs, score_logprobs
-from turnwise.training.optimizer import apply_gradients, build_optimizer
+from turnwise.training.loss_scale import scale_loss
+from turnwise.training.optimizer import BuildOptimizer, apply_gradients, build_optimizer
 from turnwise.training.placement import WHOLE, Placement
 
 
@@ -46,12 +47,20 @@ def build_implicit_reward(
     beta: float,
     betas: tuple[float, float],
     weight_decay: float,
+    build: BuildOptimizer | None = None,
 ) -> ImplicitReward:
-    """A reward model that starts as a copy of `policy` as it is now."""
+    """A reward model that starts as a copy of `policy` as it is now; `build` as for `build_optimizer`."""
     module = placement.place(placement.copy(policy))
     return ImplicitReward(
         module=module,
-        optimizer=build_optimizer(module, lr=lr, betas=betas, weight_decay=weight_decay),
+        optimizer=build_optimizer(
+            module,
+            lr=lr,
+            betas=betas,
+            weight_decay=weight_decay,
+            build=build,
+            computes_in=placement.find_dtype(policy),
+        ),
         lr=lr,
         beta=beta,
     )
@@ -128,7 +137,7 @@ def run_implicit_reward_step(
         if (problem := ranks.agree(problem)) is not None:
             model.optimizer.zero_grad(set_to_none=True)
             raise TrainingError(problem)
-        loss.backward()
+        scale_loss(loss, model.optimizer).backward()
         totals["loss"] += float(losses.detach().sum())
         totals["correct"] += float(((logits.detach() > 0) == (target > 0.5)).sum())
     apply_gradients(model.module, model.optimizer, lr=model.lr, max_grad_norm=max_grad_norm)

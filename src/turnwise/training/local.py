@@ -21,7 +21,7 @@ from turnwise.batching.collate import Packing, TokenColumn
 from turnwise.batching.samples import forget_experts
 from turnwise.core.batch import Column, Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
-from turnwise.core.metrics import Max, Metric, Sum, merge
+from turnwise.core.metrics import Max, Mean, Metric, Sum, merge
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Sample
 from turnwise.models.checksums import count_changed
@@ -32,10 +32,12 @@ from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import ImplicitReward, run_implicit_reward_step, score_implicit_rewards
-from turnwise.training.optimizer import Schedule, Trained, build_optimizer
+from turnwise.training.masters import describe_format
+from turnwise.training.optimizer import BuildOptimizer, Schedule, Trained, build_optimizer
 from turnwise.training.placement import WHOLE, Placement
 from turnwise.training.policy_step import MOVED, PolicyLoss, run_policy_step
 from turnwise.training.preference_step import PairFunction, run_pair_step
+from turnwise.training.resolution import ResolutionWatch
 from turnwise.training.routing import check_routing
 from turnwise.training.sft import run_sft_step
 from turnwise.training.snapshot import Snapshot
@@ -58,6 +60,8 @@ class TrainerSettings:
     betas: tuple[float, float]
     weight_decay: float
     max_grad_norm: float
+    build_optimizer: BuildOptimizer | None = None
+    """What steps on the policy; None is AdamW."""
     packing: Packing
     temperature: float
     """Sampling temperature of the rollouts."""
@@ -124,6 +128,7 @@ class LocalTrainer:
         self._warmup_steps = 0
         self._unstepped: Snapshot | None = None
         self._scoring: dict[str, Metric] = {}
+        self._watch, self._warmup_watch = ResolutionWatch(), ResolutionWatch()
 
     # ------------------------------------------------------------------------------------------------ the seam
 
@@ -149,9 +154,11 @@ class LocalTrainer:
     def step(self, batch: TrainingBatch) -> StepReport:
         """See `Trainer.step`. Without updates nothing changes but an implicit reward model that learned in `score`.
 
-        Raises TrainingError where a loss or a gradient is not finite, or an update has no token to train.
+        Raises TrainingError where a loss or a gradient is not finite, an update has no token to train, or the last
+        updates were below the resolution of the weights.
         """
         warms_up = batch.objective == "warmup"
+        (self._warmup_watch if warms_up else self._watch).check()
         if not warms_up:
             self._begin()
         counts = self.optimizer_steps, self._warmup_steps
@@ -219,7 +226,14 @@ class LocalTrainer:
 
     def _build_optimizer(self, lr: float) -> Any:
         settings = self.settings
-        return build_optimizer(self.model, lr=lr, betas=settings.betas, weight_decay=settings.weight_decay)
+        return build_optimizer(
+            self.model,
+            lr=lr,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            build=settings.build_optimizer,
+            computes_in=self._placement.find_dtype(self.model),
+        )
 
     def _begin(self) -> None:
         """The warm-up is over: make what starts as a copy of the policy."""
@@ -265,6 +279,7 @@ class LocalTrainer:
     def _forget_gradients(self) -> None:
         for trained in (self._policy, *self._list_companions().values()):
             trained.module.zero_grad(set_to_none=True)
+            trained.optimizer.zero_grad(set_to_none=True)
 
     # ------------------------------------------------------------------------------------------------ scores
 
@@ -369,6 +384,7 @@ class LocalTrainer:
                 teacher=self._teacher,
                 critic=shared,
             )
+            self._note(measured, lr)
             if number:
                 # Only the first update trains the weights that sampled; later gaps are learning, not mismatch.
                 measured = {
@@ -407,7 +423,9 @@ class LocalTrainer:
             metrics = merge(metrics, {"train/lr": Max(lr)})
             if update:
                 measured = self._run_supervised(self._policy, batch, update, lr)
-                metrics = merge(metrics, {"train/loss": measured["sft/loss"], "train/seconds": measured["sft/seconds"]})
+                measured |= {"train/loss": measured.pop("sft/loss"), "train/seconds": measured.pop("sft/seconds")}
+                self._note(measured, lr)
+                metrics = merge(metrics, measured)
         return metrics
 
     def _open_warmup(self) -> _Policy:
@@ -424,7 +442,9 @@ class LocalTrainer:
             lr = self.settings.warmup.find_lr(self._warmup_steps)
             self._warmup_steps += 1
             if update:
-                metrics = merge(metrics, self._run_supervised(policy, batch, update, lr))
+                measured = self._run_supervised(policy, batch, update, lr)
+                self._note(measured, lr, warms_up=True)
+                metrics = merge(metrics, {name: value for name, value in measured.items() if name.startswith("sft/")})
         return metrics
 
     def _run_supervised(
@@ -448,7 +468,7 @@ class LocalTrainer:
             return {"train/pairs": Sum(0), "train/lr": Max(lr)}
         if self._pair_loss is None:
             raise TrainingError("this trainer has no pair loss; build it with train.algorithm='dpo' or 'step_dpo'")
-        return run_pair_step(
+        measured = run_pair_step(
             self.model,
             _require(self._reference, "preference pairs", "train.algorithm='dpo'"),
             self._policy.optimizer,
@@ -460,6 +480,22 @@ class LocalTrainer:
             max_grad_norm=self.settings.max_grad_norm,
             **self._packing,
         )
+        self._note(measured, lr)
+        return measured
+
+    def _note(self, measured: Mapping[str, Metric], lr: float, *, warms_up: bool = False) -> None:
+        """Watch whether the updates of the policy change it."""
+        changed, norm = measured.get("train/changed_share"), measured.get("train/grad_norm")
+        if isinstance(changed, Mean) and isinstance(norm, Mean):
+            (self._warmup_watch if warms_up else self._watch).note(
+                share=changed.value,
+                driven=changed.weight,
+                norm=norm.value,
+                lr=lr,
+                peak_lr=(self.settings.warmup if warms_up else self.settings.schedule).base,
+                option="sft.lr" if warms_up else "train.lr",
+                dtype=describe_format(self.model),
+            )
 
 
 def _require(model: Model | None, what: str, option: str) -> Model:

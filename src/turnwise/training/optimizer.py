@@ -1,18 +1,28 @@
-"""AdamW, the learning-rate schedule, gradient clipping, and updates of several models at once."""
+"""The optimizer, the learning-rate schedule, gradient clipping, and updates of several models at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
 from turnwise.core.errors import TrainingError
+from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.models.rows import is_cut
+from turnwise.training.loss_scale import add_loss_scale, find_scale, note_update
+from turnwise.training.masters import find_master, follow_masters, keep_masters
+from turnwise.training.resolution import Changes, ChangeSample
 
-Decay = Literal["none", "linear", "cosine"]
+DecayFunction = Callable[[int, int], float]
+"""From a step after the warm-up, counted from 0, and the number of steps after the warm-up to a factor of the base."""
+Decay = Literal["none", "linear", "cosine"] | DecayFunction
+BuildOptimizer = Callable[[list[dict[str, Any]], float], torch.optim.Optimizer]
+"""From groups of parameters, each with its `weight_decay`, and a learning rate to what steps on them."""
+CHANGED, DRIVEN = "changed", "driven"
+"""Sums over all ranks that make `train/changed_share`."""
 
 
 class Trained(Protocol):
@@ -37,24 +47,45 @@ class Schedule:
     warmup_steps: int
     total_steps: int
     decay: Decay
+    min_ratio: float = 0.0
+    """Part of `base` towards which the rate decays."""
 
     def find_lr(self, step: int) -> float:
         """The learning rate of one step."""
         return compute_lr(
-            step, base=self.base, warmup_steps=self.warmup_steps, total_steps=self.total_steps, decay=self.decay
+            step,
+            base=self.base,
+            warmup_steps=self.warmup_steps,
+            total_steps=self.total_steps,
+            decay=self.decay,
+            min_ratio=self.min_ratio,
         )
 
 
-def compute_lr(step: int, *, base: float, warmup_steps: int, total_steps: int, decay: Decay) -> float:
-    """Learning rate of step `step` (from 0): linear warm-up to `base`, then `decay` towards 0 at `total_steps`."""
+def compute_lr(
+    step: int, *, base: float, warmup_steps: int, total_steps: int, decay: Decay, min_ratio: float = 0.0
+) -> float:
+    """Learning rate of step `step` (from 0): linear warm-up to `base`, then `decay` towards `min_ratio * base` at
+    `total_steps`.
+
+    Raises TrainingError where a function's factor is no number from 0 up.
+    """
     if step < warmup_steps:
         return base * (step + 1) / warmup_steps
-    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
-    if decay == "linear":
-        return base * (1 - progress)
-    if decay == "cosine":
-        return base * 0.5 * (1 + math.cos(math.pi * progress))
-    return base
+    after, total = step - warmup_steps, max(1, total_steps - warmup_steps)
+    progress = min(1.0, after / total)
+    factor = 1.0
+    if callable(decay):
+        factor = decay(after, total)
+        if not isinstance(factor, int | float) or not math.isfinite(factor) or factor < 0:
+            raise TrainingError(
+                f"train.decay gives {factor!r} for step {after} of {total}; it must be a number from 0 up"
+            )
+    elif decay == "linear":
+        factor = 1 - progress
+    elif decay == "cosine":
+        factor = 0.5 * (1 + math.cos(math.pi * progress))
+    return base * (min_ratio + (1 - min_ratio) * factor)
 
 
 def list_trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -63,52 +94,114 @@ def list_trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def build_optimizer(
-    model: torch.nn.Module, *, lr: float, betas: tuple[float, float], weight_decay: float
-) -> torch.optim.AdamW:
-    """AdamW; weight decay applies to matrices only, not to norms and biases."""
-    trained = list_trained(model).values()
-    matrices, vectors = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
+    model: torch.nn.Module,
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+    build: BuildOptimizer | None = None,
+    computes_in: torch.dtype | None = None,
+) -> torch.optim.Optimizer:
+    """AdamW, or what `build` gives; weight decay applies to matrices only, not to norms and biases.
+
+    Parameters in a short format get float32 masters (`training/masters.py`), on which it steps. `computes_in` is the
+    format of forward and backward passes, None that of the parameters; float16 gets a loss scale.
+    """
+    trained = list(list_trained(model).values())
+    keep_masters(trained)
+    stepped = [find_master(parameter) for parameter in trained]
+    matrices, vectors = [p for p in stepped if p.ndim >= 2], [p for p in stepped if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    # One pass over each tensor instead of one per operation: a quarter of the time.
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
+    if build is None:
+        # One pass over each tensor instead of one per operation: a quarter of the time.
+        optimizer: torch.optim.Optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
+    else:
+        optimizer = build([group for group in groups if group["params"]], lr)
+    follow_masters(optimizer, trained)
+    if (computes_in or next(model.parameters()).dtype) is torch.float16:
+        add_loss_scale(optimizer)
+    return optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What an update did."""
+
+    norm: float | None
+    """Of the gradient before clipping; None where float16 gradients overflowed, and nothing was changed."""
+    changes: Changes
+    """Of this process's rows."""
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Sums to be added over ranks, for `describe_update`."""
+        return {CHANGED: self.changes.changed, DRIVEN: self.changes.driven}
+
+
+def describe_update(update: Update, totals: Mapping[str, float]) -> dict[str, Metric]:
+    """Metrics of an update, whose `totals` are added over ranks. Where no weight had a gradient there is no share."""
+    metrics: dict[str, Metric] = {}
+    if update.norm is None:
+        metrics["train/skipped_updates"] = Sum(1)
+    else:
+        metrics["train/grad_norm"] = Mean(update.norm)
+    if totals[DRIVEN]:
+        metrics["train/changed_share"] = Mean(totals[CHANGED], totals[DRIVEN])
+    return metrics
 
 
 def apply_gradients(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, lr: float, max_grad_norm: float
-) -> float:
-    """Clip, step, clear. Returns the gradient norm before clipping.
-
-    Raises TrainingError, leaving the weights as they were, when the norm is not finite.
-    """
-    return apply_together([(model, optimizer, lr)], max_grad_norm=max_grad_norm)[0]
+) -> Update:
+    """Clip, step, clear; see `apply_together`."""
+    return apply_together([(model, optimizer, lr)], max_grad_norm=max_grad_norm)
 
 
 def apply_together(
     parts: Sequence[tuple[torch.nn.Module, torch.optim.Optimizer, float]], *, max_grad_norm: float
-) -> list[float]:
+) -> Update:
     """Clip the gradients of every `(model, optimizer, learning rate)`, each by its own norm, then step and clear all.
 
-    Returns the norms before clipping. Raises TrainingError, with all weights as they were and all gradients cleared,
-    when any norm is not finite.
+    Returns what happened to the first part, whose loss scale is that of all. Raises TrainingError, with all weights as
+    they were and all gradients cleared, when a norm is not finite, unless the loss has a scale to lower.
     """
-    norms = [_clip(model, max_grad_norm) for model, _, _ in parts]
+    first = parts[0][1]
+    scale = find_scale(first)
+    norms = [_clip(model, max_grad_norm, scale) for model, _, _ in parts]
     wrong = [norm for norm in norms if not math.isfinite(norm)]
     if wrong:
-        for _, optimizer, _ in parts:
-            optimizer.zero_grad(set_to_none=True)
+        _clear(parts)
+        if scale is not None and scale > 1:
+            note_update(first, overflowed=True)
+            return Update(norm=None, changes=Changes(changed=0, driven=0))
         raise TrainingError(
             f"the gradient norm is {wrong[0]}; the weights were not changed. Lower the learning rate or resume from "
             "the last checkpoint"
         )
+    sample = ChangeSample(map(find_master, parts[0][0].parameters()))
     for _, optimizer, lr in parts:
         for group in optimizer.param_groups:
             group["lr"] = lr
         optimizer.step()
+    changes = sample.count()
+    _clear(parts)
+    if scale is not None:
+        note_update(first, overflowed=False)
+    return Update(norm=norms[0], changes=changes)
+
+
+def _clear(parts: Sequence[tuple[torch.nn.Module, torch.optim.Optimizer, float]]) -> None:
+    for _, optimizer, _ in parts:
         optimizer.zero_grad(set_to_none=True)
-    return norms
 
 
-def _clip(model: torch.nn.Module, max_grad_norm: float) -> float:
-    """Scale the gradients to a norm of at most `max_grad_norm`; returns their norm before, over all ranks."""
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+def _clip(model: torch.nn.Module, max_grad_norm: float, scale: float | None) -> float:
+    """Scale the gradients to a norm of at most `max_grad_norm`; returns their norm before, over all ranks. They are
+    divided by `scale` first."""
+    stepped = [find_master(parameter) for parameter in model.parameters()]
+    if scale is not None:
+        for parameter in stepped:
+            if parameter.grad is not None:
+                parameter.grad /= scale
+    norm = torch.nn.utils.clip_grad_norm_(stepped, max_grad_norm)
     return float(norm.full_tensor() if is_cut(norm) else norm)

@@ -31,6 +31,10 @@ class Placement(Protocol):
         """The whole model where it trains or scores; the given one is used up."""
         ...
 
+    def find_dtype(self, policy: PreTrainedModel) -> torch.dtype:
+        """In which a placed policy computes, forward and backward."""
+        ...
+
     def find_backbone(self, policy: PreTrainedModel) -> Backbone:
         """The layers of a placed policy below its output layer."""
         ...
@@ -52,6 +56,11 @@ class Whole:
     def place(self, model: Model) -> Model:
         """See `Placement.place`."""
         return model
+
+    def find_dtype(self, policy: PreTrainedModel) -> torch.dtype:
+        """See `Placement.find_dtype`."""
+        dtype: torch.dtype = policy.dtype
+        return dtype
 
     def find_backbone(self, policy: PreTrainedModel) -> Backbone:
         """See `Placement.find_backbone`."""

@@ -38,7 +38,8 @@ from turnwise.core.types import Sample
 from turnwise.models.rows import find_device
 from turnwise.training.critic import Critic, compute_micro_batch_value_loss
 from turnwise.training.forward import compute_distribution, replay_experts, score_logprobs, select_logprobs
-from turnwise.training.optimizer import apply_together
+from turnwise.training.loss_scale import scale_loss
+from turnwise.training.optimizer import apply_together, describe_update
 
 WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
 """Metrics that are sums over the step already, not sums over tokens to be divided."""
@@ -122,15 +123,17 @@ def run_policy_step(
         if problem is not None:
             _forget(optimizer, critic)
             raise TrainingError(problem)
-        value.backward()
+        scale_loss(value, optimizer).backward()
         gap_max = max(gap_max, gap)
         num_computed += len(batch.token_ids)
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
     parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.module, critic.optimizer, critic.lr)])
-    norm = apply_together(parts, max_grad_norm=max_grad_norm)[0]
-    totals, gap_max = add_totals(totals | {COMPUTED: float(num_computed)}, ranks), find_largest(gap_max, ranks)
+    update = apply_together(parts, max_grad_norm=max_grad_norm)
+    of_rank = totals | {COMPUTED: float(num_computed)} | update.totals
+    totals, gap_max = add_totals(of_rank, ranks), find_largest(gap_max, ranks)
     num_computed = int(totals.pop(COMPUTED))
+    metrics |= describe_update(update, {name: totals.pop(name) for name in update.totals})
     seconds = time.perf_counter() - started
     num_tokens = sum(len(s.token_ids) for s in samples)
     # (sum w)^2 / sum w^2 of the whole step's ratios; as a mean over its tokens it is a share.
@@ -140,7 +143,6 @@ def run_policy_step(
         is_whole = name in WEIGHTED or name.startswith("train/value_")
         metrics[name] = Mean(total * num_trained if is_whole else total, num_trained)
     return metrics | {
-        "train/grad_norm": Mean(norm),
         "train/lr": Max(lr),
         "train/logprob_gap_max": Max(gap_max),
         "train/tokens": Sum(num_tokens),

@@ -19,7 +19,8 @@ from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
 from turnwise.models.rows import find_device
 from turnwise.training.forward import compute_logprobs
-from turnwise.training.optimizer import apply_gradients
+from turnwise.training.loss_scale import scale_loss
+from turnwise.training.optimizer import apply_gradients, describe_update
 
 PairFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int], PairOutput]
 """From policy and reference log-probabilities, sequence (2p chosen, 2p + 1 rejected of pair p), `in_step` (all `[K]`)
@@ -73,20 +74,19 @@ def run_pair_step(
         if (problem := ranks.agree(problem)) is not None:
             optimizer.zero_grad(set_to_none=True)
             raise TrainingError(problem)
-        value.backward()
+        scale_loss(value, optimizer).backward()
         totals["loss"] += float(output.losses.detach().sum())
         totals["correct"] += float((output.chosen_rewards > output.rejected_rewards).sum())
         totals["margin"] += float((output.chosen_rewards - output.rejected_rewards).sum())
         totals["computed"] += len(batch.token_ids)
-    norm = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
-    totals, num_tokens = add_totals(totals, ranks), sum(lengths)
+    update = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
+    totals, num_tokens = add_totals(totals | update.totals, ranks), sum(lengths)
     seconds = time.perf_counter() - started
-    return {
+    return describe_update(update, totals) | {
         "train/loss": Mean(totals["loss"], float(len(pairs))),
         "train/pair_accuracy": Mean(totals["correct"], float(len(pairs))),
         "train/pair_margin": Mean(totals["margin"], float(len(pairs))),
         "train/pairs": Sum(len(pairs)),
-        "train/grad_norm": Mean(norm),
         "train/lr": Max(lr),
         "train/tokens": Sum(num_tokens),
         "train/computed_tokens": Sum(int(totals["computed"])),

@@ -17,7 +17,8 @@ from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Sample
 from turnwise.models.rows import find_device
 from turnwise.training.forward import compute_logprobs
-from turnwise.training.optimizer import apply_gradients
+from turnwise.training.loss_scale import scale_loss
+from turnwise.training.optimizer import apply_gradients, describe_update
 
 
 def run_sft_step(
@@ -49,9 +50,10 @@ def run_sft_step(
         if (problem := ranks.agree(problem)) is not None:
             optimizer.zero_grad(set_to_none=True)
             raise TrainingError(problem)
-        loss.backward()
-    apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
-    return {
-        "sft/loss": Mean(add_totals({"sft/loss": total}, ranks)["sft/loss"], denominator),
+        scale_loss(loss, optimizer).backward()
+    update = apply_gradients(model, optimizer, lr=lr, max_grad_norm=max_grad_norm)
+    totals = add_totals({"sft/loss": total} | update.totals, ranks)
+    return describe_update(update, totals) | {
+        "sft/loss": Mean(totals["sft/loss"], denominator),
         "sft/seconds": Sum(time.perf_counter() - started),
     }

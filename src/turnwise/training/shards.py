@@ -1,7 +1,9 @@
 """Checkpoints that ranks write together, each what it holds, and any number of ranks or one process reads.
 
 torch.distributed.checkpoint with safetensors instead of its own format, which is pickled: a file per rank with the
-offsets of its rows, and `counters.json`. Names are `MODEL/weight/PARAMETER` and `MODEL/moment/PARAMETER/KEY`."""
+offsets of its rows, and `counters.json`. Names are `MODEL/weight/PARAMETER`, of the float32 master where it has one,
+`MODEL/moment/PARAMETER/KEY`, and `MODEL/number/PARAMETER/KEY` for what an optimizer counts; a loss scale is a parameter
+of that name. AdamW's counts of steps may be called moments."""
 
 from __future__ import annotations
 
@@ -22,6 +24,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from turnwise.core.errors import CheckpointError
 from turnwise.models.rows import own_rows
 from turnwise.models.tensor_names import compare_shapes
+from turnwise.training.loss_scale import SCALE
+from turnwise.training.masters import find_master, round_masters
 from turnwise.training.optimizer import Trained, list_trained
 
 FOLDER = "ranks"
@@ -72,21 +76,30 @@ def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
 
 
 def _list_state(trained: Trained) -> dict[str, torch.Tensor]:
-    """Weights and moments by name."""
-    parameters = list_trained(trained.module)
-    weights = {f"weight/{name}": parameter.detach() for name, parameter in parameters.items()}
+    """Weights and what the optimizer holds, by name."""
+    stepped: dict[str, Any] = _list_stepped(trained)
+    weights = {f"weight/{name}": parameter.detach() for name, parameter in stepped.items()}
     return weights | {
-        f"moment/{name}/{key}": torch.as_tensor(value)
-        for name, parameter in parameters.items()
-        for key, value in trained.optimizer.state.get(parameter, {}).items()
+        f"{'moment' if value.ndim else 'number'}/{name}/{key}": value
+        for name, held in (stepped | {SCALE: SCALE}).items()
+        for key, value in trained.optimizer.state.get(held, {}).items()
     }
+
+
+def _list_stepped(trained: Trained) -> dict[str, torch.nn.Parameter]:
+    return {name: find_master(parameter) for name, parameter in list_trained(trained.module).items()}
+
+
+def _is_number(path: str) -> bool:
+    """Whether a tensor of an optimizer's state is a number, of the path below the model's name."""
+    return path.startswith("number/") or (path.startswith("moment/") and path.endswith("/step"))
 
 
 def _list_targets(
     folder: Path, model: str, trained: Trained, stored: Mapping[str, tuple[int, ...]]
 ) -> dict[str, torch.Tensor]:
     """Empty tensors for what the checkpoint holds of a model."""
-    parameters = list_trained(trained.module)
+    parameters = _list_stepped(trained)
     of_model = {path.removeprefix(f"{model}/"): shape for path, shape in stored.items() if path.startswith(f"{model}/")}
     problem = compare_shapes(
         {f"weight/{name}": tuple(parameter.shape) for name, parameter in parameters.items()},
@@ -98,14 +111,17 @@ def _list_targets(
     for path, shape in of_model.items():
         if path.startswith("weight/"):
             continue
-        name, _, key = path.removeprefix("moment/").rpartition("/")
-        if name not in parameters:
+        name = path.partition("/")[2].rpartition("/")[0]  # between its kind and its key
+        if name not in parameters and name != SCALE:
             raise CheckpointError(
                 f"checkpoint {folder} holds {model}/{path}, which this run's model lacks; it belongs to another model"
             )
+        if _is_number(path):
+            targets[path] = torch.zeros(1)
+            continue
         like = parameters[name].detach()
-        targets[path] = torch.zeros(1) if key == "step" else torch.zeros_like(like)
-        if key != "step" and shape != tuple(like.shape):
+        targets[path] = torch.zeros_like(like)
+        if shape != tuple(like.shape):
             raise CheckpointError(f"checkpoint {folder}: {model}/{path} has shape {shape}; it belongs to another model")
     return targets
 
@@ -113,12 +129,21 @@ def _list_targets(
 @torch.no_grad()
 def _take(model: str, trained: Trained, tensors: Mapping[str, torch.Tensor]) -> None:
     """Copy weights into place and give the moments to the optimizer."""
-    trained.optimizer.state.clear()
-    for name, parameter in list_trained(trained.module).items():
+    stepped: dict[str, Any] = _list_stepped(trained)
+    for name, parameter in stepped.items():
         own_rows(parameter).copy_(own_rows(tensors[f"{model}/weight/{name}"]))
-        prefix = f"{model}/moment/{name}/"
-        moments = {path.removeprefix(prefix): value for path, value in tensors.items() if path.startswith(prefix)}
-        if moments:
-            trained.optimizer.state[parameter] = {
-                key: value.view(()) if key == "step" else value for key, value in moments.items()
-            }
+    round_masters(list_trained(trained.module).values())
+    state: dict[str, dict[str, torch.Tensor]] = {}
+    for path, value in tensors.items():
+        below = path.removeprefix(f"{model}/")
+        kind, _, rest = below.partition("/")
+        if path.startswith(f"{model}/") and kind != "weight":
+            name, _, key = rest.rpartition("/")
+            state.setdefault(name, {})[key] = value.view(()) if _is_number(below) else value
+    scale = trained.optimizer.state.get(SCALE)  # type: ignore[call-overload]
+    trained.optimizer.state.clear()
+    if scale is not None:
+        trained.optimizer.state[SCALE] = scale | state.get(SCALE, {})  # type: ignore[index]
+    for name, held in state.items():
+        if name in stepped:
+            trained.optimizer.state[stepped[name]] = held

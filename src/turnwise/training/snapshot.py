@@ -1,4 +1,4 @@
-"""A copy of weights and optimizer moments that can be put back."""
+"""A copy of weights, their masters and optimizer moments that can be put back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from turnwise.training.masters import find_master, round_masters
 from turnwise.training.optimizer import Trained, list_trained
 
 
@@ -15,7 +16,9 @@ class Snapshot:
     @torch.no_grad()
     def __init__(self, models: Iterable[Trained]) -> None:
         self._models = list(models)
-        self._weights = [[p.detach().clone() for p in list_trained(model.module).values()] for model in self._models]
+        self._weights = [
+            [find_master(p).detach().clone() for p in list_trained(model.module).values()] for model in self._models
+        ]
         self._moments = [
             {
                 p: {key: value.clone() if torch.is_tensor(value) else value for key, value in state.items()}
@@ -28,8 +31,10 @@ class Snapshot:
     def restore(self) -> None:
         """Restore weights and moments in place and drop all gradients. Use it once: it gives the moments away."""
         for model, weights, moments in zip(self._models, self._weights, self._moments, strict=True):
-            for parameter, weight in zip(list_trained(model.module).values(), weights, strict=True):
-                parameter.copy_(weight)
+            trained = list_trained(model.module).values()
+            for parameter, weight in zip(trained, weights, strict=True):
+                find_master(parameter).copy_(weight)
+            round_masters(trained)
             model.optimizer.state.clear()
             model.optimizer.state.update(moments)
             model.optimizer.zero_grad(set_to_none=True)

@@ -2,9 +2,10 @@
 
 Of a policy with an adapter the directory holds the adapter in peft's format instead of the weights.
 
-`state.safetensors` holds AdamW's moments by parameter name; its metadata holds the counters as JSON. A model trained
-beside the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with
-its weights under "weight/" and moments under "moment/".
+`state.safetensors` holds the optimizer's moments by parameter name, the float32 masters of weights in a short format
+as "NAME/master", and a loss scale as "loss_scale/KEY"; its metadata holds the counters as JSON. A model trained beside
+the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with its
+weights (their masters) under "weight/" and moments under "moment/".
 
 Where ranks share the models, they write these files' tensors together, as `training/shards.py` says, and `save_policy`
 writes the directory. Either kind of checkpoint can be loaded by one process and by any number of ranks.
@@ -30,11 +31,14 @@ from turnwise.models.rows import cut_rows, is_cut, is_shared, own_rows
 from turnwise.models.structure import list_saved
 from turnwise.models.tensor_names import compare_shapes
 from turnwise.models.weight_files import read_tensors
+from turnwise.training.loss_scale import SCALE
+from turnwise.training.masters import SHORT, find_master, round_masters
 from turnwise.training.optimizer import Trained, list_trained
 from turnwise.training.shards import FOLDER as SHARDS
 from turnwise.training.shards import load_shards, save_shards
 
 STATE_FILE = "state.safetensors"
+MASTER = "master"
 
 
 def save_training_state(
@@ -53,9 +57,16 @@ def save_training_state(
         save_shards(folder, _name_models(model, optimizer, companions), counters)
         return
     save_policy(folder, model, tokenizer)
-    save_file(_moments(model, optimizer), folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
+    state = _moments(model, optimizer) | {
+        f"{name}/{MASTER}": find_master(parameter).detach()
+        for name, parameter in list_trained(model).items()
+        if find_master(parameter) is not parameter
+    }
+    save_file(state, folder / STATE_FILE, metadata={"counters": json.dumps(dict(counters))})
     for file, companion in (companions or {}).items():
-        tensors = {f"weight/{name}": p.detach().contiguous() for name, p in list_trained(companion.module).items()}
+        tensors = {
+            f"weight/{name}": find_master(p).detach().contiguous() for name, p in list_trained(companion.module).items()
+        }
         tensors |= {
             f"moment/{name}": moment for name, moment in _moments(companion.module, companion.optimizer).items()
         }
@@ -143,11 +154,12 @@ def _read_weights(folder: Path, model: PreTrainedModel) -> dict[str, torch.Tenso
 
 
 def _moments(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """AdamW's moments as `parameter name/key`."""
+    """What the optimizer holds of each parameter as `parameter name/key`, and of a loss scale."""
+    stepped: dict[str, Any] = {name: find_master(parameter) for name, parameter in module.named_parameters()}
     return {
         f"{name}/{key}": torch.as_tensor(value).contiguous()
-        for name, parameter in module.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
+        for name, held in (stepped | {SCALE: SCALE}).items()
+        for key, value in optimizer.state.get(held, {}).items()
     }
 
 
@@ -162,18 +174,28 @@ def _restore(
     weights: Mapping[str, torch.Tensor],
     moments: Mapping[str, torch.Tensor],
 ) -> None:
-    """Copy weights and moments into place; see `load_training_state`."""
-    _restore_weights(tensors, weights)
+    """Copy weights, their masters and moments into place; see `load_training_state`."""
+    masters = {k.removesuffix(f"/{MASTER}"): tensor for k, tensor in moments.items() if k.endswith(f"/{MASTER}")}
+    trained = list_trained(module)
+    stepped = {name: find_master(parameter) for name, parameter in trained.items()}
+    _restore_weights({**tensors, **stepped}, {**weights, **masters})
+    round_masters(trained.values())
+    scale = optimizer.state.get(SCALE)  # type: ignore[call-overload]
     optimizer.state.clear()
-    for name, parameter in module.named_parameters():
-        keys = [k for k in moments if k.rpartition("/")[0] == name]
+    if scale is not None:
+        optimizer.state[SCALE] = scale | _below(f"{SCALE}/", moments)  # type: ignore[index]
+    for name, parameter in stepped.items():
+        keys = [k for k in moments if k.rpartition("/")[0] == name and not k.endswith(f"/{MASTER}")]
         if keys:
             optimizer.state[parameter] = {k.rpartition("/")[2]: _take_moment(moments[k], parameter) for k in keys}
 
 
 @torch.no_grad()
 def _take_moment(moment: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A moment where its parameter is; a count of steps is whole on every rank."""
+    """A moment where its parameter is; a count of steps is whole on every rank. One that was kept in a short format,
+    for want of a master, becomes as wide as what it belongs to."""
+    if moment.shape == parameter.shape and moment.dtype in SHORT:
+        moment = moment.to(parameter.dtype)
     if moment.ndim == 0 or not is_cut(parameter):
         return moment.to(parameter.device)
     taken = torch.zeros_like(parameter.detach())

@@ -20,6 +20,7 @@ from turnwise.core.errors import ConfigError
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 MODEL = "[model]\npath = 'somewhere'\n"
+RATED = MODEL + "[train]\nlr = 1e-6\n"
 
 
 def write(folder: Path, text: str, name: str = "recipe.toml") -> Path:
@@ -66,13 +67,14 @@ def test_an_override_replaces_a_whole_table_and_changes_a_single_leaf(tmp_path: 
     leaf = load_config([recipe], ["evaluate.controls.no_search.search=on"]).evaluate.controls
     assert leaf == {"no_search": {"search": "on"}, "shuffled": {"shuffle": True}}
     # Overrides apply in order: emptied, then one entry; and a section's other options fall back to their defaults.
-    config = load_config([recipe], ["evaluate.controls={}", "evaluate.controls.a.b=1", "train={steps = 7}"])
+    overrides = ["evaluate.controls={}", "evaluate.controls.a.b=1", "train={steps = 7}", "model.path="]
+    config = load_config([recipe], overrides)
     assert config.evaluate.controls == {"a": {"b": 1}}
     assert (config.train.steps, config.train.lr) == (7, RunConfig().train.lr)
 
 
 def test_an_override_of_a_run_folders_config_replaces_a_table(tmp_path: Path) -> None:
-    config = load_config([write(tmp_path, MODEL + "[evaluate.controls]\nno_search = { search = 'off' }\n")])
+    config = load_config([write(tmp_path, RATED + "[evaluate.controls]\nno_search = { search = 'off' }\n")])
     path = write(tmp_path, json.dumps(dump_resolved(config)), "config.json")
     assert load_resolved(path, ["evaluate.controls={}"]).evaluate.controls == {}
 
@@ -221,7 +223,7 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
     ],
 )
 def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str], expected: str) -> None:
-    recipe = write(tmp_path, MODEL)
+    recipe = write(tmp_path, RATED)
     load_config([recipe])
     with pytest.raises(ConfigError) as caught:
         load_config([recipe], overrides)
@@ -240,7 +242,7 @@ def test_sections_that_contradict_each_other(tmp_path: Path, overrides: list[str
     ],
 )
 def test_schedules_at_the_edge_of_what_fits_together_load(tmp_path: Path, overrides: list[str]) -> None:
-    load_config([write(tmp_path, MODEL)], overrides)
+    load_config([write(tmp_path, RATED)], overrides)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +330,7 @@ def test_a_config_cannot_be_changed() -> None:
 
 def test_every_option_is_documented_and_there_are_not_too_many() -> None:
     names = list_options(RunConfig)
-    assert 40 < len(names) <= 156
+    assert 40 < len(names) <= 159
     sections: list[tuple[str, type[BaseModel]]] = [("", RunConfig)]
     while sections:
         path, section = sections.pop()
@@ -371,7 +373,8 @@ def test_a_model_config_that_is_given_is_used_as_it_is_or_refused(tmp_path: Path
     with pytest.raises(ConfigError, match=r"gives hidden_size without intermediate_size, num_hidden_layers, num_att"):
         load_config([write(tmp_path, "[train]\n")], ["model.config.hidden_size=32"])
     # Beside a directory it is not read, and sizes of other names are the architecture's own business.
-    assert load_config([write(tmp_path, MODEL + "config = { hidden_size = 8 }\n")]).model.path == "somewhere"
+    named = write(tmp_path, MODEL + "config = { hidden_size = 8 }\n")
+    assert load_config([named], ["train.lr=1e-6"]).model.path == "somewhere"
     other = load_config([write(tmp_path, "[model]\nmodel_type = 'gpt2'\nconfig = { n_embd = 8 }\n")])
     assert other.model.config == {"n_embd": 8}
 
@@ -391,3 +394,44 @@ def test_run_folders_with_a_project_for_every_tracker_are_read() -> None:
     assert TrackersSection.model_validate(old).project == "turnwise"
     with pytest.raises(ValueError, match="one project, not mine and other; set trackers"):
         TrackersSection.model_validate({**old, "mlflow": {"experiment": "mine"}, "trackio": {"project": "other"}})
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("", "train.lr is not given beside model.path='somewhere'.*0.001 is for random weights; set it .1e-6 suits"),
+        ("[model.lora]\n", "train.lr is not given.*1e-5 to 1e-4 suit an adapter"),
+        ("[train]\nsteps = 3\n", "train.lr is not given"),
+        ("[train]\nlr = 1e-6\n[sft]\nsteps = 3\n", "sft.lr is not given beside model.path='somewhere'.*0.003"),
+        ("[train]\nsteps = 0\n", ""),
+        ("[train]\nlr = 1e-3\n", ""),  # the default, but somebody said so
+        ("[train]\nlr = 1e-6\n[sft]\nsteps = 3\nlr = 1e-5\n", ""),
+    ],
+)
+def test_pretrained_weights_are_not_trained_at_a_rate_nobody_gave(tmp_path: Path, table: str, expected: str) -> None:
+    recipe = write(tmp_path, MODEL + table)
+    if not expected:
+        load_config([recipe])
+        return
+    with pytest.raises(ConfigError, match=expected):
+        load_config([recipe])
+    load_config([recipe], ["train.lr=1e-6", "sft.lr=1e-5"])
+
+
+def test_random_weights_have_a_default_rate_and_so_has_an_old_run_folder(tmp_path: Path) -> None:
+    assert load_config([], ["sft.steps=3"]).train.lr == 1e-3
+    old = dump_resolved(RunConfig.model_validate({"model": {"path": "somewhere"}}))
+    path = write(tmp_path, json.dumps(old), "config.json")
+    assert load_resolved(path).train.lr == 1e-3
+    assert load_resolved(path, ["train.ranks=2"]).train.lr == 1e-3
+
+
+def test_options_that_the_optimizer_does_not_read_are_refused() -> None:
+    for overrides, expected in (
+        (["train.optimizer=torch.optim:SGD", "train.beta2=0.99"], "train.beta2 given for train.optimizer='adamw' only"),
+        (["train.optimizer_options={lr=1.0}"], "train.optimizer_options gives lr, which the recipe says elsewhere"),
+        (["train.optimizer=sgd"], "train.optimizer is 'sgd'; it must be 'adamw', or an import path"),
+        (["train.min_lr_ratio=0.1", "train.decay=none"], "train.min_lr_ratio=0.1 is where a decay ends"),
+    ):
+        with pytest.raises(ConfigError, match=expected):
+            load_config([], overrides)

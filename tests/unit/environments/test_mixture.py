@@ -163,6 +163,7 @@ def test_a_mixture_offers_gold_answers_where_all_of_its_families_do() -> None:
 
 MIXTURE = [
     "model.path=anywhere",
+    "train.lr=1e-6",
     "environment.mixture.search.name=search_qa",
     "environment.mixture.search.weight=2",
     "environment.mixture.search.args.num_entities=12",

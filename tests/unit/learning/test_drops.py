@@ -21,7 +21,7 @@ from turnwise.testing import make_group, make_trajectory, make_turn
 
 
 def recipe(*overrides: str) -> RunConfig:
-    return load_config([], ['model.path="somewhere"', *overrides])
+    return load_config([], ['model.path="somewhere"', "train.lr=1e-6", *overrides])
 
 
 def attempt(member: int, *turns: Turn, **fields: Any) -> Trajectory:

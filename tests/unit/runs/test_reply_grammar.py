@@ -22,7 +22,7 @@ SEARCH = ToolSpec(
         "additionalProperties": False,
     },
 )
-CHAT = ["renderer.kind=chat", 'model.path="somewhere"']
+CHAT = ["renderer.kind=chat", 'model.path="somewhere"', "train.lr=1e-6"]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_what_begins_as_a_call_is_one(tokenizer: PreTrainedTokenizerBase, text: 
 def test_the_switch_is_known_to_recipes() -> None:
     config = load_config([], [*CHAT, "evaluate.grammar=calls", "rollout.grammar=calls"])
     assert (config.rollout.grammar, config.evaluate.grammar) == ("calls", "calls")
-    free = load_config([], ['model.path="somewhere"'])
+    free = load_config([], ['model.path="somewhere"', "train.lr=1e-6"])
     assert (free.rollout.grammar, free.evaluate.grammar) == ("none", "none")
 
 

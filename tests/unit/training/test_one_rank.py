@@ -31,8 +31,19 @@ CASES = {
     "preference": Case(objective="preference"),
     "mixture": Case(is_mixture=True, critic="head", kl=0.1),
     "adapter": Case(is_adapted=True, critic="separate", kl=0.1),
+    "bfloat16": Case(dtype="bfloat16", kl=0.1),
+    "bfloat16, head": Case(dtype="bfloat16", critic="head"),
+    "bfloat16, separate": Case(dtype="bfloat16", critic="separate", num_updates=2),
+    "bfloat16, implicit": Case(dtype="bfloat16", has_implicit=True),
+    "bfloat16, supervised": Case(dtype="bfloat16", objective="supervised"),
+    "bfloat16, preference": Case(dtype="bfloat16", objective="preference"),
+    "bfloat16, mixture": Case(dtype="bfloat16", is_mixture=True, critic="head", kl=0.1),
+    "bfloat16, adapter": Case(dtype="bfloat16", is_adapted=True, critic="separate", kl=0.1),
+    "float16": Case(dtype="float16"),
+    "float16, separate": Case(dtype="float16", critic="separate", num_updates=2),
+    "float16, adapter": Case(dtype="float16", is_adapted=True, critic="separate"),
 }
-FAST = ("grpo", "gspo", "ppo, head", "ppo, separate", "mixture")
+FAST = ("grpo", "gspo", "ppo, head", "ppo, separate", "mixture", "bfloat16", "bfloat16, separate", "float16")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -64,8 +75,9 @@ def test_one_rank_is_bit_equal_to_one_process(name: str) -> None:
         assert compute_checksums(placement.source) == dict(mine.sums)
 
 
-def test_the_warm_up_is_bit_equal_too() -> None:
-    case = Case()
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_warm_up_is_bit_equal_too(dtype: str) -> None:
+    case = Case(dtype=dtype)
     alone, (sharded, _) = case.build_local(), build_sharded(case)
     whole = (tuple(range(9)),)
     batch = TrainingBatch(step=1, objective="warmup", samples=tuple(make_samples(1)), updates=whole)
@@ -89,6 +101,10 @@ def test_a_rank_that_drifted_from_what_engines_sample_with_is_found() -> None:
     "name",
     [
         "ppo, separate",
+        "bfloat16, separate",
+        "float16",
+        pytest.param("bfloat16, adapter", marks=pytest.mark.slow),
+        pytest.param("bfloat16, implicit", marks=pytest.mark.slow),
         pytest.param("adapter", marks=pytest.mark.slow),
         pytest.param("implicit", marks=pytest.mark.slow),
     ],

@@ -27,13 +27,13 @@ from transformers import PreTrainedModel
 from turnwise.batching.ranks import Ranks
 from turnwise.models.checksums import compute_checksum, join_base, sum_tensors
 from turnwise.models.layers import list_layers
+from turnwise.models.lora import list_adapter
 from turnwise.models.rows import cut_rows, join_rows, own_rows
 from turnwise.models.structure import with_tensors
+from turnwise.training.masters import SHORT
 from turnwise.training.placement import Backbone
 
 Model = TypeVar("Model", bound=torch.nn.Module)
-SHORT = (torch.bfloat16, torch.float16)
-"""Formats in which a step is lost; what trains keeps its weights and moments in float32 and computes in these."""
 
 
 class Sharded:
@@ -73,18 +73,23 @@ class Sharded:
         return with_tensors(self.source, tensors)
 
     def place(self, model: Model) -> Model:
-        """See `Placement.place`: every layer is put together by itself, and what is left as one more."""
+        """See `Placement.place`: every layer is put together by itself, and what is left as one more.
+
+        What trains in a short format has float32 rows, which are rounded where they compute. An adapter computes in its
+        own float32, as in one process.
+        """
         if not isinstance(self._offload, CPUOffloadPolicy):  # else `fully_shard` brings one part at a time there
             model.to(self.device)
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.dtype in SHORT:
                 parameter.data = parameter.data.float()
+        precision = MixedPrecisionPolicy() if list_adapter(model) else self._precision
         parts: list[torch.nn.Module] = [*list_layers(model), model]
         for part in parts:
             fully_shard(
                 part,
                 mesh=self._mesh,
-                mp_policy=self._precision,
+                mp_policy=precision,
                 offload_policy=self._offload,
                 reshard_after_forward=True,
             )
@@ -93,6 +98,11 @@ class Sharded:
                 part.set_gradient_divide_factor(1.0)
                 part.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it sums
         return model
+
+    def find_dtype(self, policy: PreTrainedModel) -> torch.dtype:
+        """See `Placement.find_dtype`: of a policy in a short format ranks hold float32 rows."""
+        dtype: torch.dtype = self.source.dtype
+        return dtype
 
     def find_backbone(self, policy: PreTrainedModel) -> Backbone:
         """See `Placement.find_backbone`."""
