@@ -161,7 +161,12 @@ def test_what_a_step_takes_back_is_planned(
         return sum(t.numel() * t.element_size() for t in tensors)
 
     train = trainer._train
-    monkeypatch.setattr(trainer, "_train", lambda *given: (sizes.append(count_snapshots()), train(*given))[1])
+
+    def count_and_train(*given: Any) -> Any:
+        sizes.append(count_snapshots())
+        return train(*given)
+
+    monkeypatch.setattr(trainer, "_train", count_and_train)
     for step in (1, 2):
         wanted: Any = frozenset({"implicit_rewards"}) if find_copies(config).learns_rewards else frozenset()
         trainer.score(samples, wanted, outcomes=[1.0, 0.0, 1.0, 0.0])
