@@ -11,6 +11,8 @@ import sys
 import time
 from typing import Any
 
+from turnwise.core.errors import ConfigError
+
 _PACKAGES = ("torch", "transformers", "tokenizers", "renderers", "bm25s", "numpy", "pydantic")
 _EXTRAS = {
     "guided": "llguidance",
@@ -49,6 +51,30 @@ def examine() -> dict[str, Any]:
     findings["matrix multiply, all cores"] = f"{_gflops(torch, os.cpu_count() or 1):.0f} GFLOP/s"
     installed = [extra for extra, module in _EXTRAS.items() if importlib.util.find_spec(module)]
     findings["optional extras"] = ", ".join(installed) or "none (the tiny search recipe needs none)"
+    return findings
+
+
+def examine_model(name: str, dtype: str) -> dict[str, Any]:
+    """Load a model and return how it computes, by name, in the order of printing.
+
+    Raises ConfigError where it cannot be loaded, or neither path computes it."""
+    from turnwise.config.catalog import find_model
+    from turnwise.engines.check import check_steps
+    from turnwise.models.build import DTYPES, load_model, num_parameters
+    from turnwise.models.paths import find_path
+
+    if dtype not in DTYPES:
+        raise ConfigError(f"--dtype {dtype!r} is none of {', '.join(DTYPES)}")
+    model = check_steps(load_model(find_model(name), dtype=dtype))
+    path = find_path(model)
+    findings: dict[str, Any] = {
+        "model": f"{type(model).__name__}, {num_parameters(model):,} parameters in {dtype}",
+        "path": path.describe(),
+    }
+    if path.kind == "generic":
+        findings["trains"] = "rows of like length, padded" if path.pads else "rows of one length"
+        findings["samples"] = path.describe_sampling()
+    findings |= {f"gap, {way}": f"{gap:.2g} nats" for way, gap in path.gaps.items()}
     return findings
 
 

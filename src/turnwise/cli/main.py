@@ -286,11 +286,15 @@ def tasks(
 
 
 @app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show what this machine offers."""
-    from turnwise.cli.doctor import examine
+def doctor(
+    model: Annotated[str | None, typer.Argument(help="A model folder or name: show how it computes here.")] = None,
+    dtype: Annotated[str, typer.Option(help="Number format that the model is checked in.")] = "float32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what this machine offers, or which path a model takes and why."""
+    from turnwise.cli.doctor import examine, examine_model
 
-    findings = examine()
+    findings = examine() if model is None else examine_model(model, dtype)
     if as_json:
         print(json.dumps(findings, indent=1))
         return

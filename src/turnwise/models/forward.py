@@ -17,6 +17,7 @@ from transformers.utils import ModelOutput
 
 from turnwise.core.errors import EngineError
 from turnwise.models.attention import AttentionPlan, PackedAttention
+from turnwise.models.head import Head, Reduce, count_chunks, reduce_logits
 from turnwise.models.paths import find_path
 from turnwise.models.rope import depends_on_length
 from turnwise.models.routing import Routing, follow
@@ -76,26 +77,87 @@ def compute_logits(
 
     `attention` and `routing` are for the fast path: who attends to whom, and what routers take.
     """
+    order, parts, hidden = _run(model, runs, rows, None, routing, attention)
+    logits = [logits for (logits,) in parts]
+    if len(parts) == 1:
+        return logits[0], hidden[0]
+    back = torch.cat(order).argsort()
+    return torch.cat(logits)[back], torch.cat(hidden)[back]
+
+
+def reduce_rows(
+    model: PreTrainedModel,
+    runs: Runs,
+    rows: torch.Tensor,
+    reduce: Reduce,
+    *,
+    routing: Routing | None = None,
+    attention: PlanAttention = PackedAttention,
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    """What `reduce` makes of the logits of some rows at a time (see `models.head`), joined in the order in which they
+    are computed, and the last hidden states `[R, H]` of all `rows [R]` in theirs.
+
+    `reduce` is told indices of `rows`. The model is called as often as by `compute_logits`.
+    """
+    order, parts, hidden = _run(model, runs, rows, reduce, routing, attention)
+    outputs = tuple(torch.cat(output) for output in zip(*parts, strict=True))
+    return outputs, torch.cat(hidden)[torch.cat(order).argsort()]
+
+
+def _run(
+    model: PreTrainedModel,
+    runs: Runs,
+    rows: torch.Tensor,
+    reduce: Reduce | None,
+    routing: Routing | None,
+    attention: PlanAttention,
+) -> tuple[list[torch.Tensor], list[tuple[torch.Tensor, ...]], list[torch.Tensor]]:
+    """Of every batch of a pass: which of `rows` it computes, their logits or what `reduce` makes of them, and their
+    hidden states."""
     if find_path(model).kind == "fast":
-        with _select(model, lambda hidden: hidden[0, rows]) as selected:
-            logits = model(**_pack(model, runs, routing, attention)).logits[0]
-        return _finish(logits, selected, rows)
+        everything = torch.arange(len(rows), device=rows.device)
+        inputs = _pack(model, runs, routing, attention)
+        outputs, hidden = _call(model, inputs, everything, rows, reduce)
+        return [everything], [outputs], [hidden]
     follow(None)
-    order, logits_of, hidden_of = [], [], []
+    order, parts, hidden_of = [], [], []
     for batch in _lay_rows(model, runs):
         # Rows of `rows` that this batch computes, and where.
         at = _find(batch.wanted, rows, len(runs.token_ids))
         if not len(at) and not is_shared(model):
             continue
         places = batch.places[_index_of(batch.wanted, rows[at], len(runs.token_ids))]
-        with _select(model, lambda hidden, places=places: hidden.flatten(0, 1)[places]) as selected:  # type: ignore[misc]
-            logits = model(input_ids=runs.token_ids[batch.tokens], use_cache=False).logits
-        logits, hidden = _finish(logits.flatten(0, 1), selected, places)
+        inputs = {"input_ids": runs.token_ids[batch.tokens], "use_cache": False}
+        outputs, hidden = _call(model, inputs, at, places, reduce)
         order.append(at)
-        logits_of.append(logits)
+        parts.append(outputs)
         hidden_of.append(hidden)
-    back = torch.cat(order).argsort()
-    return torch.cat(logits_of)[back], torch.cat(hidden_of)[back]
+    return order, parts, hidden_of
+
+
+def _call(
+    model: PreTrainedModel, inputs: dict[str, Any], at: torch.Tensor, places: torch.Tensor, reduce: Reduce | None
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    """One call of the model: logits of the tokens at `places` of the flattened batch, or what `reduce` makes of them,
+    and their hidden states. `at` are their indices for `reduce`."""
+
+    def consume(hidden: torch.Tensor, output: Any) -> tuple[torch.Tensor, ...]:
+        assert reduce is not None
+        return reduce_logits(Head(model, output), hidden, at, reduce, count_chunks(model, len(at)))
+
+    with _select(model, places, None if reduce is None else consume) as selected:
+        logits = model(**inputs).logits.flatten(0, 1)
+    if selected.hidden is None:
+        hidden = logits.new_zeros(len(places), 0)
+        return (logits[places],) if reduce is None else reduce(logits[places], at), hidden
+    if selected.outputs is None:
+        return (logits,), selected.hidden
+    if not is_shared(model):
+        return selected.outputs, selected.hidden
+    # Ranks put the output layer together again when a gradient comes back to what their root has returned: to these
+    # logits of no row, whose sum is 0.
+    nothing = logits.sum()
+    return tuple(each + nothing if each.is_floating_point() else each for each in selected.outputs), selected.hidden
 
 
 def compute_hidden(
@@ -142,20 +204,28 @@ def _pack(model: PreTrainedModel, runs: Runs, routing: Routing | None, attention
 @dataclass(slots=True)
 class _Selected:
     hidden: torch.Tensor | None = None
+    outputs: tuple[torch.Tensor, ...] | None = None
 
 
 @contextmanager
-def _select(model: PreTrainedModel, take: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[_Selected]:
-    """Inside, in this thread, the model's output layer is given the hidden states that `take` makes of `[B, L, H]`
-    alone: any model computes logits of chosen tokens only, with all it does to them. Nothing is selected in a model
-    without layers below its output layer."""
+def _select(
+    model: PreTrainedModel,
+    places: torch.Tensor,
+    consume: Callable[[torch.Tensor, Any], tuple[torch.Tensor, ...]] | None = None,
+) -> Iterator[_Selected]:
+    """Inside, in this thread, the model's output layer is given the hidden states at `places` of the flattened batch
+    alone: any model computes logits of chosen tokens only, with all it does to them. With `consume`, which is given
+    them and the output of the layers instead, the output layer gets none. Nothing is selected in a model without layers
+    below its output layer."""
     selected, thread = _Selected(), threading.get_ident()
 
     def replace(_: Any, __: Any, output: Any) -> Any:
         if threading.get_ident() != thread:
             return output
-        hidden = take(output[0])
+        hidden = output[0].flatten(0, 1)[places]
         selected.hidden = hidden
+        if consume is not None:
+            selected.outputs, hidden = consume(hidden, output), hidden[:0]
         if isinstance(output, ModelOutput):
             output["last_hidden_state"] = hidden[None]
             return output
@@ -170,13 +240,6 @@ def _select(model: PreTrainedModel, take: Callable[[torch.Tensor], torch.Tensor]
         yield selected
     finally:
         hook.remove()
-
-
-def _finish(logits: torch.Tensor, selected: _Selected, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and hidden states of `rows`, of `logits` of these alone or of all tokens."""
-    if selected.hidden is None:
-        return logits[rows], logits.new_zeros(len(rows), 0)
-    return logits, selected.hidden
 
 
 # ------------------------------------------------------------------------------------------------------ rows

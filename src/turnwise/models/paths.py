@@ -52,9 +52,16 @@ class ModelPath:
         largest = max(self.gaps.values(), default=0.0)
         if self.kind == "fast":
             return f"fast path, at most {largest:.1g} nats from the model's own attention ({self.seconds:.1f} s)"
-        cache = "its own cache" if self.steps else "the whole sequence for every token"
-        batch = "in batches" if self.merges or not self.steps else "in batches of one length"
-        return f"generic path: {self.reason}; sampled from {cache} {batch}, slower ({self.seconds:.1f} s)"
+        return f"generic path: {self.reason}; sampled from {self.describe_sampling()} ({self.seconds:.1f} s)"
+
+    def describe_sampling(self) -> str:
+        """What the generic path samples from."""
+        if not self.steps:
+            return "the whole sequence, read again for every token: slow, and slower with every turn"
+        again = "" if self.extends else ", which is read again after every observation"
+        return f"the model's own cache{again}, " + (
+            "all conversations together" if self.merges else "conversations of one length together"
+        )
 
 
 def find_path(model: PreTrainedModel) -> ModelPath:

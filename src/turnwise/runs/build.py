@@ -43,6 +43,7 @@ from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
+from turnwise.runs.model_path import settle_model
 from turnwise.runs.openings import open_task, take_first
 from turnwise.runs.remote import build_host, build_rollouts
 from turnwise.runs.renderer import (
@@ -103,7 +104,7 @@ def load_checkpoint(
         if source != "checkpoint":
             raise
         raise CheckpointError(str(cause)) from cause
-    return model
+    return settle_model(config, model)
 
 
 def build_policy_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, learner: str = "") -> PreTrainedModel:
@@ -132,10 +133,10 @@ def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *na
         trusts = config.model.trust_remote_code
         model = load_model(path, dtype=config.model.dtype, trust_remote_code=trusts, device=find_device(config))
         check_vocabulary(model, tokenizer, f"model.path={config.model.path!r}")
-        return model
+        return settle_model(config, model)
     # Classes have end tokens of their own by default, which mean nothing to this tokenizer.
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    return build_model(
+    built = build_model(
         config.model.model_type,
         {**ends, **config.model.config},
         vocab_size=choose_vocab_size(config.model.config, tokenizer),
@@ -143,6 +144,7 @@ def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *na
         dtype=config.model.dtype,
         device=find_device(config),
     )
+    return settle_model(config, built)
 
 
 @dataclass(frozen=True, kw_only=True)

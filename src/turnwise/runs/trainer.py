@@ -18,6 +18,7 @@ from turnwise.core.seeds import derive_seed
 from turnwise.credit.methods import find_copies
 from turnwise.hosts.host import Host
 from turnwise.models.build import load_model
+from turnwise.models.rope import pin_length
 from turnwise.runs.methods import build_pair_loss, build_policy_loss
 from turnwise.runs.optimizers import find_decay, find_optimizer
 from turnwise.training.critic import build_critic
@@ -150,5 +151,6 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
             f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, the student one "
             f"of {sizes[0]}; a teacher must share the student's tokenizer"
         )
+    pin_length(teacher, config.engine.max_context)
     frozen: PreTrainedModel = teacher.requires_grad_(False)
     return frozen

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from transformers import PreTrainedModel
 from turnwise.batching.collate import MicroBatch, iterate_micro_batches
 from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
-from turnwise.models.forward import Runs, compute_logits
+from turnwise.models.forward import Runs, compute_logits, reduce_rows
+from turnwise.models.head import count_chunks
 from turnwise.models.routing import ReplayedRouting
 from turnwise.models.rows import find_device
 
@@ -35,8 +37,85 @@ def compute_distribution(
     `routing`, made by `replay_experts`, says afterwards where they would have taken others.
     """
     logits, hidden = compute_logits(model, to_runs(batch), batch.predict_at, routing=routing or replay_experts(batch))
+    return _normalise(logits, temperature), hidden if with_hidden else None
+
+
+def _normalise(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return (wide if temperature == 1 else wide / temperature).log_softmax(-1), hidden if with_hidden else None
+    return (wide if temperature == 1 else wide / temperature).log_softmax(-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenScores:
+    """What a micro-batch's loss reads of the policy."""
+
+    logprobs: torch.Tensor
+    """`[K]` of the trained tokens."""
+    entropy: torch.Tensor
+    """`[K]`."""
+    hidden: torch.Tensor
+    """`[R, H]` the last hidden states where they are predicted."""
+    distribution: torch.Tensor | None
+    """`[R, V]`; None unless it was asked for."""
+
+
+def compute_scores(
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    temperature: float,
+    *,
+    entropy_gradient: bool = False,
+    keeps_distribution: bool = False,
+    routing: ReplayedRouting | None = None,
+) -> TokenScores:
+    """Log-probabilities and entropies of the trained tokens; see `compute_distribution`.
+
+    Where the logits of all rows are more than `models.head.CHUNK_NUMBERS`, those of some rows exist at a time, unless
+    the distribution is to be kept. The entropy carries a gradient only when asked to.
+    """
+    if keeps_distribution or count_chunks(model, len(batch.predict_at)) == 1:
+        distribution, hidden = compute_distribution(model, batch, temperature, with_hidden=True, routing=routing)
+        assert hidden is not None
+        logprobs, entropy = select_logprobs(distribution, batch, entropy_gradient=entropy_gradient)
+        kept = distribution if keeps_distribution else None
+        return TokenScores(logprobs=logprobs, entropy=entropy, hidden=hidden, distribution=kept)
+
+    def measure(distribution: torch.Tensor, row: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return _select(distribution, row, targets, entropy_gradient=entropy_gradient)
+
+    (logprobs, entropy), hidden = measure_tokens(model, batch, temperature, measure, routing=routing)
+    entropy = entropy if entropy_gradient else entropy.detach()
+    return TokenScores(logprobs=logprobs, entropy=entropy, hidden=hidden, distribution=None)
+
+
+Measure = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+"""From the distribution `[C, V]` of some rows, and of the E trained tokens that they predict the row `[E]` in it and
+the target `[E]`, to tensors `[E]`."""
+
+
+def measure_tokens(
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    temperature: float,
+    measure: Measure,
+    *,
+    routing: ReplayedRouting | None = None,
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+    """What `measure` gives of the trained tokens, `[K]` each, from some rows of logits at a time; and the last hidden
+    states `[R, H]`."""
+
+    def reduce(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        place = batch.row.new_full((len(batch.predict_at),), -1)
+        place[indices] = torch.arange(len(indices), device=place.device)
+        row = place[batch.row]
+        tokens = torch.nonzero(row >= 0)[:, 0]
+        return (tokens, *measure(_normalise(logits, temperature), row[tokens], batch.targets[tokens]))
+
+    (tokens, *measured), hidden = reduce_rows(
+        model, to_runs(batch), batch.predict_at, reduce, routing=routing or replay_experts(batch)
+    )
+    back = tokens.argsort()
+    return tuple(each[back] for each in measured), hidden
 
 
 def replay_experts(batch: MicroBatch) -> ReplayedRouting | None:
@@ -62,17 +141,23 @@ def select_logprobs(
 
     The entropy carries a gradient only when asked to.
     """
+    return _select(distribution, batch.row, batch.targets, entropy_gradient=entropy_gradient)
+
+
+def _select(
+    distribution: torch.Tensor, row: torch.Tensor, targets: torch.Tensor, *, entropy_gradient: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy = -(distribution.exp() * distribution).sum(-1)
-    return distribution[batch.row, batch.targets], entropy[batch.row]
+    return distribution[row, targets], entropy[row]
 
 
 def compute_logprobs(
     model: PreTrainedModel, batch: MicroBatch, temperature: float, *, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`logprobs [K]` of the targets at `temperature`, and `entropy [K]`; see `compute_distribution`."""
-    distribution, _ = compute_distribution(model, batch, temperature)
-    return select_logprobs(distribution, batch, entropy_gradient=entropy_gradient)
+    """`logprobs [K]` of the targets at `temperature`, and `entropy [K]`; see `compute_scores`."""
+    scores = compute_scores(model, batch, temperature, entropy_gradient=entropy_gradient)
+    return scores.logprobs, scores.entropy
 
 
 @torch.no_grad()

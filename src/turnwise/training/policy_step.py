@@ -37,7 +37,13 @@ from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
 from turnwise.core.types import Sample
 from turnwise.models.rows import find_device
 from turnwise.training.critic import Critic, compute_micro_batch_value_loss
-from turnwise.training.forward import compute_distribution, replay_experts, score_logprobs, select_logprobs
+from turnwise.training.forward import (
+    compute_distribution,
+    compute_logprobs,
+    compute_scores,
+    replay_experts,
+    score_logprobs,
+)
 from turnwise.training.loss_scale import scale_loss
 from turnwise.training.optimizer import apply_together, describe_update
 
@@ -229,10 +235,16 @@ def _compute_loss(
 ) -> tuple[torch.Tensor, dict[str, float], float]:
     """The micro-batch's share of the loss, token sums for the metrics, and the largest sampler-trainer gap."""
     routing = replay_experts(batch)
-    distribution, hidden = compute_distribution(
-        model, batch, loss.temperature, with_hidden=critic is not None, routing=routing
+    needs_whole = bool(loss.teacher_coefficient) and teacher is not None
+    scores = compute_scores(
+        model,
+        batch,
+        loss.temperature,
+        entropy_gradient=loss.entropy_coefficient != 0,
+        keeps_distribution=needs_whole,
+        routing=routing,
     )
-    policy, entropy = select_logprobs(distribution, batch, entropy_gradient=loss.entropy_coefficient != 0)
+    policy, entropy = scores.logprobs, scores.entropy
     # An unmasked observation token was not sampled: it is on policy by definition.
     sampled = ~batch.behavior_logprobs.isnan()
     behavior = torch.where(sampled, batch.behavior_logprobs, policy.detach())
@@ -266,21 +278,21 @@ def _compute_loss(
     freely_routed = replace(batch, experts=None)
     if loss.kl_coefficient and reference is not None:
         with torch.no_grad():
-            reference_logprobs, _ = select_logprobs(
-                compute_distribution(reference, freely_routed, loss.temperature)[0], batch
-            )
+            reference_logprobs, _ = compute_logprobs(reference, freely_routed, loss.temperature)
         kl = compute_kl(loss.kl_kind, policy, reference_logprobs, old_logprobs=old)
         losses = losses + loss.kl_coefficient * kl
         sums["train/kl_reference"] = float(kl.detach().sum())
-    if loss.teacher_coefficient and teacher is not None:
+    if scores.distribution is not None and teacher is not None:
         with torch.no_grad():
             target, _ = compute_distribution(teacher, freely_routed, loss.temperature)
-        divergence = compute_reverse_kl_loss(distribution, target)[batch.row]
+        divergence = compute_reverse_kl_loss(scores.distribution, target)[batch.row]
         losses = losses + loss.teacher_coefficient * divergence
         sums["train/teacher_kl"] = float((weights * divergence.detach()).sum())
     total = (weights * losses).sum()
-    if critic is not None and hidden is not None:
-        value_loss, value_sums = compute_micro_batch_value_loss(critic.head(hidden)[batch.row, 0], batch, critic.clip)
+    if critic is not None:
+        value_loss, value_sums = compute_micro_batch_value_loss(
+            critic.head(scores.hidden)[batch.row, 0], batch, critic.clip
+        )
         total = total + critic.coefficient * value_loss
         sums |= value_sums
     sums["train/loss"] = float(total.detach())

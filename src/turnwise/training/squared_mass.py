@@ -13,7 +13,7 @@ from turnwise.batching.collate import iterate_micro_batches
 from turnwise.batching.ranks import ALONE, Ranks, join_rows
 from turnwise.core.types import Sample
 from turnwise.models.rows import find_device
-from turnwise.training.forward import compute_distribution
+from turnwise.training.forward import measure_tokens
 
 
 @torch.no_grad()
@@ -31,8 +31,11 @@ def score_squared_mass(
     for indices, batch in iterate_micro_batches(
         samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):
-        distribution, _ = compute_distribution(model, batch, temperature)
-        mass = (2 * distribution).exp().sum(-1)[batch.row]
+        (mass,), _ = measure_tokens(model, batch, temperature, _measure_mass)
         counts = [int(samples[i].loss_mask.sum()) for i in indices]
         scores |= {i: part.numpy() for i, part in zip(indices, mass.float().cpu().split(counts), strict=True)}
     return join_rows(scores, [int(s.loss_mask.sum()) for s in samples], ranks)
+
+
+def _measure_mass(distribution: torch.Tensor, row: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return ((2 * distribution).exp().sum(-1)[row],)

@@ -176,25 +176,30 @@ def _restore(
 ) -> None:
     """Copy weights, their masters and moments into place; see `load_training_state`."""
     masters = {k.removesuffix(f"/{MASTER}"): tensor for k, tensor in moments.items() if k.endswith(f"/{MASTER}")}
+    held = {name: find_master(tensor) for name, tensor in tensors.items()}
+    _restore_weights(held, weights)
+    _restore_weights(held, masters)
     trained = list_trained(module)
     stepped = {name: find_master(parameter) for name, parameter in trained.items()}
-    _restore_weights({**tensors, **stepped}, {**weights, **masters})
     round_masters(trained.values())
     scale = optimizer.state.get(SCALE)  # type: ignore[call-overload]
     optimizer.state.clear()
     if scale is not None:
         optimizer.state[SCALE] = scale | _below(f"{SCALE}/", moments)  # type: ignore[index]
+    # A checkpoint from before there were masters kept the moments in the weights' own format.
+    widens = not masters and any(trained[name] is not parameter for name, parameter in stepped.items())
     for name, parameter in stepped.items():
         keys = [k for k in moments if k.rpartition("/")[0] == name and not k.endswith(f"/{MASTER}")]
         if keys:
-            optimizer.state[parameter] = {k.rpartition("/")[2]: _take_moment(moments[k], parameter) for k in keys}
+            optimizer.state[parameter] = {
+                k.rpartition("/")[2]: _take_moment(moments[k], parameter, widens=widens) for k in keys
+            }
 
 
 @torch.no_grad()
-def _take_moment(moment: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A moment where its parameter is; a count of steps is whole on every rank. One that was kept in a short format,
-    for want of a master, becomes as wide as what it belongs to."""
-    if moment.shape == parameter.shape and moment.dtype in SHORT:
+def _take_moment(moment: torch.Tensor, parameter: torch.Tensor, *, widens: bool) -> torch.Tensor:
+    """A moment where its parameter is, and in its format if it `widens`; a count of steps is whole on every rank."""
+    if widens and moment.dtype in SHORT:
         moment = moment.to(parameter.dtype)
     if moment.ndim == 0 or not is_cut(parameter):
         return moment.to(parameter.device)

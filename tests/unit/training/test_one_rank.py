@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ranks_world import Case, build_sharded, make_batch, make_samples, train
+from ranks_world import VOCAB, Case, build_sharded, make_batch, make_samples, train
 
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import to_floats
+from turnwise.models import head
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.rows import own_rows
 from turnwise.training.ranks.communication import join_group
@@ -86,6 +87,19 @@ def test_the_warm_up_is_bit_equal_too(dtype: str) -> None:
         assert mine.sums == theirs.sums
         assert mine.metrics["sft/loss"] == theirs.metrics["sft/loss"]
     assert train(alone, case, 2).sums == train(sharded, case, 2).sums
+
+
+@pytest.mark.parametrize(
+    "name", ["ppo, head", "bfloat16", *(pytest.param(n, marks=pytest.mark.slow) for n in ("implicit", "adapter"))]
+)
+def test_logits_in_chunks_are_bit_equal_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    if case.is_adapted:
+        pytest.importorskip("peft")
+    monkeypatch.setattr(head, "CHUNK_NUMBERS", 8 * VOCAB)
+    alone, (sharded, _) = case.build_local(), build_sharded(case)
+    for step in (1, 2, 3):
+        assert train(alone, case, step).sums == train(sharded, case, step).sums
 
 
 def test_a_rank_that_drifted_from_what_engines_sample_with_is_found() -> None:
