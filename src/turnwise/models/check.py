@@ -1,17 +1,19 @@
 """Which path a model takes, found by running it: two short sequences in company, against each alone.
 
-Alone is the model's own attention (`eager`) on one sequence, in the model's dtype. The fast path is tried with the
+Alone is the model's own attention (`eager`) on one sequence, in the model's dtype, and for all but large models in
+float32 as well. The fast path is tried with the
 sequences laid end to end and as a prefix tree; `engines.check` adds the engine's steps. What differs computes by the
 generic path, which is tried with padded rows and with the model's own cache. What differs there too is refused.
 
 A difference is the largest, over tokens, of the root mean square over the vocabulary of the difference of
 log-probabilities, in units of their standard deviation: it does not depend on how sharp a model is. (The median over
-tokens for a mixture of experts in a short format.) Sliding windows and
-the lengths at which a rope changes are lowered while the check runs, so that short sequences cross them, and matrices
+tokens for a mixture of experts in a short format.) Sliding windows, soft
+caps and the lengths at which a rope changes are lowered while the check runs, so that short sequences cross them, and matrices
 of random weights are raised, so that what they do shows."""
 
 from __future__ import annotations
 
+import copy
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +41,8 @@ LIMIT = 24
 BOUNDS = {torch.float64: 1e-6, torch.float32: 5e-4, torch.bfloat16: 0.08, torch.float16: 0.02}
 """Largest difference that is arithmetic, by dtype."""
 HALF = (torch.bfloat16, torch.float16)
+MAX_WIDENED = 500_000_000
+"""Parameters up to which a model in a short format is checked in float32 as well, in a copy."""
 NOISE = 4.0
 """Differences up to so many times that of a sequence from its own beginning are arithmetic too: a format of few digits
 rounds some models more than others."""
@@ -53,12 +57,22 @@ def choose_path(model: PreTrainedModel) -> PreTrainedModel:
     """
     attach_rope(model)
     started = time.perf_counter()
+    path: ModelPath | None = None
+    if model.dtype in HALF and sum(p.numel() for p in model.parameters()) <= MAX_WIDENED:
+        # What a format of few digits rounds away: a weak cap, a neighbour of little weight.
+        path = _find_path(copy.deepcopy(model).float())
+    if path is None or path.kind == "fast":
+        path = _find_path(model)
+    return set_path(model, replace(path, seconds=time.perf_counter() - started))
+
+
+def _find_path(model: PreTrainedModel) -> ModelPath:
+    """What the check finds of a model in its dtype."""
     with lower_limits(model), raise_weights(model):
         set_path(model, ModelPath(kind="generic", reason="checking"))
         reference = Reference(model)
         gaps, reason = _try_fast(model, reference)
-        path = ModelPath(gaps=gaps) if reason is None else _try_generic(model, reference, reason)
-    return set_path(model, _timed(path, started))
+        return ModelPath(gaps=gaps) if reason is None else _try_generic(model, reference, reason)
 
 
 class Reference:
@@ -80,7 +94,7 @@ class Reference:
                 f"{name} computes numbers that are not finite; its weights are damaged, or its dtype is "
                 "too short for them"
             )
-        if noise > NOISE * BOUNDS[model.dtype]:
+        if noise > BOUNDS[model.dtype]:
             raise ConfigError(
                 f"{name} is not causal: what it predicts depends on later tokens ({noise:.2g} of its spread). Take a "
                 "decoder; for an encoder's class that can be one, set is_decoder=true in its config"
@@ -326,14 +340,18 @@ def _run_merged(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch
 
 @contextmanager
 def lower_limits(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, sliding windows are `SHORT` tokens and ropes change at `LIMIT`, where they were more."""
+    """Inside, sliding windows are `SHORT` tokens, ropes change at `LIMIT` and soft caps are 1, where they were more."""
     changed: list[tuple[Any, str, Any]] = []
 
     def lower(owner: Any, name: str, limit: int) -> None:
         value = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
-        if isinstance(value, int) and not isinstance(value, bool) and value > limit:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > limit:
             changed.append((owner, name, value))
-            _put(owner, name, limit)
+            _put(owner, name, type(value)(limit))
+
+    def lower_caps(owner: Any) -> None:
+        for name in [name for name in vars(owner) if "softcap" in name]:
+            lower(owner, name, 1)
 
     configs = {id(model.config): model.config}
     for module in model.modules():
@@ -341,10 +359,13 @@ def lower_limits(model: PreTrainedModel) -> Iterator[None]:
         if config is not None:
             configs.setdefault(id(config), config)
         lower(module, "sliding_window", SHORT)
-        if getattr(module, "rope_type", None) is not None:
-            for name in ("original_max_seq_len", "max_seq_len_cached"):
-                lower(module, name, LIMIT)
+        lower_caps(module)
+        if "dynamic" in str(getattr(module, "rope_type", "")):
+            for owner, name in ((module, "original_max_seq_len"), (module, "max_seq_len_cached")):
+                lower(owner, name, LIMIT)
+            lower(config, "max_position_embeddings", LIMIT)
     for config in configs.values():
+        lower_caps(config)
         for name in ("sliding_window", "attention_chunk_size"):
             lower(config, name, SHORT)
         parameters = getattr(config, "rope_parameters", None)
@@ -385,10 +406,6 @@ def _put(owner: Any, name: str, value: Any) -> None:
         setattr(owner, name, value)
 
 
-def _timed(path: ModelPath, started: float) -> ModelPath:
-    return replace(path, seconds=time.perf_counter() - started)
-
-
 def fall_back(model: PreTrainedModel, reason: str) -> PreTrainedModel:
     """Let a model whose fast path differs somewhere take the generic one, for this `reason`; returns it. Raises
     ConfigError where that differs too."""
@@ -396,7 +413,7 @@ def fall_back(model: PreTrainedModel, reason: str) -> PreTrainedModel:
     with lower_limits(model), raise_weights(model):
         set_path(model, ModelPath(kind="generic", reason="checking"))
         path = _try_generic(model, Reference(model), reason)
-    return set_path(model, _timed(path, started))
+    return set_path(model, replace(path, seconds=time.perf_counter() - started))
 
 
 def note_gap(model: PreTrainedModel, name: str, nats: float) -> PreTrainedModel:

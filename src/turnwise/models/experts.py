@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from turnwise.models.invariant import MIN_BATCH_ROWS
-from turnwise.models.routing import attach_routing, find_routing
+from turnwise.models.routing import attach_routing, find_routing, is_mixture
 
 EXPERTS_NAME = "turnwise"
 OTHER_EXPERTS = ("gpt_oss",)
@@ -50,6 +50,8 @@ def prepare_experts(model: PreTrainedModel, device: torch.device) -> None:
     if find_routing(model) is not None and device.type == "cpu" and model.config.model_type not in OTHER_EXPERTS:
         register_experts()
         model.set_experts_implementation(EXPERTS_NAME)
+    elif is_mixture(model) and model.dtype == torch.float64:
+        model.set_experts_implementation("eager")  # the grouped kernels know shorter formats
 
 
 def register_experts() -> None:
