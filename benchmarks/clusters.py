@@ -65,8 +65,9 @@ def estimate(size: str, ranks: int) -> dict[str, float]:
         "gathered": 2 * outside + 2 * 2 * layer + (2 + 4) * outside,
         # The inputs of all layers, and one layer at 34 bytes per hidden number (arXiv 2205.05198, without scores).
         "activations": 2 * TOKENS * hidden * layers + 34 * TOKENS * hidden,
-        # Log-probabilities, their gradient and one more, in float32.
-        "logits": 3 * 4 * TRAINED * vocab,
+        # Log-probabilities, their gradient and one more, in float32, of a chunk of 2^26; and the output layer's
+        # gradient of a chunk, in bfloat16, and of those before, in float32.
+        "logits": 3 * 4 * min(TRAINED * vocab, 2**26) + (2 + 4) * vocab * hidden,
     }
 
 

@@ -65,20 +65,20 @@ def with_vocabulary(config: RunConfig, size: int) -> RunConfig:
     ("overrides", "names"),
     [
         ([], ["policy"]),
-        (["schedule.max_staleness=1"], ["policy", "copy that engines sample from"]),
+        (["schedule.max_staleness=1"], ["policy", "served copy"]),
         (["loss.kl.coefficient=0.01"], ["policy", "reference"]),
         (["credit.method=prime"], ["policy", "reference", "implicit reward model"]),
         (["credit.method=gae", "critic.kind=head"], ["policy", "critic"]),
         (["credit.method=gae", "critic.kind=separate"], ["policy", "critic"]),
         (
             ["schedule.max_staleness=2", "credit.method=PRIME", "model.dtype=bfloat16"],
-            ["policy", "copy that engines sample from", "reference", "implicit reward model"],
+            ["policy", "served copy", "reference", "implicit reward model"],
         ),
         (["train.algorithm=dpo"], ["policy", "reference"]),
         (["model.lora.rank=4", "loss.kl.coefficient=0.01"], ["policy", "reference"]),
         (
             ["model.lora.rank=4", "credit.method=gae", "critic.kind=separate", "schedule.max_staleness=1"],
-            ["policy", "copy that engines sample from", "critic"],
+            ["policy", "served copy", "critic"],
         ),
         (["model.config.tie_word_embeddings=false", "credit.method=gae", "critic.kind=separate"], ["policy", "critic"]),
     ],
