@@ -12,7 +12,9 @@ from turnwise.config.shape import ModelShape
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
 LOGIT_COPIES = 3.2
-"""Arrays of trained tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
+"""Arrays of logits that live at once: log-probabilities, their exponentials, gradients."""
+CHUNK_NUMBERS = 1 << 26
+"""Most logits that exist at once (`models/head.py`)."""
 REFERENCE_COPIES, TEACHER_COPIES = 1, 3
 """Further ones while a reference scores the same tokens beside the policy, and where the divergence from a teacher is
 computed over the vocabulary."""
@@ -64,7 +66,7 @@ def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_log
         inputs = tokens.computed * shape.hidden_size * BYTES[config.model.dtype]
         arrays = [(count / shape.num_layers, size) for count, size in arrays] + [(shape.num_layers, inputs)]
     if has_logits:
-        arrays.append(_count_logits(config, shape, tokens))
+        arrays += _list_logits(config, shape, tokens)
     live = sum(count * size for count, size in arrays)
     if device != "cpu":
         return int(live)
@@ -74,14 +76,23 @@ def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_log
     return int(live + waste * (small + min(small, live - small)))
 
 
-def _count_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> tuple[float, float]:
-    """Arrays of logits that live at once, and the bytes of one: of all trained tokens of a micro-batch, in float32."""
-    loss = config.loss
+def _list_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
+    """Numbers of arrays of logits in float32 that live at once, and the bytes of one: of all trained tokens of a
+    micro-batch where these are few or the loss reads the whole distribution, else of one chunk of them, and the output
+    layer's gradient of a chunk and of those before."""
+    loss, item = config.loss, BYTES[config.model.dtype]
     by_gradient = config.train.algorithm == "policy_gradient"
-    beside = by_gradient and loss.kl.coefficient > 0 and loss.kl.place == "loss"
+    rows = tokens.computed * tokens.share
+    chunks = -(-int(rows * shape.vocab_size) // CHUNK_NUMBERS)
     exact = by_gradient and bool(loss.teacher.path) and loss.teacher.kind == "exact"
-    count = LOGIT_COPIES + REFERENCE_COPIES * beside + TEACHER_COPIES * exact
-    return count, tokens.computed * tokens.share * shape.vocab_size * 4
+    if chunks > 1 and not exact:
+        yield LOGIT_COPIES, rows / chunks * shape.vocab_size * 4
+        if config.model.lora is None:
+            yield 1, shape.num_head * max(item, 4)
+            yield 1, shape.num_head * item
+        return
+    beside = by_gradient and loss.kl.coefficient > 0 and loss.kl.place == "loss"
+    yield LOGIT_COPIES + REFERENCE_COPIES * beside + TEACHER_COPIES * exact, rows * shape.vocab_size * 4
 
 
 def _list_saved(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:

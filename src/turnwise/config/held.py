@@ -52,7 +52,7 @@ class Precision:
     """Of the float32 copy of a trained weight on which the optimizer steps; 0 where it steps on the weight itself."""
     gradient: int
     moments: int
-    """Of both moments of AdamW."""
+    """Of both moments of AdamW; another optimizer counts as that."""
 
 
 def find_precision(config: RunConfig) -> Precision:
