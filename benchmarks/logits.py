@@ -4,9 +4,9 @@
 
 Each measurement is a process of its own: one layer, one sequence of which every token trains, one forward and backward
 pass as a policy step takes it. Printed is the peak of resident memory above what the model and a first small pass hold
-(Linux), in MiB, and processor seconds of the pass, for "chunks" and for "whole" (which sets no limit to the logits that exist at
-once); and the largest difference of the log-probabilities of both. A pass that needs more than `--most` MiB by a
-prediction of four arrays of all logits is left out."""
+(Linux), in MiB, and processor seconds of the pass, for "chunks" and for "whole" (which sets no limit to the logits
+that exist at once); and the largest difference of the log-probabilities of both. A pass that needs more than `--most`
+MiB by a prediction of four arrays of all logits is left out."""
 
 from __future__ import annotations
 
