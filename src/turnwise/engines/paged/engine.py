@@ -125,17 +125,9 @@ class PagedEngine:
         num_pages = (
             max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
         )
-        self._runner = build_runner(
-            model,
-            max_concurrency=max_concurrency,
-            max_context=max_context,
-            num_pages=num_pages,
-            page_size=page_size,
-            fused=fused,
-            attention=attention,
-            cuda_graphs=cuda_graphs,
-            recorder=recorder,
-        )
+        limits = {"max_concurrency": max_concurrency, "max_context": max_context}
+        fast = {"fused": fused, "attention": attention, "cuda_graphs": cuda_graphs, "recorder": recorder}
+        self._runner = build_runner(model, **limits, num_pages=num_pages, page_size=page_size, **fast)
         if not is_fast(model):
             max_draft_tokens = 0
         self._drafts = (
