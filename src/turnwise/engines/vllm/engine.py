@@ -34,6 +34,7 @@ from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
+from turnwise.models.hub_tensors import list_hub_tensors
 from turnwise.models.staging import Staged, Staging
 
 Transport = Literal["files", "broadcast"]
@@ -212,7 +213,7 @@ class VllmEngine:
         """Let every process that runs hold what is staged; the sums that each answers with."""
         if not self._broadcasts:
             return await self._pool.ask_all("stage", folder=staged.folder)
-        tensors = dict(self._model.named_parameters())
+        tensors = list_hub_tensors(self._model)
         return await broadcast_weights(self._pool, tensors, label=str(staged.folder), deadline_s=self._deadline_s)
 
     async def _commit(self, link: Link) -> None:
