@@ -60,11 +60,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--python", type=Path, default=Path(".venv-vllm/bin/python"))
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     given = parser.parse_args()
     print("| kind | path | vLLM | largest gap, nats | seconds |")
     print("|---|---|---|---|---|")
     for kind in given.kinds:
-        model, began = make_kind(kind), time.monotonic()
+        model, began = make_kind(kind, given.dtype), time.monotonic()
         try:
             said, gap = "sampled", f"{asyncio.run(measure(model, given.python)):.1e}"
         except TurnwiseError as error:

@@ -29,8 +29,8 @@ DELTA = {
     "layer_types": MIXED,
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
-    "linear_key_head_dim": 32,
-    "linear_value_head_dim": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
 }
 STATE = {
     **PLAIN,
@@ -41,6 +41,16 @@ STATE = {
     "mamba_expand": 2,
 }
 EXPERTS = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
+NEMOTRON = {
+    **HEADS,
+    "num_hidden_layers": 3,
+    "layers_block_type": ["linear_attention", "mlp", "full_attention"],
+    "ssm_state_size": 16,
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 32,
+    "n_groups": 2,
+    "chunk_size": 16,
+}
 
 KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3": ("qwen3", HEADS),
@@ -48,6 +58,14 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3, window": (
         "qwen3",
         {**HEADS, "use_sliding_window": True, "sliding_window": WINDOW, "layer_types": BOTH, "max_window_layers": 0},
+    ),
+    "qwen3, window everywhere": (
+        "qwen3",
+        {**HEADS, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 0},
+    ),
+    "qwen3, window nowhere": (
+        "qwen3",
+        {**HEADS, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2},
     ),
     "qwen2, window": (
         "qwen2",
@@ -94,27 +112,19 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "chunk_size": 16,
         },
     ),
-    "nemotron_h": (
+    "nemotron_h": ("nemotron_h", NEMOTRON),
+    "nemotron_h, no floor": (
         "nemotron_h",
-        {
-            **HEADS,
-            "num_hidden_layers": 3,
-            "layers_block_type": ["linear_attention", "mlp", "full_attention"],
-            "ssm_state_size": 16,
-            "mamba_num_heads": 4,
-            "mamba_head_dim": 32,
-            "n_groups": 2,
-            "chunk_size": 16,
-        },
+        {**NEMOTRON, "time_step_min": 1e-12},
     ),
 }
 """Model type and fields by name. Windows are shorter than `served_model.PROMPT`."""
 
 
-def make_kind(name: str) -> PreTrainedModel:
+def make_kind(name: str, dtype: str = "float32") -> PreTrainedModel:
     """The model of a name, by the path that it takes."""
     model_type, config = KINDS[name]
-    model = build_model(model_type, config, vocab_size=VOCAB, seed=1)
+    model = build_model(model_type, config, vocab_size=VOCAB, seed=1, dtype=dtype)
     with with_own_attention(model):
         draw_weights(model, seed=1)
     return model

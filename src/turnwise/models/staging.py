@@ -22,6 +22,11 @@ from turnwise.models.lora import list_adapter, name_in_file, save_adapter
 
 PREFIX = "turnwise-weights-"
 MEMORY = Path("/dev/shm")
+WRITTEN_OUT: Mapping[str, Mapping[str, str]] = {
+    "lfm2": {"conv_dim": "hidden_size", "block_dim": "hidden_size"}
+}
+"""By model type: fields of a checkpoint's config that vLLM reads and transformers' classes leave out, and the field of
+the same value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,9 @@ def _write_config(model: PreTrainedModel, folder: Path) -> None:
     config = copy.deepcopy(model.config)
     # Only a model that is saved whole names its class; without one vLLM takes it for an encoder.
     config.architectures = [type(model).__name__]
+    for name, source in WRITTEN_OUT.get(config.model_type, {}).items():
+        if not hasattr(config, name):
+            setattr(config, name, getattr(config, source))
     config.save_pretrained(folder)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import EngineError
+from turnwise.core.errors import EngineError, EngineRefusal
 from turnwise.engines.canary import Canary
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
@@ -16,6 +16,7 @@ from turnwise.models.checksums import find_difference
 from turnwise.models.staging import Staged
 
 GUEST = Path(__file__).parent / "guest" / "turnwise_vllm.py"
+REMEDY = "use engine.kind='paged', which samples what the trainer computes"
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Variables of the environment that vLLM sees."""
 
@@ -34,6 +35,8 @@ class Weights:
 class Guests:
     """What processes are started with, and the weights that they sample from."""
 
+    model: str
+    """The class of the model, for errors."""
     python: Path
     settings: Mapping[str, Any]
     """What the guest reads first, without folders and `version`."""
@@ -49,8 +52,8 @@ class Guests:
     """None before the first request and the first version."""
 
     async def start(self, name: str) -> Link:
-        """A process on the staged weights. Raises EngineError where it cannot start, read others, or its canary is
-        wrong."""
+        """A process on the staged weights. Raises EngineRefusal where vLLM does not sample the model, EngineError where
+        the process cannot start, read others, or its canary is wrong."""
         assert self.weights is not None
         weights = self.weights
         folders = {"folder": weights.staged.folder}
@@ -69,25 +72,31 @@ class Guests:
             inherits=KEPT,
             log=self.logs / f"{name.replace(' ', '-')}.log",
         )
-        link = await start_program(
-            self.host,
-            program,
-            {**self.settings, "version": weights.version},
-            folders=folders,
-            start_s=self.start_s,
-            silence_s=self.silence_s,
-        )
+        try:
+            link = await start_program(
+                self.host,
+                program,
+                {**self.settings, "version": weights.version},
+                folders=folders,
+                start_s=self.start_s,
+                silence_s=self.silence_s,
+            )
+        except EngineRefusal as error:
+            raise EngineRefusal(f"vLLM does not sample {self.model}: {error}; {REMEDY}") from error
         try:
             for staged in (weights.staged,) if self.base is None else (self.base, weights.staged):
                 check_sums(link, staged, await link.ask("sum", folder=str(await link.carry(staged.folder))))
-            await _check_canary(link, weights.canary)
+            try:
+                await _check_canary(link, weights.canary)
+            except EngineError as error:
+                raise EngineRefusal(f"vLLM does not sample {self.model} as it is: {error}; {REMEDY}") from error
             while self.weights is not weights:  # a version was adopted meanwhile, without this process
                 weights = self.weights
                 folder = str(await link.carry(weights.staged.folder))
                 check_sums(link, weights.staged, await link.ask("stage", folder=folder))
                 await self.commit(link)
         except EngineError:
-            link.end("was ended: it computes with other weights than it was given")
+            link.end("was ended: it does not compute with the weights that it was given")
             raise
         return link
 

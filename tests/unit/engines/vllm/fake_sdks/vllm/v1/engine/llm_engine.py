@@ -20,7 +20,8 @@ class Model(torch.nn.Module):
 
     def __init__(self, folder: str) -> None:
         super().__init__()
-        self.inner = AutoModelForCausalLM.from_pretrained(folder).eval()
+        given = {"sliding_window": None} if has_fault("no_window") else {}
+        self.inner = AutoModelForCausalLM.from_pretrained(folder, **given).eval()
         if self.inner.config.tie_word_embeddings:
             self.inner.lm_head = ParallelLMHead(self.inner.model.embed_tokens.weight)
 
