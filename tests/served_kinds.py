@@ -40,6 +40,7 @@ STATE = {
     "mamba_chunk_size": 16,
     "mamba_expand": 2,
 }
+LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 EXPERTS = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
 NEMOTRON = {
     **HEADS,
@@ -75,16 +76,20 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma3_text": ("gemma3_text", {**HEADS, "sliding_window": WINDOW, "layer_types": BOTH}),
     "gpt_oss": (
         "gpt_oss",
-        {**HEADS, "sliding_window": WINDOW, "layer_types": BOTH, "num_local_experts": 4, "num_experts_per_tok": 2},
+        {**HEADS, "sliding_window": WINDOW, "layer_types": BOTH, **LOCAL_EXPERTS},
     ),
     "qwen3_moe": ("qwen3_moe", {**HEADS, **EXPERTS}),
     "lfm2": ("lfm2", {**PLAIN, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
     "qwen3_5_text": ("qwen3_5_text", DELTA),
     "qwen3_next": ("qwen3_next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen3_next, dense": (
+        "qwen3_next",
+        {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32, "mlp_only_layers": [0, 1]},
+    ),
     "bamba": ("bamba", {**STATE, "attn_layer_indices": [1]}),
     "granitemoehybrid": (
         "granitemoehybrid",
-        {**STATE, "layer_types": MIXED, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 64},
+        {**STATE, "layer_types": MIXED, **LOCAL_EXPERTS, "shared_intermediate_size": 64},
     ),
     "falcon_h1": ("falcon_h1", {**STATE, "mamba_d_ssm": 128}),
     "jamba": (

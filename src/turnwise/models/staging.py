@@ -22,9 +22,7 @@ from turnwise.models.lora import list_adapter, name_in_file, save_adapter
 
 PREFIX = "turnwise-weights-"
 MEMORY = Path("/dev/shm")
-WRITTEN_OUT: Mapping[str, Mapping[str, str]] = {
-    "lfm2": {"conv_dim": "hidden_size", "block_dim": "hidden_size"}
-}
+WRITTEN_OUT: Mapping[str, Mapping[str, str]] = {"lfm2": {"conv_dim": "hidden_size", "block_dim": "hidden_size"}}
 """By model type: fields of a checkpoint's config that vLLM reads and transformers' classes leave out, and the field of
 the same value."""
 

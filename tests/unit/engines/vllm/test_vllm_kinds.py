@@ -34,11 +34,10 @@ SAMPLED = {
 REFUSED = {
     "mamba": "selective_scan_fwd",
     "qwen3, window": "Sliding window for some but all layers is not supported",
-    "qwen3, window nowhere": "scores the canary",
     "nemotron_h": "scores the canary",
 }
 """What vLLM 0.32 says on a CPU, by kind."""
-NEEDS_VLLM = pytest.mark.skipif("TURNWISE_VLLM" not in os.environ, reason="TURNWISE_VLLM names no interpreter with vLLM")
+NEEDS_VLLM = pytest.mark.skipif("TURNWISE_VLLM" not in os.environ, reason="TURNWISE_VLLM names no interpreter")
 QUICK = ("mistral, window", "lfm2")
 
 

@@ -29,6 +29,6 @@ def find_import_error(folder: Path) -> Exception | None:
     for name in json.loads((folder / "config.json").read_text())["architectures"]:
         try:
             ModelRegistry.models[name].load_model_cls()
-        except Exception as error:
+        except (ImportError, RuntimeError, AttributeError, OSError) as error:
             return error
     return None
