@@ -82,9 +82,9 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lfm2": ("lfm2", {**PLAIN, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
     "qwen3_5_text": ("qwen3_5_text", DELTA),
     "qwen3_next": ("qwen3_next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
-    "qwen3_next, dense": (
+    "qwen3_next, all experts": (
         "qwen3_next",
-        {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32, "mlp_only_layers": [0, 1]},
+        {**DELTA, **EXPERTS, "num_experts_per_tok": 4, "shared_expert_intermediate_size": 32},
     ),
     "bamba": ("bamba", {**STATE, "attn_layer_indices": [1]}),
     "granitemoehybrid": (
