@@ -72,7 +72,17 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "qwen2",
         {**PLAIN, "use_sliding_window": True, "sliding_window": WINDOW, "layer_types": BOTH, "max_window_layers": 0},
     ),
-    "gemma2": ("gemma2", {**HEADS, "sliding_window": WINDOW, "query_pre_attn_scalar": 32, "layer_types": BOTH}),
+    "gemma2": (
+        "gemma2",
+        {
+            **HEADS,
+            "sliding_window": WINDOW,
+            "layer_types": BOTH,
+            "query_pre_attn_scalar": 32,
+            "attn_logit_softcapping": 1.0,
+            "final_logit_softcapping": 4.0,
+        },
+    ),
     "gemma3_text": ("gemma3_text", {**HEADS, "sliding_window": WINDOW, "layer_types": BOTH}),
     "gpt_oss": (
         "gpt_oss",
