@@ -11,8 +11,10 @@ from turnwise.config.shape import ModelShape
 
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
+CHUNK_NUMBERS = 1 << 26
+"""Most logits that exist at once where a loss does not need the whole distribution: 256 MiB in float32."""
 LOGIT_COPIES = 3.2
-"""Arrays of trained tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
+"""Arrays of these tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
 REFERENCE_COPIES, TEACHER_COPIES = 1, 3
 """Further ones while a reference scores the same tokens beside the policy, and where the divergence from a teacher is
 computed over the vocabulary."""
@@ -64,7 +66,7 @@ def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_log
         inputs = tokens.computed * shape.hidden_size * BYTES[config.model.dtype]
         arrays = [(count / shape.num_layers, size) for count, size in arrays] + [(shape.num_layers, inputs)]
     if has_logits:
-        arrays.append(_count_logits(config, shape, tokens))
+        arrays += _list_logits(config, shape, tokens)
     live = sum(count * size for count, size in arrays)
     if device != "cpu":
         return int(live)
@@ -74,14 +76,18 @@ def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_log
     return int(live + waste * (small + min(small, live - small)))
 
 
-def _count_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> tuple[float, float]:
-    """Arrays of logits that live at once, and the bytes of one: of all trained tokens of a micro-batch, in float32."""
+def _list_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> list[tuple[float, float]]:
+    """Numbers of arrays that the output layer has at once, and the bytes of one: of all trained tokens of a micro-batch
+    or of a chunk of them (`models.head`), in float32; of chunks also the layer's gradient of one."""
     loss = config.loss
     by_gradient = config.train.algorithm == "policy_gradient"
     beside = by_gradient and loss.kl.coefficient > 0 and loss.kl.place == "loss"
     exact = by_gradient and bool(loss.teacher.path) and loss.teacher.kind == "exact"
     count = LOGIT_COPIES + REFERENCE_COPIES * beside + TEACHER_COPIES * exact
-    return count, tokens.computed * tokens.share * shape.vocab_size * 4
+    numbers = tokens.computed * tokens.share * shape.vocab_size
+    if exact or numbers <= CHUNK_NUMBERS:
+        return [(count, numbers * 4)]
+    return [(count, CHUNK_NUMBERS * 4), (1, shape.vocab_size * shape.hidden_size * 4)]
 
 
 def _list_saved(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
