@@ -4,8 +4,8 @@
 
 Each case is a recipe in a process of its own, whose models, engine, trainer and publication are built as a run builds
 them: sample until every conversation is as long as it may be, then take three optimizer steps on full micro-batches (of
-groups that share a prefix where the case says so), with scores of the reference, the critic or the implicit reward
-model before each, and publish. Where the recipe lets rollouts go on during a step, both go on at once.
+groups that share a prefix where the case says so), with the scores that the credit method needs before each, and
+publish. Where the recipe lets rollouts go on during a step, both go on at once.
 
 Measured is the peak of resident memory since the libraries were loaded and warmed up (Linux), with the memory that
 engine workers do not share (their proportional set size); predicted is `config.memory.plan_memory` before anything is
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 MODEL = {"num_key_value_heads": 2, "tie_word_embeddings": True, "max_position_embeddings": 8192}
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "2M": {
         "hidden_size": 192,
         "intermediate_size": 512,
@@ -55,6 +55,13 @@ SIZES: dict[str, dict[str, int]] = {
         "num_hidden_layers": 2,
         "num_attention_heads": 12,
         "head_dim": 64,
+    },
+    "hybrid": {  # short convolutions, and attention in every third layer
+        "hidden_size": 384,
+        "intermediate_size": 1152,
+        "num_hidden_layers": 9,
+        "num_attention_heads": 6,
+        "layer_types": 3 * ["conv", "conv", "full_attention"],
     },
     "135M": {  # SmolLM2-135M's
         "hidden_size": 576,
@@ -94,6 +101,7 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "updates": ("60M", 8000, sections(8, 512, 1024, loss={"updates_per_step": 2})),
     "lora": ("60M", 8000, sections(8, 512, 2048, model={"lora": {"rank": 16}}, loss={"kl": {"coefficient": 0.01}})),
     "recompute": ("20M", 8000, sections(16, 512, 8192, train={"recompute_activations": True})),
+    "hybrid": ("hybrid", 8000, sections(16, 256, 1024, model={"model_type": "lfm2"})),
     "workers": ("20M", 8000, sections(32, 512, 2048, engine={"kind": "workers", "options": {"num_workers": 2}})),
 }
 """Name to model, vocabulary and sections. "plain" runs the model's modules; in "shared" groups of 8 share their
@@ -195,7 +203,9 @@ def measure(case: str) -> dict[str, int]:
     keep_freed_memory()  # as `runs.build.build_system` does
     # Libraries load parts of themselves at their first use.
     tiny = build_config(case)
-    tiny = tiny.model_copy(update={"model": tiny.model.model_copy(update={"config": TINY})})
+    config_types = tiny.model.config.get("layer_types")
+    small = {**TINY, **({} if config_types is None else {"num_hidden_layers": 3, "layer_types": config_types[:3]})}
+    tiny = tiny.model_copy(update={"model": tiny.model.model_copy(update={"config": small})})
     asyncio.run(play(tiny))
     before = read_memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
@@ -211,12 +221,16 @@ async def play(config: Any) -> dict[str, int]:
     from turnwise.models.build import build_model
     from turnwise.models.lora import add_adapter
     from turnwise.runs.build import engine_settings
+    from turnwise.runs.model_path import settle_model
     from turnwise.runs.trainer import build_local_trainer
     from turnwise.sync.copied import CopiedParameters, copy_for_serving
     from turnwise.sync.shared import SharedParameters
 
     copies, vocab_size = find_copies(config), config.tokenizer.vocab_size
-    model: Any = build_model("qwen3", config.model.config, vocab_size=vocab_size, seed=1, dtype=config.model.dtype)
+    model: Any = build_model(
+        config.model.model_type, config.model.config, vocab_size=vocab_size, seed=1, dtype=config.model.dtype
+    )
+    settle_model(config, model)
     if config.model.lora is not None:
         lora = config.model.lora
         model = add_adapter(

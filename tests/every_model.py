@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -90,24 +91,21 @@ def shrink_config(name: str, vocab_size: int = VOCAB_SIZE) -> PreTrainedConfig:
 def build_tiny(name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The model of `shrink_config` in evaluation mode, with transformers' eager attention.
 
-    Its logits have a standard deviation of 1 to 3 nats. Weights are a function of `seed` alone; of another `dtype` they
-    are those of float32, rounded. Tables that are no weights (a rope's frequencies) keep the format transformers gives.
+    Its logits have a standard deviation of 1 to 3 nats. A function of `seed` alone. In another `dtype` it is what
+    transformers loads in that format, which keeps some weights of some models in float32.
     """
-    model = _build(name, seed, torch.float32)
-    draw_weights(model, seed)
-    if dtype == torch.float32:
-        return model
-    rounded = _build(name, seed, dtype)
-    rounded.load_state_dict(model.state_dict())
-    return rounded
-
-
-def _build(name: str, seed: int, dtype: torch.dtype) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            shrink_config(name), attn_implementation="eager", dtype=dtype
+            shrink_config(name), attn_implementation="eager", dtype=torch.float32
         )
+    draw_weights(model.eval(), seed)
+    if dtype == torch.float32:
+        return model
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        shrink_config(name).save_pretrained(folder)  # the whole's, where the model is the text part of one
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     return model.eval()
 
 

@@ -97,6 +97,16 @@ def _adapter(folder: Path) -> None:
     (folder / "adapter_config.json").write_text("{}")
 
 
+def _both(folder: Path) -> None:
+    (save_tiny(folder) / "adapter_config.json").write_text("{}")
+
+
+def _parts(folder: Path) -> None:
+    save_tiny(folder / "huggingface")
+    for rank in range(2):
+        (folder / f"model_world_size_2_rank_{rank}.pt").write_text("weights")
+
+
 def _no_weights(folder: Path) -> None:
     (save_tiny(folder) / WEIGHTS).unlink()
 
@@ -192,16 +202,24 @@ def _with_adapter(folder: Path) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
+def _value_head(folder: Path) -> None:
+    tensors = {**load_file(save_tiny(folder) / WEIGHTS), "v_head.summary.weight": torch.zeros(1, 32)}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
 def _reward_model(folder: Path) -> None:
     rename(save_tiny(folder), lambda name: "score.weight" if name == "lm_head.weight" else name)
     change_config(folder, architectures=["Qwen3ForSequenceClassification"])
 
 
-def _float8(folder: Path) -> None:
-    tensors = load_file(save_tiny(folder) / WEIGHTS)
-    name = "model.layers.0.mlp.up_proj.weight"
-    tensors[name] = tensors[name].to(torch.float8_e4m3fn)
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+def _stored_in(dtype: torch.dtype) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        tensors = load_file(save_tiny(folder) / WEIGHTS)
+        name = "model.layers.0.mlp.up_proj.weight"
+        tensors[name] = tensors[name].to(dtype)
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+    return write
 
 
 # ------------------------------------------------------------------------------------------------------ configs
@@ -233,6 +251,8 @@ CASES: dict[str, Callable[[Path], None]] = {
     "a file": _file,
     "the folder above": _nested,
     "an adapter": _adapter,
+    "a model and an adapter": _both,
+    "parts of a trainer's checkpoint": _parts,
     "a truncated config.json": _broken_config,
     "no weights": _no_weights,
     "pickled weights only": _pickled,
@@ -258,7 +278,9 @@ CASES: dict[str, Callable[[Path], None]] = {
     "an adapter that is not merged": _unmerged,
     "an adapter's tensors besides": _with_adapter,
     "a reward model": _reward_model,
-    "float8 without scales": _float8,
+    "a value head": _value_head,
+    "float8 without scales": _stored_in(torch.float8_e4m3fn),
+    "int8 without scales": _stored_in(torch.int8),
     "fp8": _quantized("fp8"),
     "mxfp4": _quantized("mxfp4"),
     "bitsandbytes": _quantized("bitsandbytes"),

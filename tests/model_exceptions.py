@@ -111,6 +111,8 @@ EXCEPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
+LIMIT = 28
+"""Tokens from which a rope changes: between the lengths of the sequences that tests compute."""
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
 LONGROPE = {
@@ -118,14 +120,14 @@ LONGROPE = {
     "rope_theta": 10000.0,
     "short_factor": [1.0] * 8,
     "long_factor": [1.0 + i for i in range(8)],
-    "original_max_position_embeddings": 16,
+    "original_max_position_embeddings": LIMIT,
 }
 WINDOWS = {"use_sliding_window": True, "layer_types": BOTH}
 
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "llama dynamic": ("llama", {"max_position_embeddings": 16, "rope_parameters": DYNAMIC}),
+    "llama dynamic": ("llama", {"max_position_embeddings": LIMIT, "rope_parameters": DYNAMIC}),
     "llama yarn": ("llama", {"max_position_embeddings": 64, "rope_parameters": YARN}),
-    "phi3 longrope": ("phi3", {"original_max_position_embeddings": 16, "rope_parameters": LONGROPE}),
+    "phi3 longrope": ("phi3", {"original_max_position_embeddings": LIMIT, "rope_parameters": LONGROPE}),
     "mistral full": ("mistral", {"sliding_window": None}),
     "phi3 full": ("phi3", {"sliding_window": None}),
     "qwen2 window": ("qwen2", WINDOWS),
@@ -172,3 +174,6 @@ NOT_CAUSAL: Mapping[str, tuple[str, str | None, Any]] = {
 
 REFUSED: Mapping[str, str] = {"prophetnet": "what it predicts depends on how long the sequence is"}
 """Why a causal model is refused all the same, by name."""
+
+FLOAT32_ONLY: Mapping[str, str] = {"xlstm": "its own arithmetic mixes formats, and fails in bfloat16 on a CPU"}
+"""Why transformers cannot run a model in bfloat16, by name."""

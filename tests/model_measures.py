@@ -6,7 +6,6 @@ AdamW on its gradients. Nothing of Turnwise computes it."""
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,10 +28,12 @@ from turnwise.core.types import (
     to_ids,
     to_mask,
 )
+from turnwise.engines.check import check_steps
 from turnwise.engines.registry import EngineSettings, build_engine
 from turnwise.models.attention import register_attention
 from turnwise.models.check import choose_path
 from turnwise.models.paths import find_path
+from turnwise.models.rope import pin_length
 from turnwise.training.forward import score_logprobs
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.sft import run_sft_step
@@ -40,6 +41,8 @@ from turnwise.training.sft import run_sft_step
 LR, BETAS, WEIGHT_DECAY, MAX_GRAD_NORM = 1e-3, (0.9, 0.95), 0.01, 1.0
 MICRO_BATCH = 10_000
 """Tokens: all sequences in one."""
+MAX_CONTEXT = 96
+"""Tokens of the longest sequence that may come."""
 BOUNDS = {"packed": 1e-4, "shared": 1e-4, "sampled": 1e-4, "cached": 1e-4, "step": 1e-2}
 """What is measured, and what of it is arithmetic in float32; `measure_model` explains each. A step of AdamW divides by
 the gradient's own size, so that the few weights whose gradient is noise go either way: 0.2% of a step at most was seen,
@@ -106,7 +109,7 @@ def measure_model(name: str) -> Measured:
         }
         for names, measure in measures.items():
             try:
-                gaps |= zip(names, measure(model, build_tiny(name)), strict=True)
+                gaps |= zip(names, measure(model, build_alone(name)), strict=True)
             except FAILURES as error:
                 gaps |= dict.fromkeys(names, float("inf"))
                 failures |= dict.fromkeys(names, describe(error))
@@ -126,6 +129,8 @@ def choose(model: PreTrainedModel) -> tuple[str, str, PreTrainedModel | None]:
     register_attention()
     try:
         model = choose_path(model)
+        pin_length(model, MAX_CONTEXT)
+        model = check_steps(model)
     except TurnwiseError as error:
         return "refused", describe(error), None
     path = find_path(model)
@@ -134,8 +139,20 @@ def choose(model: PreTrainedModel) -> tuple[str, str, PreTrainedModel | None]:
 
 def open_engine(model: PreTrainedModel) -> Engine:
     """The default engine for a model, with room for three conversations."""
-    common = EngineSettings(max_concurrency=3, max_context=96)
+    common = EngineSettings(max_concurrency=3, max_context=MAX_CONTEXT)
     return build_engine("paged", model, common=common, options={})
+
+
+def build_alone(name: str) -> PreTrainedModel:
+    """The model as transformers has it, but for a rope that turns by the length of the sequence, or of the longest so
+    far: as a run does it, it turns all by `MAX_CONTEXT` tokens."""
+    model = build_tiny(name)
+    score_alone(model, draw_words(MAX_CONTEXT).numpy())
+    for module in model.modules():
+        kind = getattr(module, "rope_type", None)  # "default" leaves the frequencies of the call above
+        if kind is not None:
+            module.rope_type = dict.fromkeys(kind, "default") if isinstance(kind, dict) else "default"
+    return model
 
 
 def describe(error: BaseException) -> str:
@@ -232,26 +249,19 @@ def train_alone(model: PreTrainedModel, sequences: Sequence[np.ndarray]) -> None
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, foreach=False)
     total = sum(len(ids) - 1 for ids in sequences)
     for ids in sequences:
-        unused = copy.deepcopy(model)
-        (-_run_alone(unused, ids).sum() / total).backward()
-        for parameter, computed in zip(model.parameters(), unused.parameters(), strict=True):
-            if computed.grad is not None:
-                parameter.grad = computed.grad + (0 if parameter.grad is None else parameter.grad)
+        (-_run_alone(model, ids).sum() / total).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
     optimizer.step()
 
 
 @torch.no_grad()
 def score_alone(model: PreTrainedModel, ids: np.ndarray) -> np.ndarray:
-    """Log-probability `[N]` of every token of one sequence by a copy of `model`; 0 for the first."""
-    return np.concatenate([[0.0], _run_alone(copy.deepcopy(model), ids).numpy()])
+    """Log-probability `[N]` of every token of one sequence; 0 for the first."""
+    return np.concatenate([[0.0], _run_alone(model, ids).numpy()])
 
 
 def _run_alone(model: PreTrainedModel, ids: np.ndarray) -> torch.Tensor:
-    """Log-probability `[N - 1]` of every token but the first, by the model's own forward.
-
-    `model` has computed nothing before: some ropes remember the longest sequence.
-    """
+    """Log-probability `[N - 1]` of every token but the first, by the model's own forward."""
     row = torch.from_numpy(np.asarray(ids, np.int64))[None]
     logits: torch.Tensor = model(input_ids=row, use_cache=False).logits
     return logits[0, :-1].log_softmax(-1).gather(-1, row[0, 1:, None])[:, 0]

@@ -17,6 +17,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.models.attention import PackedAttention
 from turnwise.models.build import load_model
 from turnwise.models.checksums import BASE, compute_checksums
+from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.runs.ask import run_ask
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import build_system
@@ -128,8 +129,11 @@ def test_training_goes_on_from_an_adapter(finished: Path, base: Path, tmp_path: 
     config = recipe(tmp_path, f"model.path={base}", f"model.lora.path={adapter}", "sft.steps=0", "train.steps=0")
     run = run_train(config, resume=None, display=False)
     assert read_success(run, 0) == read_success(finished, STEPS)
-    other = tmp_path / "other"
-    load_model(base).save_pretrained(other)
+    other, model = tmp_path / "other" / base.name, load_model(base)
+    with torch.no_grad():
+        model.model.norm.weight += 0.1
+    model.save_pretrained(other)
+    load_tokenizer(base).save_pretrained(other)
     with pytest.raises(ConfigError, match="was made for the model"):
         run_train(recipe(tmp_path / "refused", f"model.path={other}", f"model.lora.path={adapter}", "sft.steps=0"),
                   resume=None, display=False)  # fmt: skip

@@ -11,10 +11,10 @@ from turnwise.config.shape import ModelShape
 
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
-CHUNK_NUMBERS = 1 << 26
-"""Most logits that exist at once where a loss does not need the whole distribution: 256 MiB in float32."""
 LOGIT_COPIES = 3.2
-"""Arrays of these tokens by vocabulary that live at once: log-probabilities, their exponentials, gradients."""
+"""Arrays of logits that live at once: log-probabilities, their exponentials, gradients."""
+CHUNK_NUMBERS = 1 << 26
+"""Most logits that exist at once (`models/head.py`)."""
 REFERENCE_COPIES, TEACHER_COPIES = 1, 3
 """Further ones while a reference scores the same tokens beside the policy, and where the divergence from a teacher is
 computed over the vocabulary."""
@@ -76,18 +76,23 @@ def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_log
     return int(live + waste * (small + min(small, live - small)))
 
 
-def _list_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> list[tuple[float, float]]:
-    """Numbers of arrays that the output layer has at once, and the bytes of one: of all trained tokens of a micro-batch
-    or of a chunk of them (`models.head`), in float32; of chunks also the layer's gradient of one."""
-    loss = config.loss
+def _list_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
+    """Numbers of arrays of logits in float32 that live at once, and the bytes of one: of all trained tokens of a
+    micro-batch where these are few or the loss reads the whole distribution, else of one chunk of them, and the output
+    layer's gradient of a chunk and of those before."""
+    loss, item = config.loss, BYTES[config.model.dtype]
     by_gradient = config.train.algorithm == "policy_gradient"
-    beside = by_gradient and loss.kl.coefficient > 0 and loss.kl.place == "loss"
+    rows = tokens.computed * tokens.share
+    chunks = -(-int(rows * shape.vocab_size) // CHUNK_NUMBERS)
     exact = by_gradient and bool(loss.teacher.path) and loss.teacher.kind == "exact"
-    count = LOGIT_COPIES + REFERENCE_COPIES * beside + TEACHER_COPIES * exact
-    numbers = tokens.computed * tokens.share * shape.vocab_size
-    if exact or numbers <= CHUNK_NUMBERS:
-        return [(count, numbers * 4)]
-    return [(count, CHUNK_NUMBERS * 4), (1, shape.vocab_size * shape.hidden_size * 4)]
+    if chunks > 1 and not exact:
+        yield LOGIT_COPIES, rows / chunks * shape.vocab_size * 4
+        if config.model.lora is None:
+            yield 1, shape.num_head * max(item, 4)
+            yield 1, shape.num_head * item
+        return
+    beside = by_gradient and loss.kl.coefficient > 0 and loss.kl.place == "loss"
+    yield LOGIT_COPIES + REFERENCE_COPIES * beside + TEACHER_COPIES * exact, rows * shape.vocab_size * 4
 
 
 def _list_saved(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from turnwise.config.catalog import find_model
 from turnwise.config.copies import Copies
 from turnwise.config.run import RunConfig
 from turnwise.config.shape import ModelShape, read_model_shape, read_shape_at
@@ -52,7 +52,7 @@ class Precision:
     """Of the float32 copy of a trained weight on which the optimizer steps; 0 where it steps on the weight itself."""
     gradient: int
     moments: int
-    """Of both moments of AdamW."""
+    """Of both moments of AdamW; another optimizer counts as that."""
 
 
 def find_precision(config: RunConfig) -> Precision:
@@ -79,7 +79,7 @@ def count_trained(config: RunConfig, shape: ModelShape) -> int:
     rank, targets = lora.rank, lora.target_modules
     if lora.path:
         try:
-            stored = json.loads((Path(lora.path) / "adapter_config.json").read_text(encoding="utf-8"))
+            stored = json.loads((find_model(lora.path) / "adapter_config.json").read_text(encoding="utf-8"))
             rank, targets = int(stored["r"]), [str(name).split(".")[-1] for name in stored["target_modules"]]
         except (OSError, ValueError, KeyError, TypeError):
             pass

@@ -41,7 +41,7 @@ class MemoryPlan:
     """Predicted memory in bytes."""
 
     models: tuple[tuple[str, int], ...]
-    """Name and weights of every model and copy: of the policy, of what engines sample from where that is a copy, of
+    """Name and weights of every model and copy: of the policy, of the served copy that engines sample from, of
     reference, implicit reward model, critic, teacher, of ranks' rows, of other processes."""
     optimizer: int
     """Gradients and two AdamW moments of the trained parameters, an adapter's where there is one, and a float32 copy of
@@ -203,7 +203,7 @@ def _list_held(
     adapter = models[0].whole - base  # of the policy, which has all its weights
     held = [("policy", learners * models[0].whole)]
     if copies.has_served:
-        held.append(("copy that engines sample from", learners * (adapter if copies.is_adapted else base)))
+        held.append(("served copy", learners * (adapter if copies.is_adapted else base)))
     if ranks == 1:
         held += [(model.name, learners * model.whole) for model in models[1:]]
     elif on_cpu or not config.train.offload_to_cpu:

@@ -10,7 +10,7 @@ from turnwise.config.shape import ModelShape
 
 PAGE_SIZE = 32
 """Tokens per page of the paged engine."""
-PACKED_FAMILIES = ("qwen3", "llama", "qwen2")
+PACKED_FAMILIES = ("qwen3", "llama", "qwen2", "mistral")
 """Model families that the paged engine runs fused. On a CPU in float32 it keeps a packed copy of all matrices;
 elsewhere a copy in which queries, keys and values are one matrix, and so are gate and up. With
 an adapter, which is merged, it is a copy of every matrix but the output layer."""
@@ -24,6 +24,9 @@ SAMPLING_FACTOR = 1.3
 """Resident over live memory while sampling."""
 SAMPLING_BYTES = 16 << 20
 """Buffers of the engine whose size does not depend on the model."""
+STATES_PER_CONVERSATION = 3
+"""Caches of a model that takes the generic path, in units of `engine.max_concurrency`: of its conversations, of the
+prompts that siblings go on from, and of the rows that are copied where conversations join."""
 DRAWING_COPIES = 6
 """Arrays of sampled rows by vocabulary that live at once."""
 OUTSIDE = ("vllm", "server")
@@ -53,8 +56,10 @@ def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineM
     is_flex, has_graphs = options.get("attention") == "flex", bool(options.get("cuda_graphs"))
     pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + has_graphs if paged else 0
     tokens = workers * pages * PAGE_SIZE if paged else engine.max_concurrency * engine.max_context
+    if not shape.is_packed:
+        tokens *= STATES_PER_CONVERSATION
     # States are kept in float32 at least.
-    states = engine.max_concurrency * shape.num_kept * max(item, 4)
+    states = STATES_PER_CONVERSATION * engine.max_concurrency * shape.num_kept * max(item, 4)
     step = min(read_count(options.get("max_batch_tokens", 1024)), concurrency * engine.max_context)
     widest = max(
         2 * shape.hidden_size + 4 * shape.intermediate_size * shape.num_chosen,
@@ -62,8 +67,8 @@ def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineM
     )
     sampling = step * widest * item + concurrency * shape.vocab_size * 4 * DRAWING_COPIES
     batch_size = 1 << (concurrency - 1).bit_length()
-    if not shape.is_packed:  # the scores of a whole context in one layer
-        sampling += shape.num_heads * engine.max_context**2 * 4
+    if not shape.is_packed:  # the scores of a whole context in one layer, and logits of all its tokens
+        sampling += shape.num_heads * engine.max_context**2 * 4 + engine.max_context * shape.vocab_size * 4
     if paged and is_flex:
         sampling += batch_size * pages * TABLE_BYTES
     if paged and has_graphs:  # the logits of every batch size that is a power of two, and the arrays of one step

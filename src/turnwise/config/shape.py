@@ -316,8 +316,9 @@ def _count_states(sizes: _Sizes, layers: int) -> tuple[int, int]:
         recurrent = layers - layers // (sizes.find("full_attention_interval") or 1)
     elif sizes.find("state_size") and not sizes.find("num_attention_heads"):
         recurrent = layers
-    # Without a list of layers that differ, every layer has both (Falcon-H1).
-    has_both = not isinstance(types, list) and sizes.find("mamba_d_state") and sizes.find("num_attention_heads")
+    # Where no layer is named as one or the other, every one is both (Falcon-H1).
+    has_both = sizes.find("mamba_d_state") and sizes.find("num_attention_heads")
+    has_both = has_both and (not isinstance(types, list) or set(types) == {"hybrid"})
     if not recurrent and not has_both:
         return 0, 0
     hidden = sizes.find("hidden_size", "d_model") or 0

@@ -7,9 +7,9 @@ generic path, which is tried with padded rows and with the model's own cache. Wh
 
 A difference is the largest, over tokens, of the root mean square over the vocabulary of the difference of
 log-probabilities, in units of their standard deviation: it does not depend on how sharp a model is. (The median over
-tokens for a mixture of experts in a short format.) Sliding windows, soft
-caps and the lengths at which a rope changes are lowered while the check runs, so that short sequences cross them, and matrices
-of random weights are raised, so that what they do shows."""
+tokens for a mixture of experts in a short format.) Sliding windows, soft caps and the lengths at which a rope changes
+are lowered while the check runs, so that short sequences cross them, and matrices of random weights are raised, so that
+what they do shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from turnwise.core.errors import ConfigError, EngineError, boundary
 from turnwise.models.caches import Caches
 from turnwise.models.forward import Runs, compute_logits
 from turnwise.models.paths import ModelPath, find_path, set_path
-from turnwise.models.rope import attach_rope, depends_on_length
+from turnwise.models.rope import as_long_as, attach_rope, depends_on_length
 from turnwise.models.routing import follow, is_mixture
 
 SHARED, FIRST, SECOND, BEGINNING = 7, 29, 21, 16
@@ -38,8 +38,8 @@ SHORT = 5
 """What windows are lowered to."""
 LIMIT = 24
 """The length from which a rope changes, while the check runs: between those of the sequences."""
-BOUNDS = {torch.float64: 1e-6, torch.float32: 5e-4, torch.bfloat16: 0.08, torch.float16: 0.02}
-"""Largest difference that is arithmetic, by dtype."""
+BOUNDS = {torch.float64: 5e-4, torch.float32: 5e-4, torch.bfloat16: 0.08, torch.float16: 0.02}
+"""Largest difference that is arithmetic, by dtype; transformers takes the softmax of float64 in float32."""
 HALF = (torch.bfloat16, torch.float16)
 MAX_WIDENED = 500_000_000
 """Parameters up to which a model in a short format is checked in float32 as well, in a copy."""
@@ -86,9 +86,11 @@ class Reference:
         name = type(model).__name__
         with boundary(ConfigError, f"{name} cannot be run by transformers here"), torch.inference_mode():
             self.alone = [run_alone(model, ids) for ids in self.sequences]
-            beginning = run_alone(model, self.sequences[1][:BEGINNING])
+            with as_long_as(model, FIRST):  # else a beginning is turned by a length of its own
+                second = self.sequences[1]
+                whole, beginning = run_alone(model, second), run_alone(model, second[:BEGINNING])
         self._spread = max(float(one.float().std(-1).mean()) for one in self.alone)
-        noise, _ = self.compare([beginning], [self.alone[1][:BEGINNING]])
+        noise, _ = self.compare([beginning], [whole[:BEGINNING]])
         if not all(torch.isfinite(one).all() for one in self.alone):
             raise ConfigError(
                 f"{name} computes numbers that are not finite; its weights are damaged, or its dtype is "
@@ -127,7 +129,8 @@ class Reference:
 
 def draw_sequences(model: PreTrainedModel) -> list[torch.Tensor]:
     """Two sequences of token ids with one beginning, always the same for a vocabulary."""
-    size = model.get_input_embeddings().weight.shape[0]
+    config = model.config.get_text_config()
+    size = min(model.get_input_embeddings().weight.shape[0], getattr(config, "vocab_size", None) or 1 << 60)
     draw = torch.Generator().manual_seed(0)
     # Ids at the end of a vocabulary may be padding, images or other specials of the model.
     ids = torch.randint(min(3, size - 1), max(min(size, 4), int(0.9 * size)), (FIRST + SECOND,), generator=draw)

@@ -124,7 +124,7 @@ def _run(
     for batch in _lay_rows(model, runs):
         # Rows of `rows` that this batch computes, and where.
         at = _find(batch.wanted, rows, len(runs.token_ids))
-        if not len(at) and not is_shared(model):
+        if not len(at) and len(rows) and not is_shared(model):
             continue
         places = batch.places[_index_of(batch.wanted, rows[at], len(runs.token_ids))]
         inputs = {"input_ids": runs.token_ids[batch.tokens], "use_cache": False}

@@ -14,6 +14,8 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.core.errors import ConfigError, DataError, boundary
 from turnwise.models.build import DTYPES
 from turnwise.models.folders import save_tokenizer
+from turnwise.models.loading import list_missing, quiet_loading
+from turnwise.models.tensor_names import describe_difference
 
 GGUF_MAGIC = b"GGUF"
 DIGITS_FIRST = frozenset({"smollm", "starcoder", "refact", "command-r"})
@@ -115,7 +117,12 @@ def convert_gguf(file: Path, folder: Path, *, dtype: str = "float32") -> GgufSum
         _restore_splitting(tokenizer, summary.splitting)
         if summary.context_length:
             tokenizer.model_max_length = summary.context_length
-        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=DTYPES[dtype], **where)
+        with quiet_loading():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                file.parent, dtype=DTYPES[dtype], output_loading_info=True, **where
+            )
+        if problem := describe_difference(list_missing(model, report, {}), (), {}):
+            raise DataError(f"{file} {problem}")
         if len(tokenizer) > model.config.vocab_size:
             raise DataError(
                 f"{file}: its tokenizer has {len(tokenizer)} tokens, its model {model.config.vocab_size}; the file is "

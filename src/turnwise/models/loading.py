@@ -21,6 +21,8 @@ from turnwise.models.structure import list_saved
 from turnwise.models.tensor_names import describe_difference
 from turnwise.models.weight_files import StoredTensor, list_names
 
+_CONSTANT = re.compile(r"\.attn\.masked_bias$")
+"""A number that old GPT-2 models saved in each layer, and that code of today writes itself."""
 Load = Callable[[], tuple[PreTrainedModel, Mapping[str, Any]]]
 """Loads a model; the model and the loading report."""
 
@@ -33,8 +35,8 @@ def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[st
     """
     model, report, drew = _load_seeded(load, 0)
     problem = describe_difference(
-        _list_missing(model, report, stored),
-        sorted(report["unexpected_keys"]),
+        list_missing(model, report, stored),
+        sorted(name for name in report["unexpected_keys"] if not _CONSTANT.search(name)),
         {name: (tuple(old), tuple(new)) for name, old, new in report["mismatched_keys"]},
     )
     if problem is not None:
@@ -55,13 +57,17 @@ def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[st
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Inside, transformers logs no report of a load; errors are logged."""
+    # A filter, since with another level transformers does and logs other things.
     logger = logging.getLogger("transformers.modeling_utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.addFilter(_is_error)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, Any], bool]:
@@ -73,7 +79,7 @@ def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, A
         return model, report, not torch.equal(before, torch.get_rng_state())
 
 
-def _list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> list[str]:
+def list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> list[str]:
     """Tensors that no tensor of the folder was loaded into.
 
     A tensor may have several names, of which the folder needs one: what counts is that it is the same tensor, not what

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,7 @@ def _measure(config: RunConfig, path: str) -> ModelShape | None:
             sizes = {name: getattr(structure, name, None) for name in names}
             filled = {**structure.to_dict(), **sizes, "layer_types": types}
         shape = parse_shape(filled, is_complete=True) or shape
-        return None if shape is None else replace(shape, measured=measure_model(structure, shape, config))
+        return None if shape is None else measure_model(structure, shape, config)
     except ConfigError:  # of an architecture that transformers does not know: the formula stands
         return shape
 
@@ -69,23 +70,22 @@ def _read_config(config: RunConfig, path: str) -> PreTrainedConfig:
     return AutoConfig.for_model(config.model.model_type, **table)
 
 
-def measure_model(structure: PreTrainedConfig, shape: ModelShape, config: RunConfig) -> Measured:
-    """Count a model of this structure; what its own modules keep and cache only where it computes by them. Raises
-    ConfigError where transformers cannot build it."""
-    # A weight is in one format only for what is counted here; experts on the meta device compute in bfloat16 alone.
+def measure_model(structure: PreTrainedConfig, shape: ModelShape, config: RunConfig) -> ModelShape:
+    """A shape with what a model of this structure has; what its own modules keep and cache only where it computes by
+    them. Raises ConfigError where transformers cannot build it."""
+    # Numbers are counted, whatever their format; experts on the meta device compute in bfloat16 alone.
     dtype = torch.bfloat16 if shape.num_experts > 1 else DTYPES[config.model.dtype]
     with boundary(ConfigError, "the model cannot be built"), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             structure, attn_implementation="eager", dtype=dtype, trust_remote_code=config.model.trust_remote_code
         )
-    counted = _count(model, shape)
-    if shape.is_packed:
-        return counted
-    try:
-        with boundary(ConfigError, "the model does not run on the meta device"):
-            return _run(model, counted)
-    except ConfigError:
-        return counted
+    measured = _count(model, shape)
+    # Attention that cannot be replaced (ALiBi's, say) is never laid end to end.
+    is_packed = shape.is_packed and model._supports_attention_backend
+    if not is_packed:
+        with suppress(ConfigError), boundary(ConfigError, "the model does not run on the meta device"):
+            measured = _run(model, measured)
+    return replace(shape, measured=measured, is_packed=is_packed)
 
 
 def _count(model: PreTrainedModel, shape: ModelShape) -> Measured:

@@ -25,6 +25,9 @@ from turnwise.models.weight_files import StoredTensor, list_names, list_stored
 CONFIG = "config.json"
 _FLOATS, _OTHERS = ("F64", "F32", "F16", "BF16"), ("I64", "I32", "I16", "I8", "U8", "BOOL")
 """Formats of weights, and of buffers such as masks and counters."""
+_PARTS = ("model_world_size_*_rank_*.pt", "*.distcp", "zero_to_fp32.py", "mp_rank_*", "*_optim_states.pt")
+"""Files of FSDP, torch.distributed.checkpoint, DeepSpeed and Megatron."""
+_PACKED = ("I8", "U8", "I16", "I32")
 _SENSES = ("vision_config", "audio_config", "speech_config", "visual")
 _DEQUANTIZE = {
     "fp8": "load it in transformers with quantization_config=FineGrainedFP8Config(dequantize=True) and save_pretrained",
@@ -52,6 +55,12 @@ def check_folder(folder: Path, where: str) -> Mapping[str, Any]:
         raise ConfigError(f"{where} is an empty folder; give a local Hugging Face model directory")
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{where} {_describe_without_config(folder)}")
+    if holds_adapter(folder):
+        # transformers would load the model that the adapter names, from wherever that is, and attach the adapter.
+        raise ConfigError(
+            f"{where} holds both a model and an adapter (adapter_config.json); move the adapter's files to another "
+            "folder, and set model.lora.path to that to train it further"
+        )
     try:
         table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
@@ -69,6 +78,11 @@ def _describe_without_config(folder: Path) -> str:
         )
     if any(folder.glob("*.gguf")):
         return "holds a GGUF file and no config.json; convert it with `turnwise models convert FILE --to DIR`"
+    if parts := [path for pattern in _PARTS for path in folder.glob(pattern)]:
+        return (
+            f"holds parts of a trainer's checkpoint ({list_names(sorted(part.name for part in parts))}) and no model; "
+            "merge them with that trainer's own tool (verl: `python -m verl.model_merger`, DeepSpeed: zero_to_fp32.py)"
+        )
     below = next((found.parent for depth in ("*", "*/*") for found in sorted(folder.glob(f"{depth}/{CONFIG}"))), None)
     hint = "give a local Hugging Face model directory" if below is None else f"did you mean {str(below)!r}?"
     return f"holds no config.json; {hint}"
@@ -142,9 +156,13 @@ def list_weights(folder: Path, where: str) -> dict[str, StoredTensor]:
     """Every tensor of the folder, by name. Raises ConfigError as `list_stored` does, and for weights in a format that
     cannot be trained."""
     stored = list_stored(folder, where=where)
-    formats = {tensor.dtype for tensor in stored.values()} - {*_FLOATS, *_OTHERS}
-    if formats:
-        named = sorted(name for name, tensor in stored.items() if tensor.dtype in formats)
+    named = sorted(
+        name
+        for name, tensor in stored.items()
+        if tensor.dtype not in (*_FLOATS, *_OTHERS) or (tensor.dtype in _PACKED and len(tensor.shape) == 2)
+    )
+    if named:
+        formats = {stored[name].dtype for name in named}
         raise ConfigError(
             f"{where} holds weights in {' and '.join(sorted(formats))} ({list_names(named)}) without the scales that "
             "a quantization_config would name; take the model's unquantized weights"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,6 +36,19 @@ def pin_length(model: PreTrainedModel, length: int) -> bool:
         setattr(rope, _PINNED, length)
         changes |= any(_find_class(rope, layer_type, length) > 0 for layer_type in _list_types(rope))
     return changes
+
+
+@contextmanager
+def as_long_as(model: PreTrainedModel, length: int) -> Iterator[None]:
+    """Inside, every sequence is turned as one of `length` tokens, where no length is pinned."""
+    ropes = [rope for rope in _list_ropes(model) if getattr(rope, _PINNED, None) is None]
+    for rope in ropes:
+        setattr(rope, _PINNED, length)
+    try:
+        yield
+    finally:
+        for rope in ropes:
+            setattr(rope, _PINNED, None)
 
 
 def find_pinned(model: PreTrainedModel) -> int | None:

@@ -63,6 +63,8 @@ def _find_remedy(
             "these are names of a model with an adapter that is not merged: merge it with peft "
             "(`merge_and_unload()`, then save_pretrained), or save the adapter alone and set model.lora.path to it"
         )
+    if unexpected and not missing and all(name.startswith("v_head.") for name in unexpected):
+        return "these are of TRL's value head: save its `pretrained_model` alone"
     if prefix := _find_prefix(unexpected, missing):
         return f"the names have the prefix {prefix!r} of a wrapper: strip it from the names, and save the model again"
     if prefix := _find_prefix(missing, unexpected):

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, boundary
 
 
 def count_ids(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -21,7 +21,7 @@ def count_ids(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, where: str) -> None:
     """Raise ConfigError, in a message that begins with `where`, if the tokenizer gives ids that `model` has no row
-    for."""
+    for, or cannot decode those that it does not give."""
     num_rows, num_ids = int(model.get_input_embeddings().weight.shape[0]), count_ids(tokenizer)
     if num_ids > num_rows:
         raise ConfigError(
@@ -29,6 +29,14 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
             f"to the model's own tokenizer, or resize the model in transformers with "
             f"model.resize_token_embeddings({num_ids}), and save_pretrained"
         )
+    padding = sorted(set(range(num_rows)) - {int(token) for token in tokenizer.get_vocab().values()})
+    with boundary(
+        ConfigError,
+        f"{where}: {type(tokenizer).__name__} cannot decode the {len(padding)} ids that the model can sample and the "
+        f"tokenizer lacks; resize the model in transformers with model.resize_token_embeddings({num_ids}), and "
+        "save_pretrained, or give the tokenizer a tokenizer.json",
+    ):
+        tokenizer.decode(padding)
 
 
 def choose_vocab_size(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> int:

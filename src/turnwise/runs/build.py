@@ -89,14 +89,16 @@ def load_checkpoint(
     `source` says in errors what `path` is. Raises CheckpointError for a checkpoint that is broken or of another model,
     ConfigError for another source.
     """
-    if holds_adapter(path):
-        return load_adapter(_build_base_model(config, tokenizer), path, base=config.model.path)
+    device = find_device(config)
+    base = _build_base_model(config, tokenizer) if holds_adapter(path) else None
     try:
+        if base is not None:
+            return load_adapter(base, path, base=config.model.path)
         model = load_model(
             path,
             dtype=config.model.dtype,
             trust_remote_code=config.model.trust_remote_code and source == "checkpoint",
-            device=find_device(config),
+            device=device,
             source=source,
         )
         check_vocabulary(model, tokenizer, f"{source}={str(path)!r}")

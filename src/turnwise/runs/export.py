@@ -101,7 +101,8 @@ def load_policy(checkpoint: Path, config: RunConfig, dtype: str, tokenizer: PreT
     if holds_adapter(checkpoint):
         model = config.model.model_copy(update={"dtype": dtype})
         return merge_adapter(load_checkpoint(config.model_copy(update={"model": model}), checkpoint, tokenizer))
-    return load_model(checkpoint, dtype=dtype, trust_remote_code=config.model.trust_remote_code)
+    trusts = config.model.trust_remote_code
+    return load_model(checkpoint, dtype=dtype, trust_remote_code=trusts, source="checkpoint")
 
 
 def name_end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, renderer: Renderer) -> None:

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.errors import CheckpointError
-from turnwise.models.lora import list_adapter, read_adapter, save_adapter
+from turnwise.models.lora import is_adapter_name, list_adapter, read_adapter, save_adapter
 from turnwise.models.rows import cut_rows, is_cut, is_shared, own_rows
 from turnwise.models.structure import list_saved
 from turnwise.models.tensor_names import compare_shapes
@@ -218,7 +218,8 @@ def _check_tensors(
         wanted.setdefault(id(tensor), []).append(name)
     names = [name for group in wanted.values() for name in [each for each in group if each in stored] or group[:1]]
     shapes = {name: tuple(own[name].shape) for name in names}
-    problem = compare_shapes(shapes, {name: tuple(tensor.shape) for name, tensor in stored.items()})
+    stored_shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+    problem = compare_shapes(shapes, stored_shapes, is_adapter=any(map(is_adapter_name, own)))
     if problem is not None:
         raise CheckpointError(f"checkpoint {folder} belongs to another model: {what}it {problem}")
 

@@ -344,8 +344,9 @@ def test_every_option_is_documented_and_there_are_not_too_many() -> None:
 def test_loading_a_recipe_does_not_import_torch() -> None:
     code = (
         "import sys, pathlib; from turnwise.config.load import load_config; from turnwise.config.plan import "
-        "compute_plan\n"
-        f"compute_plan(load_config([pathlib.Path({str(RECIPES / 'search_r1' / 'tiny.toml')!r})]))\n"
+        "compute_plan; from turnwise.config.copies import list_copies\n"
+        f"config = load_config([pathlib.Path({str(RECIPES / 'search_r1' / 'tiny.toml')!r})])\n"
+        "compute_plan(config, list_copies(config))\n"
         "sys.exit(sorted({'torch', 'transformers', 'bm25s', 'renderers'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

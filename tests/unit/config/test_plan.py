@@ -221,16 +221,24 @@ def test_a_training_step_by_hand() -> None:
     # tokens. 20 of 50 tokens are trained: 80 rows of 100 logits, 3.2 times. All are small, so 1.75 times; 4 bytes.
     alone = training(micro_batch_tokens=200, shared_prefix=False)
     assert alone == pytest.approx(1.75 * (2 * 224 * 200 * 4 + 80 * 100 * 4 * 3.2), abs=1)
-    # 2,000,000 tokens: arrays of 8 numbers per token are 64 MB, all of them large. Of 800,000 rows of 100 logits 2^26
-    # exist at once, and the gradient of the output layer, 100 x 8, which is small: 1 + 2 x 0.75 times.
+    # 2,000,000 tokens: arrays of 8 numbers per token are 64 MB, all of them large. Of 800,000 x 100 logits half exist
+    # at once, 160 MB, with an output layer's gradient of 100 x 8 twice, which is small.
     large = training(micro_batch_tokens=2_000_000, shared_prefix=False)
-    logits = 2**26 * 4 * 3.2 + 2.5 * 100 * 8 * 4
-    assert large == pytest.approx(2 * 224 * 2_000_000 * 4 + logits, abs=1)
+    assert large == pytest.approx(
+        2 * 224 * 2_000_000 * 4 + 400_000 * 100 * 4 * 3.2 + (1 + 2 * 0.75) * 2 * 100 * 8 * 4, abs=1
+    )
     # Shared: four members compute 30 + 4 x 20 = 110 tokens, of which 80 are trained, and attend to 200: 2 + 2 x 20/11
     # arrays of 8.
     shared = training(micro_batch_tokens=200)
     per_layer = 6 * 8 + 5 * 16 + (2 + 2 * 20 / 11) * 8 + 4 * 16
     assert shared == pytest.approx(1.75 * (2 * per_layer * 200 * 4 + 200 * 80 / 110 * 100 * 4 * 3.2), abs=1)
+
+
+def test_the_chunks_of_logits_are_the_trainers() -> None:
+    from turnwise.config import activations
+    from turnwise.models import head
+
+    assert activations.CHUNK_NUMBERS == head.CHUNK_NUMBERS
 
 
 def test_the_packed_families_are_the_engines() -> None:

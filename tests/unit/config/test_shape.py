@@ -123,9 +123,11 @@ def test_states_by_hand_and_by_the_model() -> None:
             },
         ),
         ("mamba2", MAMBA),
+        ("falcon_h1", {**PLAIN, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 16}),
+        ("bloom", {"vocab_size": 100, "hidden_size": 16, "n_layer": 2, "n_head": 4}),
     ],
 )
-def test_other_recurrent_models_have_states_and_scores(model_type: str, table: dict[str, Any]) -> None:
+def test_models_that_are_not_packed_keep_what_their_modules_keep(model_type: str, table: dict[str, Any]) -> None:
     config = recipe(model_type, table)
     shape = measure_policy(config)
     assert shape is not None

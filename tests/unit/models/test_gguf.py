@@ -97,6 +97,12 @@ def test_a_truncated_file_is_refused(tmp_path, model, tokenizer, share):
         read_summary(file)
 
 
+def test_a_file_without_a_tensor_is_refused(tmp_path, model, tokenizer):
+    write_gguf(tmp_path / "tiny.gguf", model, tokenizer, lost="model.layers.1.mlp.up_proj.weight")
+    with pytest.raises(DataError, match=r"lacks 1 tensor of the model \(model\.layers\.1\.mlp\.up_proj\.weight\)"):
+        convert(tmp_path / "tiny.gguf", tmp_path / "out")
+
+
 def test_another_kind_of_file_is_refused(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"PK\x03\x04rest")
     with pytest.raises(DataError, match="is not a GGUF file"):

@@ -1,6 +1,7 @@
 """Models as they come: whole ones load to the last bit, all others are refused in one line with the remedy."""
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,19 @@ def test_buffers_that_transformers_ignores_are_fine(tmp_path: Path) -> None:
     assert hold_same(load_model(folder), build_tiny_model(vocab_size=64, tie_word_embeddings=False))
 
 
+def test_gpt2_as_the_hub_has_it(tmp_path: Path) -> None:
+    """Names without a prefix, and masks and their constant in every layer."""
+    model = build("gpt2")
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}
+    for layer in range(2):
+        tensors |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 8, 8, dtype=torch.uint8)}
+        tensors |= {f"h.{layer}.attn.masked_bias": torch.tensor(-1e4)}
+    save_file(tensors, file, metadata={"format": "pt"})
+    assert hold_same(load_model(tmp_path), model)
+
+
 def test_random_numbers_that_no_report_admits_are_found() -> None:
     def load(at: str) -> tuple[PreTrainedModel, Mapping[str, Any]]:
         model = build_tiny_model(vocab_size=64)
@@ -128,6 +142,17 @@ def test_random_numbers_that_no_report_admits_are_found() -> None:
     assert hold_same(load_whole(lambda: load(""), stored, {}, "x"), build_tiny_model(vocab_size=64))
     with pytest.raises(ConfigError, match=r"x: transformers fills model\.norm\.weight with random numbers"):
         load_whole(lambda: load("model.norm.weight"), stored, {}, "x")
+
+
+def test_nothing_is_logged_beside_the_refusal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_tiny(tmp_path / "model")
+    load_model(folder)
+    rename(folder, lambda name: "module." + name)
+    with pytest.raises(ConfigError):
+        load_model(folder)
+    assert not caplog.records
+    logger = logging.getLogger("transformers.modeling_utils")
+    assert not logger.filters, "and later messages are"
 
 
 def test_a_home_folder_and_the_option_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

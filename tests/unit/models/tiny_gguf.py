@@ -46,8 +46,9 @@ def write_gguf(
     *,
     architecture: str = "llama",
     splitting: str = "gpt-2",
+    lost: str = "",
 ) -> None:
-    """Write the model as llama.cpp names and orders its tensors, all in float32."""
+    """Write the model as llama.cpp names and orders its tensors, all in float32; `lost` is left out."""
     import gguf
 
     config = model.config
@@ -78,8 +79,8 @@ def write_gguf(
     writer.add_chat_template(TEMPLATE)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight":
-            continue  # tied
+        if name in ("lm_head.weight", lost):  # the first is tied
+            continue
         array = tensor.numpy()
         if name.endswith("q_proj.weight"):
             array = interleave(array, config.num_attention_heads)

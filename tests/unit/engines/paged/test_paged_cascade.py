@@ -16,6 +16,7 @@ from turnwise.core.types import Completion, SamplingParams, Session, to_ids
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.paged.attention import Geometry, PagedMemory
 from turnwise.engines.paged.cascade import BLOCK, CascadeAttention, Read, find_reads, merge_parts
+from turnwise.models.attention import Rules
 from turnwise.models.build import build_model
 
 
@@ -96,7 +97,7 @@ class World:
         ]
         self.queries = [torch.randn(length, heads[0], heads[2], generator=draw) for length in lengths]
 
-    def attend(self, *asked: tuple[int, int, int]) -> list[torch.Tensor]:
+    def attend(self, *asked: tuple[int, int, int], window: int | None = None) -> list[torch.Tensor]:
         """Rows `[count, heads, D]` for each `(request, start, count)`, all in one step."""
         tiles, at, slots = [], 0, []
         for request, start, count in asked:
@@ -107,10 +108,10 @@ class World:
                 self.pages[request][p // self.size] * self.size + p % self.size for p in range(start, start + count)
             ]
         query = torch.cat([self.queries[request][start : start + count] for request, start, count in asked])
-        out = CascadeAttention(self.memory, tiles, torch.tensor(slots)).read(0, query, 0.3)
+        out = CascadeAttention(self.memory, tiles, torch.tensor(slots)).read(0, query, 0.3, Rules(window=window))
         return list(out.split([count for _, _, count in asked]))
 
-    def compute_softmax(self, request: int, position: int) -> torch.Tensor:
+    def compute_softmax(self, request: int, position: int, window: int | None = None) -> torch.Tensor:
         """The same row, `[heads, D]`, by the definition in float64."""
         heads, kv_heads, dim = (
             self.queries[0].shape[1],
@@ -118,6 +119,7 @@ class World:
             self.queries[0].shape[2],
         )
         slots = [self.pages[request][p // self.size] * self.size + p % self.size for p in range(position + 1)]
+        slots = slots if window is None else slots[-window:]
         keys, values = self.memory.layers[0][slots].double().view(-1, 2, kv_heads, dim).unbind(1)
         rows = []
         for head in range(heads):
@@ -129,13 +131,16 @@ class World:
 
 @pytest.mark.parametrize("page_size", [16, 32, 64])
 @pytest.mark.parametrize("heads", [(6, 2, 16), (4, 4, 8), (4, 1, 32)])
-def test_attention_is_softmax_over_all_keys_up_to_the_token(heads: tuple[int, int, int], page_size: int) -> None:
+@pytest.mark.parametrize("window", [None, 1, 100, 128, 200, 1000])
+def test_attention_is_softmax_over_all_keys_up_to_the_token(
+    heads: tuple[int, int, int], page_size: int, window: int | None
+) -> None:
     world = World([300, 129, 500, 128, 1, 700], shared=256 // page_size, page_size=page_size, heads=heads, seed=0)
     # Decoding tokens at both ends of a block, and prompts that begin and end inside one.
     asked = [(4, 0, 1), (3, 127, 1), (1, 128, 1), (0, 299, 1), (2, 100, 300), (5, 255, 2), (5, 600, 100)]
-    for (request, start, count), rows in zip(asked, world.attend(*asked), strict=True):
+    for (request, start, count), rows in zip(asked, world.attend(*asked, window=window), strict=True):
         for offset in {0, count // 2, count - 1}:
-            expected = world.compute_softmax(request, start + offset)
+            expected = world.compute_softmax(request, start + offset, window)
             assert torch.allclose(rows[offset].double(), expected, atol=2e-6, rtol=0)
 
 
@@ -151,6 +156,7 @@ def test_rows_that_fill_up_a_batch_are_zero() -> None:
 @given(st.data())
 def test_a_row_of_shared_pages_has_the_same_bits_in_any_company(data: st.DataObject) -> None:
     heads = data.draw(st.sampled_from([(6, 2, 32), (4, 2, 16), (8, 8, 64), (3, 1, 128)]))
+    window = data.draw(st.sampled_from([None, None, 1, 50, 128, 129, 200, 300, 2000]))
     lengths = data.draw(st.lists(st.integers(1, 900), min_size=2, max_size=12))
     shared = data.draw(st.integers(0, 16))
     world = World(lengths, shared=shared, page_size=32, heads=heads, seed=data.draw(st.integers(0, 2**31)))
@@ -159,14 +165,14 @@ def test_a_row_of_shared_pages_has_the_same_bits_in_any_company(data: st.DataObj
         count = data.draw(st.sampled_from([1, 1, 1, 2, 5, 64, 100]))
         count = min(count, length)
         asked.append((request, length - count, count))
-    alone = [world.attend(each)[0] for each in asked]
+    alone = [world.attend(each, window=window)[0] for each in asked]
     for order in (asked, asked[::-1]):
-        for (request, _, _), rows in zip(order, world.attend(*order), strict=True):
+        for (request, _, _), rows in zip(order, world.attend(*order, window=window), strict=True):
             assert torch.equal(rows, alone[request])
     # A token at a time.
     request, start, count = asked[0]
     for offset in {0, count // 2, count - 1}:
-        assert torch.equal(world.attend((request, start + offset, 1))[0][0], alone[0][offset])
+        assert torch.equal(world.attend((request, start + offset, 1), window=window)[0][0], alone[0][offset])
 
 
 def test_a_step_whose_partial_outputs_have_no_room_is_cut_without_a_trace() -> None:
