@@ -18,8 +18,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from turnwise.config.activations import CHUNK_NUMBERS
-
+CHUNK_NUMBERS = 1 << 26
+"""Most logits that exist at once: 256 MiB in float32, and three times that in a backward pass."""
 Reduce = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """From the logits `[C, V]` of some rows and their indices `[C]` to tensors whose first dimensions are joined over all
 rows."""
