@@ -10,6 +10,7 @@ from turnwise.config.run import RunConfig
 from turnwise.engines.check import check_steps
 from turnwise.models.paths import find_path
 from turnwise.models.rope import pin_length
+from turnwise.models.routing import find_routing, is_mixture
 
 OWN_ENGINES = ("paged", "workers")
 """Engines whose steps the check runs; the others have checks of their own (a canary, the parity gate)."""
@@ -32,6 +33,8 @@ def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
 def describe_model_path(config: RunConfig, model: PreTrainedModel) -> str:
     """One line for people: how the model computes, and the length that its rope is turned by where that matters."""
     text = find_path(model).describe()
+    if is_mixture(model) and find_routing(model) is None:
+        text += "; its experts are not recorded, so its routers choose anew in training (docs/moe.md)"
     if pin_length(model, config.engine.max_context):
         text += f"; its rope is turned as for {config.engine.max_context} tokens (engine.max_context)"
     return text

@@ -106,8 +106,10 @@ def test_gradients_reach_queries_keys_values_and_sinks() -> None:
 def test_an_argument_that_is_not_known_is_refused_and_never_dropped(argument: str, value: Any, text: str) -> None:
     module: Any = torch.nn.Identity()
     module.layer_idx = 0
+    attend: Any = _attention_forward
     tensors = [torch.zeros(1, 2, 2, 4)] * 3
-    arguments: dict[str, Any] = {"attention_mask": None, "scaling": 1.0, "attention_plan": PackedAttention([2])}
-    _attention_forward(module, *tensors, **arguments, **{} if argument in arguments else {argument: None})
+    plain: dict[str, Any] = {"attention_mask": None, "scaling": 1.0, "attention_plan": PackedAttention([2])}
+    none = 0.0 if argument == "dropout" else None
+    attend(module, *tensors, **plain | {argument: none})
     with pytest.raises(EngineError, match=text):
-        _attention_forward(module, *tensors, **arguments | {argument: value})
+        attend(module, *tensors, **plain | {argument: value})

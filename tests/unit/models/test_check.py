@@ -158,7 +158,8 @@ def test_a_rope_of_the_neighbour_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 def keep_the_old_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """A conversation begins with what another one left."""
-    begin, left = Caches.begin, []
+    begin = Caches.begin
+    left: list[State] = []
 
     def begin_again(self: Caches, ids: torch.Tensor) -> tuple[torch.Tensor, State]:
         logits, state = begin(self, ids) if not left else self.extend(left[0], ids)
