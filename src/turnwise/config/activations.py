@@ -20,11 +20,12 @@ REFERENCE_COPIES, TEACHER_COPIES = 1, 3
 computed over the vocabulary."""
 LARGE_ARRAY_BYTES = 32 << 20
 """Size from which glibc asks the kernel for an array's memory and gives it back at once."""
-WASTE, ADAPTER_WASTE = 0.75, 1.5
+WASTE, ADAPTER_WASTE, RECOMPUTED_WASTE = 0.75, 1.5, 2.25
 """Of a training step's small arrays, the share that the C library holds besides: gradients and moments settle in what
 the first backward passes free, and leave holes that no later array fits into. Measured 0.6 to 0.8. A layer with an
 adapter computes three arrays for the one that it keeps (its own result, the adapter's, the sum), and leaves twice the
-holes."""
+holes. Layers that are computed again are freed one after the other, each with the gradients of the one before settled in
+its place: measured on one case."""
 SCORE_BYTES = 4
 """Of one attention score: softmax computes in float32."""
 
@@ -73,6 +74,8 @@ def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_log
     small = sum(count * size for count, size in arrays if size < LARGE_ARRAY_BYTES)
     # A large array takes what small ones left free, where there is that much, and is cut up with it.
     waste = WASTE if config.model.lora is None else ADAPTER_WASTE
+    if config.train.recompute_activations:
+        waste = RECOMPUTED_WASTE
     return int(live + waste * (small + min(small, live - small)))
 
 

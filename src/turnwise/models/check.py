@@ -43,6 +43,10 @@ BOUNDS = {torch.float64: 5e-4, torch.float32: 5e-4, torch.bfloat16: 0.08, torch.
 HALF = (torch.bfloat16, torch.float16)
 MAX_WIDENED = 500_000_000
 """Parameters up to which a model in a short format is checked in float32 as well, in a copy."""
+GROSS = 0.3
+"""A difference that no rounding makes."""
+LOOK_AHEAD = 5e-3
+"""Largest difference that later tokens may make to earlier ones, in any format."""
 NOISE = 4.0
 """Differences up to so many times that of a sequence from its own beginning are arithmetic too: a format of few digits
 rounds some models more than others."""
@@ -57,51 +61,74 @@ def choose_path(model: PreTrainedModel) -> PreTrainedModel:
     """
     attach_rope(model)
     started = time.perf_counter()
-    path: ModelPath | None = None
+    wide: ModelPath | None = None
     if model.dtype in HALF and sum(p.numel() for p in model.parameters()) <= MAX_WIDENED:
-        # What a format of few digits rounds away: a weak cap, a neighbour of little weight.
-        path = _find_path(copy.deepcopy(model).float())
-    if path is None or path.kind == "fast":
-        path = _find_path(model)
+        # A format of few digits rounds away a weak cap or a neighbour of little weight, and sends tokens to other
+        # experts; then it only has to run.
+        wide = _find_path(copy.deepcopy(model).float())
+    path = _find_path(model, wide)
     return set_path(model, replace(path, seconds=time.perf_counter() - started))
 
 
-def _find_path(model: PreTrainedModel) -> ModelPath:
-    """What the check finds of a model in its dtype."""
+def _find_path(model: PreTrainedModel, wide: ModelPath | None = None) -> ModelPath:
+    """What the check finds of a model in its dtype; `wide` is what it found in float32."""
     with lower_limits(model), raise_weights(model):
         set_path(model, ModelPath(kind="generic", reason="checking"))
-        reference = Reference(model)
+        reference = Reference(model, is_known=wide is not None)
+        if wide is not None and wide.kind == "generic":
+            return _both(_try_generic(model, reference, wide.reason), wide)
         gaps, reason = _try_fast(model, reference)
         return ModelPath(gaps=gaps) if reason is None else _try_generic(model, reference, reason)
+
+
+def _both(path: ModelPath, wide: ModelPath) -> ModelPath:
+    """The generic path with what the cache may do in its own format and in float32."""
+    return replace(
+        path,
+        pads=path.pads and wide.pads,
+        steps=path.steps and wide.steps,
+        extends=path.extends and wide.extends,
+        merges=path.merges and wide.merges,
+    )
 
 
 class Reference:
     """What a model computes alone, and how far from it is arithmetic. The model's own attention must be on."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        """Raises ConfigError where the model cannot be run, or what it computes depends on later tokens."""
+    def __init__(self, model: PreTrainedModel, *, is_known: bool = False) -> None:
+        """`is_known`: whether the check passed in float32, so that only what is no rounding at all counts.
+
+        Raises ConfigError where the model cannot be run, or what it computes depends on later tokens."""
         self.sequences = draw_sequences(model)
         # In a short format rounding sends some tokens to other experts, alone or not.
-        self._quantile = 0.5 if is_mixture(model) and model.dtype in HALF else 1.0
+        self.quantile = 0.5 if is_known or (is_mixture(model) and model.dtype in HALF) else 1.0
         name = type(model).__name__
         with boundary(ConfigError, f"{name} cannot be run by transformers here"), torch.inference_mode():
             self.alone = [run_alone(model, ids) for ids in self.sequences]
             with as_long_as(model, FIRST):  # else a beginning is turned by a length of its own
                 second = self.sequences[1]
                 whole, beginning = run_alone(model, second), run_alone(model, second[:BEGINNING])
+                # Of the same length: kernels round alike, so that only a look ahead makes a difference.
+                other = run_alone(model, torch.cat([second[:BEGINNING], second[: SECOND - BEGINNING]]))
         self._spread = max(float(one.float().std(-1).mean()) for one in self.alone)
         noise, _ = self.compare([beginning], [whole[:BEGINNING]])
+        ahead, _ = self.compare([other[:BEGINNING]], [whole[:BEGINNING]])
         if not all(torch.isfinite(one).all() for one in self.alone):
             raise ConfigError(
                 f"{name} computes numbers that are not finite; its weights are damaged, or its dtype is "
                 "too short for them"
             )
-        if noise > BOUNDS[model.dtype]:
+        if ahead > LOOK_AHEAD:
             raise ConfigError(
-                f"{name} is not causal: what it predicts depends on later tokens ({noise:.2g} of its spread). Take a "
+                f"{name} is not causal: what it predicts depends on later tokens ({ahead:.2g} of its spread). Take a "
                 "decoder; for an encoder's class that can be one, set is_decoder=true in its config"
             )
-        self.bound = max(BOUNDS[model.dtype], NOISE * noise)
+        if noise > (GROSS if model.dtype in HALF else BOUNDS[model.dtype]):
+            raise ConfigError(
+                f"{name} computes the beginning of a sequence otherwise by itself ({noise:.2g} of its spread): what it "
+                "predicts depends on how long the sequence becomes, so it cannot be sampled token by token"
+            )
+        self.bound = max(GROSS if is_known else BOUNDS[model.dtype], NOISE * min(noise, GROSS))
 
     def compare(self, computed: Distributions, expected: Distributions | None = None) -> tuple[float, float]:
         """The difference in units of the spread, and the largest of a predicted token's log-probability in nats.
@@ -113,7 +140,7 @@ class Reference:
                 return float("inf"), float("inf")
             gap = (one - other).double()
             by_token = gap.square().mean(-1).sqrt() / max(self._spread, 1e-9)
-            relative = max(relative, float(by_token.quantile(self._quantile)))
+            relative = max(relative, float(by_token.quantile(self.quantile)))
             targets = ids[1 : len(one)][:, None].to(gap.device)
             nats = max(nats, float(gap[: len(targets)].gather(1, targets).abs().max()))
         return relative, nats

@@ -48,7 +48,9 @@ def main() -> None:
 async def _build(settings: Mapping[str, Any], say: Say) -> _RolloutProcess:
     config = RunConfig.model_validate(settings["config"])
     torch.set_num_threads(max(1, config.engine.num_threads))
-    system = build_system(config, tokenizer=load_tokenizer(Path(settings["tokenizer"])))
+    trusts = config.model.trust_remote_code
+    tokenizer = load_tokenizer(Path(settings["tokenizer"]), trust_remote_code=trusts)
+    system = build_system(config, tokenizer=tokenizer)
     if not isinstance(system.engine.engine, PausableEngine):
         raise EngineError(f"engine.kind={config.engine.kind!r} cannot change its weights; choose another engine")
     process = _RolloutProcess(system=system, engine=system.engine.engine)

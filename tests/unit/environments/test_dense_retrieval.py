@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -101,6 +102,20 @@ def test_a_corpus_is_embedded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert computed == []
     second.embed([*texts, "sky"])
     assert computed == [MIN_CACHED_TEXTS + 1]
+
+
+def test_an_encoder_is_whole_but_for_what_is_not_read(tmp_path: Path) -> None:
+    write_encoder(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("pooler.")}
+    save_file({**tensors, "cls.predictions.bias": torch.zeros(6)}, file, metadata={"format": "pt"})
+    assert len(SentenceEmbedder(tmp_path, cache=None).embed(["red stone"])) == 1
+    del tensors["encoder.layer.1.output.dense.bias"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(
+        ConfigError, match=r"embedder: .* lacks 1 tensor of the model \(encoder\.layer\.1\.output\.dense"
+    ):
+        SentenceEmbedder(tmp_path, cache=None)
 
 
 def test_a_folder_without_an_encoder_is_refused(tmp_path: Path) -> None:

@@ -41,9 +41,19 @@ class SentenceEmbedder:
             )
         from transformers import AutoModel, AutoTokenizer
 
-        with boundary(ConfigError, f"environment.args.embedder: {str(folder)!r} cannot be loaded as an encoder"):
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-            self._model: Any = AutoModel.from_pretrained(folder).eval()
+        from turnwise.models.loading import list_missing, quiet_loading
+        from turnwise.models.tensor_names import describe_difference
+
+        where = f"environment.args.embedder: {str(folder)!r}"
+        with quiet_loading(), boundary(ConfigError, f"{where} cannot be loaded as an encoder"):
+            local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
+            model, report = AutoModel.from_pretrained(folder, use_safetensors=True, output_loading_info=True, **local)
+        # What stands on top of the last layer is not read, on either side.
+        missing = [name for name in list_missing(model, report, {}) if not name.startswith("pooler.")]
+        if problem := describe_difference(missing, (), {}):
+            raise ConfigError(f"{where} {problem}")
+        self._model: Any = model.eval()
         self._cache = cache
         self._digest = hashlib.sha256(weights.read_bytes()).hexdigest()
         self._lock = threading.Lock()
