@@ -2,11 +2,11 @@
 
     OMP_NUM_THREADS=1 python benchmarks/logits.py [--rows 2048 4096 8192 16384] [--vocabulary 151936] [--hidden 256]
 
-Each measurement is a process of its own: one layer, one sequence of which every token trains, one forward and backward
-pass as a policy step takes it. Printed is the peak of resident memory above what the model and a first small pass hold
-(Linux), in MiB, and processor seconds of the pass, for "chunks" and for "whole" (which sets no limit to the logits
-that exist at once); and the largest difference of the log-probabilities of both. A pass that needs more than `--most`
-MiB by a prediction of four arrays of all logits is left out."""
+Each measurement is a process of its own: one layer, sequences of 513 tokens of which all but the first train, one
+forward and backward pass. Printed is the peak of resident memory above what the model and a first small pass hold
+(Linux), in MiB, and processor seconds of the pass, for "chunks" and for "whole" (which sets no limit to the logits that
+exist at once); and the largest difference of the log-probabilities of both. A pass that needs more than `--most` MiB by
+a prediction of four arrays of all logits is left out."""
 
 from __future__ import annotations
 

@@ -48,6 +48,8 @@ SIZES = {
     "initializer_range": 0.1,
 }
 MIXTURE = {**SIZES, "moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
+HYBRID = {**SIZES, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}
+"""Of `lfm2`, which takes the generic path."""
 EXPERTS = np.random.default_rng(0).permuted(np.tile(np.arange(4), (VOCAB, 2, 1)), axis=-1)[..., :2]
 """Of the token ids of a vocabulary, `[V, layers, k]`."""
 ADAM: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.01}
@@ -76,6 +78,7 @@ class Case:
     dtype: str = "float32"
     recomputes: bool = False
     is_mixture: bool = False
+    is_hybrid: bool = False
     offloads: bool = False
 
     @property
@@ -88,6 +91,7 @@ class Case:
 
     def build_policy(self, seed: int = 0) -> PreTrainedModel:
         model_type, sizes = ("qwen3_moe", MIXTURE) if self.is_mixture else ("qwen3", SIZES)
+        model_type, sizes = ("lfm2", HYBRID) if self.is_hybrid else (model_type, sizes)
         model = build_model(model_type, sizes, vocab_size=VOCAB, seed=seed, dtype=self.dtype)
         if not self.is_adapted:
             return model

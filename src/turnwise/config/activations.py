@@ -24,8 +24,8 @@ WASTE, ADAPTER_WASTE, RECOMPUTED_WASTE = 0.75, 1.5, 2.25
 """Of a training step's small arrays, the share that the C library holds besides: gradients and moments settle in what
 the first backward passes free, and leave holes that no later array fits into. Measured 0.6 to 0.8. A layer with an
 adapter computes three arrays for the one that it keeps (its own result, the adapter's, the sum), and leaves twice the
-holes. Layers that are computed again are freed one after the other, each with the gradients of the one before settled in
-its place: measured on one case."""
+holes. Layers that are computed again are freed one after the other, each with the gradients of the one before settled
+in its place: measured on one case."""
 SCORE_BYTES = 4
 """Of one attention score: softmax computes in float32."""
 

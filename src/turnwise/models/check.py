@@ -1,9 +1,10 @@
 """Which path a model takes, found by running it: two short sequences in company, against each alone.
 
-Alone is the model's own attention (`eager`) on one sequence, in the model's dtype, and for all but large models in
-float32 as well. The fast path is tried with the
-sequences laid end to end and as a prefix tree; `engines.check` adds the engine's steps. What differs computes by the
-generic path, which is tried with padded rows and with the model's own cache. What differs there too is refused.
+Alone is the model's own attention (`eager`) on one sequence. The fast path is tried with the sequences laid end to end
+and as a prefix tree; `engines.check` adds the engine's steps. What differs computes by the generic path, which is tried
+with padded rows and with the model's own cache. A model that is not causal is refused. All of it is in the model's
+dtype; a model in a short format that is not large is checked in float32 first, and in its own format only for gross
+differences.
 
 A difference is the largest, over tokens, of the root mean square over the vocabulary of the difference of
 log-probabilities, in units of their standard deviation: it does not depend on how sharp a model is. (The median over

@@ -81,6 +81,10 @@ def compute_scores(
         return TokenScores(logprobs=logprobs, entropy=entropy, hidden=hidden, distribution=kept)
 
     def measure(distribution: torch.Tensor, row: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if torch.is_grad_enabled() and not entropy_gradient:
+            # The backward pass, in which nothing comes from the entropy.
+            logprobs = distribution[row, targets]
+            return logprobs, logprobs.new_zeros(len(logprobs))
         return _select(distribution, row, targets, entropy_gradient=entropy_gradient)
 
     (logprobs, entropy), hidden = measure_tokens(model, batch, temperature, measure, routing=routing)

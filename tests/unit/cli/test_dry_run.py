@@ -180,6 +180,7 @@ def test_what_a_dry_run_passes_starts_and_nothing_was_written_before(tmp_path: P
     assert checked == [
         "checked memory",
         "checked disk",
+        "checked model",
         "checked opening of search_qa",
         "checked training tasks",
         "checked demonstrations",

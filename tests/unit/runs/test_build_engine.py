@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from turnwise.config.load import load_config
-from turnwise.core.errors import ConfigError, EngineError
+from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine
 from turnwise.core.types import SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.paged.generic import GenericRunner
 from turnwise.engines.workers import WorkerEngine
 from turnwise.rollout.attempt import Sampling
 from turnwise.runs.build import build_policy_engine, build_system, load_frozen_engine
@@ -52,11 +53,12 @@ def test_the_recipe_reaches_engine_and_sampling() -> None:
     assert workers.worker_pids() == []  # they start with the first request
 
 
-def test_a_model_whose_attention_is_not_turnwises_is_refused_by_the_paged_engine() -> None:
+def test_a_model_whose_attention_is_not_turnwises_is_sampled_through_its_own_cache() -> None:
     system = build_system(load_config([TINY], [*SMALL, "tokenizer.vocab_size=400"]))
     system.model.set_attn_implementation("eager")
-    with pytest.raises(EngineError, match="attn_implementation='turnwise'"):
-        build_policy_engine(system.config, system.model, system.tokenizer)
+    engine = build_policy_engine(system.config, system.model, system.tokenizer)
+    assert isinstance(engine, PagedEngine)
+    assert isinstance(engine._runner, GenericRunner)
 
 
 def test_a_frozen_role_samples_from_its_own_checkpoint_and_reads_the_runs_tokens(tmp_path: Path) -> None:

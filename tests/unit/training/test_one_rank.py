@@ -30,6 +30,8 @@ CASES = {
     "teacher": Case(has_teacher=True),
     "supervised": Case(objective="supervised"),
     "preference": Case(objective="preference"),
+    "hybrid": Case(is_hybrid=True, critic="head", kl=0.1),
+    "hybrid, separate, recomputed": Case(is_hybrid=True, critic="separate", recomputes=True),
     "mixture": Case(is_mixture=True, critic="head", kl=0.1),
     "adapter": Case(is_adapted=True, critic="separate", kl=0.1),
     "bfloat16": Case(dtype="bfloat16", kl=0.1),
@@ -44,7 +46,7 @@ CASES = {
     "float16, separate": Case(dtype="float16", critic="separate", num_updates=2),
     "float16, adapter": Case(dtype="float16", is_adapted=True, critic="separate"),
 }
-FAST = ("grpo", "gspo", "ppo, head", "ppo, separate", "mixture", "bfloat16", "bfloat16, separate", "float16")
+FAST = ("grpo", "hybrid", "gspo", "ppo, head", "ppo, separate", "mixture", "bfloat16", "bfloat16, separate", "float16")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -197,6 +197,7 @@ OTHER_CASES = {
     "teacher, kl_cov": Case(has_teacher=True, loss="kl_cov", batch_rule=True),
     "supervised": Case(objective="supervised"),
     "DPO": Case(objective="preference"),
+    "a hybrid, reference": Case(is_hybrid=True, critic="separate", kl=0.1),
     "a mixture of experts": Case(is_mixture=True, critic="separate", kl=0.1, recomputes=True),
     "PPO, reference, rows offloaded": Case(critic="separate", kl=0.1, offloads=True),
     "LoRA, PPO, reference": Case(is_adapted=True, critic="separate", kl=0.1),

@@ -30,6 +30,7 @@ from turnwise.engines.sampling import sample_tokens
 from turnwise.engines.stops import completes_stop
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS
+from turnwise.models.paths import find_path, is_fast
 from turnwise.models.shapes import measure_layers
 
 
@@ -92,6 +93,11 @@ class LocalEngine:
 
         `num_threads` and `executor` are those of `PagedEngine`.
         """
+        if not is_fast(model):
+            raise EngineError(
+                f"engine.kind='local' samples on the fast path, which {type(model).__name__} does not take "
+                f"({find_path(model).reason}); use engine.kind='paged'"
+            )
         self._model = model
         self._cache = KVCache(
             measure_layers(model),

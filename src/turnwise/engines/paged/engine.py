@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -126,8 +126,9 @@ class PagedEngine:
             max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
         )
         limits = {"max_concurrency": max_concurrency, "max_context": max_context}
-        fast = {"fused": fused, "attention": attention, "cuda_graphs": cuda_graphs, "recorder": recorder}
-        self._runner = build_runner(model, **limits, num_pages=num_pages, page_size=page_size, **fast)
+        kernels: dict[str, Any] = {"fused": fused, "attention": attention, "cuda_graphs": cuda_graphs}
+        pages = {"num_pages": num_pages, "page_size": page_size}
+        self._runner = build_runner(model, **limits, **pages, **kernels, recorder=recorder)
         if not is_fast(model):
             max_draft_tokens = 0
         self._drafts = (
