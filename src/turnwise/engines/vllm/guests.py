@@ -48,14 +48,38 @@ class Guests:
     host: Host
     base: Staged | None = None
     """What the staged adapter is for; None before it was staged, and where versions are whole models."""
+    reloads: bool | None = None
+    """Whether a process that runs takes every weight of a new version; None before it was tried."""
     weights: Weights | None = None
     """None before the first request and the first version."""
 
     async def start(self, name: str) -> Link:
         """A process on the staged weights. Raises EngineRefusal where vLLM does not sample the model, EngineError where
-        the process cannot start, read others, or its canary is wrong."""
+        the process cannot start, read others, or its canary is wrong.
+
+        The first one is started on weights of no meaning and takes the staged ones as it would a new version: what it
+        then computes as it was would show in its canary. If it does, every version starts the processes anew, because
+        a step of a trainer may move the canary by less than its bound."""
         assert self.weights is not None
         weights = self.weights
+        if self.base is None and self.reloads is None:
+            link = await self._start(name, weights, is_blank=True)
+            try:
+                weights = self.weights
+                await self.commit(link)
+                self.reloads = True
+            except EngineError as error:
+                if not link.is_open:
+                    raise
+                link.end(f"was ended: it does not take new weights: {error}")
+                self.reloads = False
+            else:
+                return await self._settle(link, weights)
+            weights = self.weights
+        return await self._settle(await self._start(name, weights, is_blank=False), weights)
+
+    async def _start(self, name: str, weights: Weights, *, is_blank: bool) -> Link:
+        """A process on these weights, or on ones of no meaning."""
         folders = {"folder": weights.staged.folder}
         if self.base is not None:
             folders = {"folder": self.base.folder, "adapter": weights.staged.folder}
@@ -73,16 +97,19 @@ class Guests:
             log=self.logs / f"{name.replace(' ', '-')}.log",
         )
         try:
-            link = await start_program(
+            return await start_program(
                 self.host,
                 program,
-                {**self.settings, "version": weights.version},
+                {**self.settings, "version": weights.version, "is_blank": is_blank},
                 folders=folders,
                 start_s=self.start_s,
                 silence_s=self.silence_s,
             )
         except EngineRefusal as error:
             raise EngineRefusal(f"vLLM does not sample {self.model}: {error}; {REMEDY}") from error
+
+    async def _settle(self, link: Link, weights: Weights) -> Link:
+        """The process when it has proved the weights that it holds, or the ones that came meanwhile."""
         try:
             for staged in (weights.staged,) if self.base is None else (self.base, weights.staged):
                 check_sums(link, staged, await link.ask("sum", folder=str(await link.carry(staged.folder))))
@@ -105,6 +132,8 @@ class Guests:
 
         `carries` takes the files to where it runs; else it was sent what they hold, under the name of their folder."""
         assert self.weights is not None
+        if self.reloads is False:
+            raise EngineError(f"a process of vLLM that runs does not take all new weights of {self.model}")
         weights = self.weights
         folder = await link.carry(weights.staged.folder) if carries else weights.staged.folder
         await link.ask("adopt", version=weights.version, folder=str(folder))

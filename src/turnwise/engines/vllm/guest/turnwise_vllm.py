@@ -34,6 +34,8 @@ class Worker:
         self._alive_s = settings["alive_s"]
         self._folder: str = settings["adapter" if settings["lora"] is not None else "folder"]
         """Of the weights that change: the adapter's, or all."""
+        if settings["is_blank"]:
+            self._folder = ""
         self._staged_folder: str | None = None
         self._version = settings["version"]
         self._requests: dict[str, Request] = {}
@@ -305,6 +307,7 @@ def build_engine(settings: Message) -> Any:
             max_num_seqs=settings["max_concurrency"],
             kv_cache_memory_bytes=settings["cache_bytes"],
             block_size=settings["block_size"],
+            load_format="dummy" if settings["is_blank"] else "auto",
             enable_prefix_caching=not settings["is_hybrid"],
             logprobs_mode="processed_logprobs",
             enforce_eager=True,
