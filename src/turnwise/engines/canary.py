@@ -19,7 +19,7 @@ WINDOWS = ("sliding_window", "attention_chunk_size")
 """Names, in a model's config, of a length beyond which its layers see less."""
 WARM = 0.5
 """The temperature at which the token after the canary is sampled."""
-BOUNDS = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
+BOUNDS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.05}
 """Largest mean distance, in nats, between the two sides' log-probabilities, by dtype."""
 
 

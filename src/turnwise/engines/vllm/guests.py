@@ -74,9 +74,9 @@ class Guests:
                 link.end(f"was ended: it does not take new weights: {error}")
                 self.reloads = False
             else:
-                return await self._settle(link, weights)
+                return await self._settle(name, link, weights)
             weights = self.weights
-        return await self._settle(await self._start(name, weights, is_blank=False), weights)
+        return await self._settle(name, await self._start(name, weights, is_blank=False), weights)
 
     async def _start(self, name: str, weights: Weights, *, is_blank: bool) -> Link:
         """A process on these weights, or on ones of no meaning."""
@@ -108,7 +108,7 @@ class Guests:
         except EngineRefusal as error:
             raise EngineRefusal(f"vLLM does not sample {self.model}: {error}; {REMEDY}") from error
 
-    async def _settle(self, link: Link, weights: Weights) -> Link:
+    async def _settle(self, name: str, link: Link, weights: Weights) -> Link:
         """The process when it has proved the weights that it holds, or the ones that came meanwhile."""
         try:
             for staged in (weights.staged,) if self.base is None else (self.base, weights.staged):
@@ -117,7 +117,11 @@ class Guests:
                 await _check_canary(link, weights.canary)
             except EngineError as error:
                 raise EngineRefusal(f"vLLM does not sample {self.model} as it is: {error}; {REMEDY}") from error
-            while self.weights is not weights:  # a version was adopted meanwhile, without this process
+            # A version may have been adopted meanwhile, without this process.
+            while self.weights is not None and self.weights is not weights:
+                if self.reloads is False:
+                    link.end("was ended: newer weights came while it started")
+                    return await self.start(name)
                 weights = self.weights
                 folder = str(await link.carry(weights.staged.folder))
                 check_sums(link, weights.staged, await link.ask("stage", folder=folder))
