@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from turnwise.core.types import Completion
-from turnwise.models.attention import PackedAttention
+from turnwise.core.types import Completion, Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
+from turnwise.training.forward import score_logprobs
 
 VOCAB = 96
 SHAPE = {
@@ -40,11 +40,18 @@ def decode(ids: Sequence[int]) -> str:
     return "".join(f"<{token}>" for token in ids)
 
 
-@torch.no_grad()
 def score(model: PreTrainedModel, prompt: Sequence[int], completion: Completion, temperature: float = 1.0) -> Any:
     """What the trainer says about a completion."""
     ids = [*prompt, *completion.token_ids.tolist()]
-    plan, positions = PackedAttention([len(ids)]), torch.arange(len(ids))[None]
-    output = model(input_ids=torch.tensor([ids]), position_ids=positions, attention_plan=plan, use_cache=False)
-    logits = output.logits[0, len(prompt) - 1 : -1].float() / temperature
-    return torch.log_softmax(logits, -1).gather(1, torch.tensor(ids[len(prompt) :])[:, None])[:, 0].numpy()
+    is_sampled = [False] * len(prompt) + [True] * len(completion.token_ids)
+    nothing = to_floats([0.0] * len(ids))
+    sample = Sample(
+        token_ids=to_ids(ids),
+        loss_mask=to_mask(is_sampled),
+        behavior_logprobs=nothing,
+        advantages=nothing,
+        version_first=0,
+        version_last=0,
+        origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id="served"),
+    )
+    return score_logprobs(model, [sample], temperature, micro_batch_tokens=1024)[0]

@@ -46,6 +46,7 @@ OTHER_INTERPRETERS = {
     "turnwise/engines/vllm/guest/": {
         "vllm",
         "turnwise_adapter",
+        "turnwise_errors",
         "turnwise_loader",
         "turnwise_messages",
         "turnwise_receive",

@@ -44,6 +44,10 @@ class EngineError(TurnwiseError, RuntimeError):
     """The engine refused or failed one request."""
 
 
+class EngineRefusal(EngineError):
+    """The engine does not sample this model, and says why."""
+
+
 class EnvironmentFault(TurnwiseError, RuntimeError):
     """An environment broke its contract or crashed."""
 

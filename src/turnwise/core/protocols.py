@@ -246,6 +246,15 @@ class PausableEngine(Engine, WeightTarget, Protocol):
     """An engine whose weights can change while replies are under way."""
 
 
+@runtime_checkable
+class CheckedEngine(Engine, Protocol):
+    """An engine that may be unable to sample its model, and can tell before anything is asked of it."""
+
+    async def check(self) -> None:
+        """Start what samples, and prove that it computes what the model does. Raises EngineError in one line."""
+        ...
+
+
 class WeightSync(Protocol):
     """Moves the trainer's weights to every engine of a run."""
 

@@ -14,6 +14,9 @@ from turnwise.core.types import FloatArray
 from turnwise.models.forward import Runs, compute_logits
 
 NUM_CANARY_TOKENS = 48
+"""Tokens of a canary, and of the end that is compared of a longer one."""
+WINDOWS = ("sliding_window", "attention_chunk_size")
+"""Names, in a model's config, of a length beyond which its layers see less."""
 WARM = 0.5
 """The temperature at which the token after the canary is sampled."""
 BOUNDS = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
@@ -33,11 +36,12 @@ class Canary:
 
     def check_scores(self, scores: Sequence[float], who: str) -> None:
         """Raise EngineError where `who` scores the canary otherwise: it computes with other weights."""
-        gap, bound = float(np.abs(np.asarray(scores) - self.logprobs).mean()), BOUNDS[self.dtype]
+        gaps, bound = np.abs(np.asarray(scores) - self.logprobs), BOUNDS[self.dtype]
+        gap = float(gaps[-NUM_CANARY_TOKENS:].mean())
         if not gap <= bound:
             raise EngineError(
                 f"{who} scores the canary {gap:.2g} nats off on average, at most {bound:g} is rounding: it computes "
-                "with other weights than it was given"
+                "with other weights than it was given, or another model than the trainer"
             )
 
     def check_sample(self, token: int, logprob: float, who: str) -> None:
@@ -50,18 +54,27 @@ class Canary:
             )
 
 
+def count_tokens(model: PreTrainedModel, max_context: int) -> int:
+    """How many tokens a canary has that shows what every layer sees: more by `NUM_CANARY_TOKENS` than the longest
+    window that a sequence of `max_context` tokens crosses, and at most so many that one more can be sampled."""
+    config = model.config.get_text_config()
+    windows = [getattr(config, name, None) or 0 for name in WINDOWS]
+    crossed = max((window for window in windows if window < max_context), default=0)
+    return min(crossed + NUM_CANARY_TOKENS, max(NUM_CANARY_TOKENS, max_context - 1))
+
+
 @torch.no_grad()
-def score_canary(model: PreTrainedModel) -> Canary:
+def score_canary(model: PreTrainedModel, num_tokens: int = NUM_CANARY_TOKENS) -> Canary:
     """What `model` says about tokens spread over its vocabulary, always the same ones."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(model.config.get_text_config().vocab_size, (NUM_CANARY_TOKENS,), generator=generator)
-    everything = torch.arange(NUM_CANARY_TOKENS, device=model.device)
+    ids = torch.randint(model.config.get_text_config().vocab_size, (num_tokens,), generator=generator)
+    everything = torch.arange(num_tokens, device=model.device)
     runs = Runs(
         token_ids=ids.to(model.device),
         positions=everything,
-        lengths=[NUM_CANARY_TOKENS],
+        lengths=[num_tokens],
         seen=None,
-        num_seen=[NUM_CANARY_TOKENS],
+        num_seen=[num_tokens],
     )
     was_training = model.training
     model.eval()

@@ -17,10 +17,14 @@ from transformers import PreTrainedModel
 from turnwise.core.errors import EngineError, boundary
 from turnwise.hosts.leftovers import make_folder
 from turnwise.models.checksums import BASE, join_base, sum_tensors
-from turnwise.models.lora import is_adapter_name, list_adapter, list_base, name_in_file, save_adapter
+from turnwise.models.hub_tensors import list_hub_tensors
+from turnwise.models.lora import list_adapter, name_in_file, save_adapter
 
 PREFIX = "turnwise-weights-"
 MEMORY = Path("/dev/shm")
+WRITTEN_OUT: Mapping[str, Mapping[str, str]] = {"lfm2": {"conv_dim": "hidden_size", "block_dim": "hidden_size"}}
+"""By model type: fields of a checkpoint's config that vLLM reads and transformers' classes leave out, and the field of
+the same value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +56,18 @@ class Staging:
         self._num_written = 0
 
     def write(self, model: PreTrainedModel) -> Staged:
-        """Write the weights of `model` as a Hugging Face directory, of a model with an adapter the adapter's parameters
-        alone, and forget all but the last two versions.
+        """Write the weights of `model` as a Hugging Face directory, under the names of `list_hub_tensors`, of a model
+        with an adapter the adapter's parameters alone, and forget all but the last two versions.
 
         Raises EngineError when they do not fit.
         """
         sums = sum_tensors(dict(model.named_parameters()))
-        tensors: Mapping[str, torch.Tensor] = list_adapter(model) or dict(model.named_parameters())
+        tensors: Mapping[str, torch.Tensor] = list_adapter(model) or list_hub_tensors(model)
         with self._make_folder() as folder:
             _write_config(model, folder)
             _write_tensors(tensors, folder)
         self._forget()
-        file_sums = {name: sums[name] for name in tensors}
-        return Staged(folder=folder, sums=join_base(sums), file_sums=file_sums, dtype=_name_dtype(model))
+        return Staged(folder=folder, sums=join_base(sums), file_sums=sum_tensors(tensors), dtype=_name_dtype(model))
 
     def write_base(self, model: PreTrainedModel) -> Staged:
         """Write what a model is without its adapter, as a Hugging Face directory that is kept.
@@ -72,16 +75,15 @@ class Staging:
         Raises EngineError when it does not fit.
         """
         sums = sum_tensors(dict(model.named_parameters()))
-        tensors = list_base(model)
+        tensors = list_hub_tensors(model)
         with self._make_folder() as folder:
             _write_config(model, folder)
             _write_tensors(tensors, folder)
         self._kept.remove(folder)
-        others = (value for name, value in sums.items() if not is_adapter_name(name))
         return Staged(
             folder=folder,
             sums={BASE: join_base(sums)[BASE]},
-            file_sums=dict(zip(tensors, others, strict=True)),
+            file_sums=sum_tensors(tensors),
             dtype=_name_dtype(model),
         )
 
@@ -120,6 +122,9 @@ def _write_config(model: PreTrainedModel, folder: Path) -> None:
     config = copy.deepcopy(model.config)
     # Only a model that is saved whole names its class; without one vLLM takes it for an encoder.
     config.architectures = [type(model).__name__]
+    for name, source in WRITTEN_OUT.get(config.model_type, {}).items():
+        if not hasattr(config, name):
+            setattr(config, name, getattr(config, source))
     config.save_pretrained(folder)
 
 

@@ -16,7 +16,15 @@ from turnwise.config.fit import MEMORY_SHARE
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, EnvironmentFault, StoreError, boundary
-from turnwise.core.protocols import EnvironmentFamily, Learner, Opening, RememberingTrainer, Trainer, WeightSync
+from turnwise.core.protocols import (
+    CheckedEngine,
+    EnvironmentFamily,
+    Learner,
+    Opening,
+    RememberingTrainer,
+    Trainer,
+    WeightSync,
+)
 from turnwise.core.types import Task, ToolSpec
 from turnwise.credit.methods import find_copies
 from turnwise.environments.mixture import list_families
@@ -24,6 +32,7 @@ from turnwise.models.machine_memory import read_memory_size
 from turnwise.models.measured import measure_shapes
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
+from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
@@ -123,7 +132,10 @@ def rehearse_train(
 
     async def check() -> list[Check]:
         try:
-            return await check_start(parts)
+            checks = await check_start(parts)
+            if resume is None:
+                await check_engines(parts.system)
+            return checks
         finally:
             await parts.close()
 
@@ -187,6 +199,15 @@ async def check_start(parts: Parts) -> list[Check]:
     if config.train.steps and config.train.algorithm == "policy_gradient":
         checks.append(("credit and loss", f"{config.credit.method} {annotated} annotators, {config.loss.method}"))
     return checks
+
+
+async def check_engines(system: System) -> None:
+    """Check that engines of other programs sample their models. Raises EngineError with the reason."""
+    if system.rollouts is None:
+        for metered in (system.engine, *(other.engine for other in system.others.values())):
+            engine = metered.engine if isinstance(metered, MeteredEngine) else metered
+            if isinstance(engine, CheckedEngine):
+                await engine.check()
 
 
 async def _check_opening(system: System, family: EnvironmentFamily) -> Check:

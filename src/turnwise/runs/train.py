@@ -34,7 +34,7 @@ from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import first_rl_task, run_warmup
-from turnwise.runs.start import build_parts, check_start, prepare_new
+from turnwise.runs.start import build_parts, check_engines, check_start, prepare_new
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal
@@ -133,6 +133,8 @@ class Run:
         """Every phase that is still to do."""
         try:
             await check_start(self.parts)
+            if latest_checkpoint(self.folder.path) is None:
+                await check_engines(self.system)
             self.has_begun = True
             await self._run()
         finally:

@@ -24,7 +24,7 @@ from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
 from turnwise.engines.admission import check_idle, check_plain_request
-from turnwise.engines.canary import Canary, score_canary
+from turnwise.engines.canary import NUM_CANARY_TOKENS, Canary, count_tokens, score_canary
 from turnwise.engines.server.calls import Dialect, Reply
 from turnwise.engines.server.server import Server, ServerLost
 from turnwise.engines.server.sglang import SglangDialect
@@ -207,8 +207,13 @@ class ServerEngine:
 
     async def _publish(self, version: int) -> Mapping[str, int]:
         """The first time to all servers, each of which must take them; later to those that are ready."""
-        staged, canary = await asyncio.to_thread(lambda: (self._staging.write(self._model), score_canary(self._model)))
         is_first = self._weights is None
+        num_tokens = count_tokens(self._model, self._max_context) if is_first else NUM_CANARY_TOKENS
+
+        def write() -> tuple[Staged, Canary]:
+            return self._staging.write(self._model), score_canary(self._model, num_tokens)
+
+        staged, canary = await asyncio.to_thread(write)
         targets = range(len(self._servers)) if is_first else sorted(self._ready)
         failures = await self._each(targets, lambda server: server.stage(staged, version))
         for number, failure in failures.items():

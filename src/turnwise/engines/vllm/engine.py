@@ -24,7 +24,7 @@ from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_plain_request
-from turnwise.engines.canary import score_canary
+from turnwise.engines.canary import NUM_CANARY_TOKENS, count_tokens, score_canary
 from turnwise.engines.stops import find_stop
 from turnwise.engines.vllm.adapters import plan_room
 from turnwise.engines.vllm.broadcast import DEADLINE_S, broadcast_weights
@@ -34,6 +34,8 @@ from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
+from turnwise.models.hub_tensors import list_hub_tensors
+from turnwise.models.paths import is_fast
 from turnwise.models.staging import Staged, Staging
 
 Transport = Literal["files", "broadcast"]
@@ -95,6 +97,7 @@ class VllmEngine:
         weakref.finalize(self, self._staging.remove)
         share = -(-max_concurrency // num_workers)
         self._guests = Guests(
+            model=type(model).__name__,
             python=Path(python).absolute(),
             settings={
                 "dtype": str(model.dtype).removeprefix("torch."),
@@ -104,6 +107,7 @@ class VllmEngine:
                 "block_size": block_size,
                 "seed": seed,
                 "lora": self._room,
+                "is_hybrid": not is_fast(model),
             },
             logs=self._staging.root,
             num_threads=num_threads,
@@ -140,6 +144,11 @@ class VllmEngine:
     def pids(self) -> list[int]:
         """Process ids of those that run."""
         return self._pool.pids()
+
+    async def check(self) -> None:
+        """See `CheckedEngine.check`."""
+        await self._stage_first()
+        await self._pool.start()
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Raises EngineError also for a grammar, and for stop strings without `decode`."""
@@ -212,15 +221,20 @@ class VllmEngine:
         """Let every process that runs hold what is staged; the sums that each answers with."""
         if not self._broadcasts:
             return await self._pool.ask_all("stage", folder=staged.folder)
-        tensors = dict(self._model.named_parameters())
+        tensors = list_hub_tensors(self._model)
         return await broadcast_weights(self._pool, tensors, label=str(staged.folder), deadline_s=self._deadline_s)
 
     async def _commit(self, link: Link) -> None:
         await self._guests.commit(link, carries=not self._broadcasts)
 
     async def _stage(self, version: int) -> Weights:
+        # What a model computes is proved once, beyond its windows; after that it is the weights that change.
+        is_first = self._guests.weights is None
+        num_tokens = count_tokens(self._model, self._max_context) if is_first else NUM_CANARY_TOKENS
+
         def write() -> Weights:
-            return Weights(staged=self._write(), canary=score_canary(self._model), version=version)
+            canary = score_canary(self._model, num_tokens)
+            return Weights(staged=self._write(), canary=canary, version=version)
 
         return await asyncio.to_thread(write)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import EngineError
+from turnwise.core.errors import EngineError, EngineRefusal
 from turnwise.engines.canary import Canary
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
@@ -16,6 +16,7 @@ from turnwise.models.checksums import find_difference
 from turnwise.models.staging import Staged
 
 GUEST = Path(__file__).parent / "guest" / "turnwise_vllm.py"
+REMEDY = "use engine.kind='paged', which samples what the trainer computes"
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Variables of the environment that vLLM sees."""
 
@@ -34,6 +35,8 @@ class Weights:
 class Guests:
     """What processes are started with, and the weights that they sample from."""
 
+    model: str
+    """The class of the model, for errors."""
     python: Path
     settings: Mapping[str, Any]
     """What the guest reads first, without folders and `version`."""
@@ -45,14 +48,38 @@ class Guests:
     host: Host
     base: Staged | None = None
     """What the staged adapter is for; None before it was staged, and where versions are whole models."""
+    reloads: bool | None = None
+    """Whether a process that runs takes every weight of a new version; None before it was tried."""
     weights: Weights | None = None
     """None before the first request and the first version."""
 
     async def start(self, name: str) -> Link:
-        """A process on the staged weights. Raises EngineError where it cannot start, read others, or its canary is
-        wrong."""
+        """A process on the staged weights. Raises EngineRefusal where vLLM does not sample the model, EngineError where
+        the process cannot start, read others, or its canary is wrong.
+
+        The first one is started on weights of no meaning and takes the staged ones as it would a new version: what it
+        then computes as it was would show in its canary. If it does, every version starts the processes anew, because
+        a step of a trainer may move the canary by less than its bound."""
         assert self.weights is not None
         weights = self.weights
+        if self.base is None and self.reloads is None:
+            link = await self._start(name, weights, is_blank=True)
+            try:
+                weights = self.weights
+                await self.commit(link)
+                self.reloads = True
+            except EngineError as error:
+                if not link.is_open:
+                    raise
+                link.end(f"was ended: it does not take new weights: {error}")
+                self.reloads = False
+            else:
+                return await self._settle(link, weights)
+            weights = self.weights
+        return await self._settle(await self._start(name, weights, is_blank=False), weights)
+
+    async def _start(self, name: str, weights: Weights, *, is_blank: bool) -> Link:
+        """A process on these weights, or on ones of no meaning."""
         folders = {"folder": weights.staged.folder}
         if self.base is not None:
             folders = {"folder": self.base.folder, "adapter": weights.staged.folder}
@@ -69,25 +96,34 @@ class Guests:
             inherits=KEPT,
             log=self.logs / f"{name.replace(' ', '-')}.log",
         )
-        link = await start_program(
-            self.host,
-            program,
-            {**self.settings, "version": weights.version},
-            folders=folders,
-            start_s=self.start_s,
-            silence_s=self.silence_s,
-        )
+        try:
+            return await start_program(
+                self.host,
+                program,
+                {**self.settings, "version": weights.version, "is_blank": is_blank},
+                folders=folders,
+                start_s=self.start_s,
+                silence_s=self.silence_s,
+            )
+        except EngineRefusal as error:
+            raise EngineRefusal(f"vLLM does not sample {self.model}: {error}; {REMEDY}") from error
+
+    async def _settle(self, link: Link, weights: Weights) -> Link:
+        """The process when it has proved the weights that it holds, or the ones that came meanwhile."""
         try:
             for staged in (weights.staged,) if self.base is None else (self.base, weights.staged):
                 check_sums(link, staged, await link.ask("sum", folder=str(await link.carry(staged.folder))))
-            await _check_canary(link, weights.canary)
+            try:
+                await _check_canary(link, weights.canary)
+            except EngineError as error:
+                raise EngineRefusal(f"vLLM does not sample {self.model} as it is: {error}; {REMEDY}") from error
             while self.weights is not weights:  # a version was adopted meanwhile, without this process
                 weights = self.weights
                 folder = str(await link.carry(weights.staged.folder))
                 check_sums(link, weights.staged, await link.ask("stage", folder=folder))
                 await self.commit(link)
         except EngineError:
-            link.end("was ended: it computes with other weights than it was given")
+            link.end("was ended: it does not compute with the weights that it was given")
             raise
         return link
 
@@ -96,6 +132,8 @@ class Guests:
 
         `carries` takes the files to where it runs; else it was sent what they hold, under the name of their folder."""
         assert self.weights is not None
+        if self.reloads is False:
+            raise EngineError(f"a process of vLLM that runs does not take all new weights of {self.model}")
         weights = self.weights
         folder = await link.carry(weights.staged.folder) if carries else weights.staged.folder
         await link.ask("adopt", version=weights.version, folder=str(folder))

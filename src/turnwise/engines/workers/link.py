@@ -76,6 +76,8 @@ class Link:
         self._hearing: dict[int, Callable[[Any], None]] = {}
         """Told of what a request has so far, by number."""
         self._reason: str | None = None
+        self.refusal: str | None = None
+        """Why it cannot start, as it said itself; None while it has not."""
         self._tasks = [asyncio.create_task(self._watch())]
 
     @property
@@ -169,6 +171,8 @@ class Link:
                     hear(message["part"])
                 continue
             if "error" in message:
+                if message["id"] == READY_ID:
+                    self.refusal = message["error"]
                 future.set_exception(EngineError(message["error"]))
             else:
                 future.set_result(message["answer"])

@@ -68,6 +68,13 @@ class WorkerPool:
         finally:
             self._router.end(number)
 
+    async def start(self) -> None:
+        """Start all workers that do not run, and wait until they are ready. Raises EngineError where one cannot."""
+        self._bind()
+        for place in self._places:
+            self._begin(place)
+        await asyncio.gather(*(self._wait_for_start(place) for place in self._places if place.starting is not None))
+
     def find(self, session: Session) -> Link | None:
         """The worker that keeps a conversation; None where none does, or it has not started yet."""
         number = self._router.find(session)

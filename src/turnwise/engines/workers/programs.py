@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from turnwise.core.errors import EngineError
+from turnwise.core.errors import EngineError, EngineRefusal
 from turnwise.engines.workers.link import ALIVE_S, Link
 from turnwise.hosts.host import Host, Program
 
@@ -23,7 +23,8 @@ async def start_program(
 ) -> Link:
     """Start a program on `host`, tell it its settings and where it finds each of `folders`, and wait until it is ready.
 
-    Raises EngineError with the end of its log when it is not ready in `start_s`, or cannot be started at all.
+    Raises EngineRefusal with what it says when it cannot start, EngineError with the end of its log when it ends
+    without a word or is not ready in `start_s`, or cannot be started at all.
     """
     running, end = await host.start(program)
     try:
@@ -38,6 +39,8 @@ async def start_program(
         await link.hear_ready(start_s)
     except EngineError as error:
         link.end("could not start")
+        if link.refusal is not None:
+            raise EngineRefusal(link.refusal) from error
         if log := running.read_log():
             raise EngineError(f"{error}; the end of {program.log}:\n{log}") from error
         raise

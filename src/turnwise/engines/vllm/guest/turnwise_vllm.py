@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from turnwise_errors import describe_error
 from turnwise_messages import LENGTH, Message, Request, read_all
 
 PR_SET_PDEATHSIG = 1
@@ -33,6 +34,8 @@ class Worker:
         self._alive_s = settings["alive_s"]
         self._folder: str = settings["adapter" if settings["lora"] is not None else "folder"]
         """Of the weights that change: the adapter's, or all."""
+        if settings["is_blank"]:
+            self._folder = ""
         self._staged_folder: str | None = None
         self._version = settings["version"]
         self._requests: dict[str, Request] = {}
@@ -87,7 +90,7 @@ class Worker:
         except Exception as error:
             if number is None:
                 raise
-            self._say(id=number, error=f"vLLM: {type(error).__name__}: {error}")
+            self._say(id=number, error=f"vLLM: {describe_error(error)}")
 
     def _do(self, message: Message, number: int | None) -> None:
         match message["kind"]:
@@ -292,6 +295,9 @@ def build_engine(settings: Message) -> Any:
             "max_lora_rank": lora["max_rank"],
             "lora_target_modules": lora["layers"],
         }
+    if settings["is_hybrid"]:
+        # On a CPU vLLM 0.32 turns only the first head of queries that a model gives it by heads, as LFM2 does.
+        options["compilation_config"] = {"custom_ops": ["-rotary_embedding"]}
     return LLMEngine.from_engine_args(
         EngineArgs(
             model=settings["folder"],
@@ -301,7 +307,8 @@ def build_engine(settings: Message) -> Any:
             max_num_seqs=settings["max_concurrency"],
             kv_cache_memory_bytes=settings["cache_bytes"],
             block_size=settings["block_size"],
-            enable_prefix_caching=True,
+            load_format="dummy" if settings["is_blank"] else "auto",
+            enable_prefix_caching=not settings["is_hybrid"],
             logprobs_mode="processed_logprobs",
             enforce_eager=True,
             async_scheduling=False,
@@ -337,7 +344,7 @@ def main() -> None:
     try:
         worker = Worker(end, settings)
     except Exception as error:
-        body = json.dumps({"id": 0, "error": f"vLLM cannot start: {type(error).__name__}: {error}"}).encode()
+        body = json.dumps({"id": 0, "error": f"vLLM cannot start: {describe_error(error, settings)}"}).encode()
         end.sendall(LENGTH.pack(len(body)) + body)
         raise
     worker.serve(inbox)

@@ -18,9 +18,12 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 class Model(torch.nn.Module):
     """Hugging Face's model with vLLM's way of loading."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, blank: bool) -> None:
         super().__init__()
-        self.inner = AutoModelForCausalLM.from_pretrained(folder).eval()
+        given = {"sliding_window": None} if has_fault("no_window") else {}
+        self.inner = AutoModelForCausalLM.from_pretrained(folder, **given).eval()
+        for parameter in self.inner.parameters() if blank else ():
+            torch.nn.init.normal_(parameter, std=1e-3)
         if self.inner.config.tie_word_embeddings:
             self.inner.lm_head = ParallelLMHead(self.inner.model.embed_tokens.weight)
 
@@ -41,7 +44,7 @@ class LLMEngine:
         torch.manual_seed(args["seed"])
         module, _, name = args["worker_extension_cls"].partition(".")
         self.worker = getattr(importlib.import_module(module), name)()
-        self.worker.model_runner = SimpleNamespace(model=Model(args["model"]))
+        self.worker.model_runner = SimpleNamespace(model=Model(args["model"], blank=args["load_format"] == "dummy"))
         self.worker.model_config = None
         self.requests: dict[str, tuple[TokensPrompt, list[int], SamplingParams, LoRARequest | None]] = {}
         self.cache: set[Any] = set()
