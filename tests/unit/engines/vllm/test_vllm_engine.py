@@ -198,6 +198,7 @@ CAUSES = {
 def test_a_process_that_fails_after_staging_is_started_anew(stand_in: StandIn, tmp_path: Path, fault: str) -> None:
     """Each of these leaves the checksums of what was received right."""
     model, once = make_model(), tmp_path / "once"
+
     async def play() -> tuple[list[str], float]:
         async with open_engine(model, stand_in(fault if fault == "stale_head" else f"{fault}@{once}")) as engine:
             await ask(engine, PROMPT)
