@@ -176,7 +176,7 @@ def find_reads(tiles: Sequence[Tile], page_size: int, window: int | None = None)
     block that it sees a part of with its neighbours of the same tile. Which of both depends on its position alone."""
     width = BLOCK // page_size
     whole: dict[tuple[int, ...], list[int]] = {}
-    reads = []
+    reads: list[Read] = []
     for tile in tiles:
         for at, start, count in _cut_at_blocks(tile):
             if window is not None:
