@@ -90,8 +90,9 @@ class Case:
         return frozenset(wanted)
 
     def build_policy(self, seed: int = 0) -> PreTrainedModel:
-        model_type, sizes = ("qwen3_moe", MIXTURE) if self.is_mixture else ("qwen3", SIZES)
-        model_type, sizes = ("lfm2", HYBRID) if self.is_hybrid else (model_type, sizes)
+        kinds: dict[str, dict[str, Any]] = {"qwen3": SIZES, "qwen3_moe": MIXTURE, "lfm2": HYBRID}
+        model_type = "qwen3_moe" if self.is_mixture else "lfm2" if self.is_hybrid else "qwen3"
+        sizes = kinds[model_type]
         model = build_model(model_type, sizes, vocab_size=VOCAB, seed=seed, dtype=self.dtype)
         if not self.is_adapted:
             return model

@@ -115,6 +115,9 @@ class Caches:
         """The states as rows of one new batch that is ours."""
         template = states[0].batch.cache
         merged = copy.copy(template)
+        for name in vars(template):
+            if name != "layers":
+                setattr(merged, name, _merge_values([getattr(state.batch.cache, name) for state in states], states))
         merged.layers = [
             _merge_layers([state.batch.cache.layers[index] for state in states], states)
             for index in range(len(template.layers))
@@ -147,12 +150,10 @@ def _merge_layers(layers: Sequence[Any], states: Sequence[State]) -> Any:
             longest = max(tensor.shape[-2] for tensor in cut)
             filled = [functional.pad(tensor, (0, 0, longest - tensor.shape[-2], 0)) for tensor in cut]
             setattr(merged, name, torch.cat(filled))
-        elif isinstance(value, dict):
-            setattr(merged, name, {key: _merge_values([v[key] for v in values], states) for key in value})
-        elif isinstance(value, torch.Tensor):
-            setattr(merged, name, _merge_values(values, states))
         elif name == "cumulative_length":
             setattr(merged, name, max(state.length for state in states))
+        else:
+            setattr(merged, name, _merge_values(values, states))
     return merged
 
 
@@ -162,8 +163,13 @@ def _kept(tensor: torch.Tensor, state: State) -> int:
 
 
 def _merge_values(values: Sequence[Any], states: Sequence[State]) -> Any:
-    """Rows of tensors that have one row per conversation, copied; anything else of the first."""
+    """Rows of tensors that have one row per conversation, copied, also in lists and dicts; anything else of the
+    first."""
     first = values[0]
+    if isinstance(first, dict):
+        return {key: _merge_values([value[key] for value in values], states) for key in first}
+    if type(first) in (list, tuple):
+        return type(first)(_merge_values(each, states) for each in zip(*values, strict=True))
     if not isinstance(first, torch.Tensor) or first.ndim < 2:
         return first
     if any(value.shape[0] != len(state.batch.lengths) for value, state in zip(values, states, strict=True)):

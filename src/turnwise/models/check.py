@@ -90,6 +90,7 @@ def _both(path: ModelPath, wide: ModelPath) -> ModelPath:
         steps=path.steps and wide.steps,
         extends=path.extends and wide.extends,
         merges=path.merges and wide.merges,
+        batches=path.batches and wide.batches,
     )
 
 
@@ -295,6 +296,7 @@ def _try_generic(model: PreTrainedModel, reference: Reference, reason: str) -> M
     steps, gaps["cached"] = _try_cache(reference, lambda: _run_steps(caches, reference.sequences))
     extends, gap = _try_cache(reference, lambda: _run_extended(caches, reference.sequences)) if steps else (False, 0.0)
     merges, merged = _try_cache(reference, lambda: _run_merged(caches, reference.sequences)) if steps else (False, 0.0)
+    batches = steps and (merges or _try_cache(reference, lambda: _run_merged(caches, reference.sequences, later=0))[0])
     if steps:
         gaps |= {"extended": gap, "merged": merged}
     # A gap of what is not done is none of the path's.
@@ -306,6 +308,7 @@ def _try_generic(model: PreTrainedModel, reference: Reference, reason: str) -> M
         steps=steps,
         extends=extends,
         merges=merges,
+        batches=batches,
         gaps={name: gap for name, gap in gaps.items() if used[name]},
     )
 
@@ -348,13 +351,13 @@ def _run_extended(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[tor
     return found
 
 
-def _run_merged(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Both sequences token by token together, the second from 4 tokens later than the first; the first goes on
+def _run_merged(caches: Caches, sequences: Sequence[torch.Tensor], later: int = 4) -> list[torch.Tensor]:
+    """Both sequences token by token together, the second from some tokens `later` than the first; the first goes on
     alone."""
-    begun = [caches.begin(ids[None, : SHARED + 4 * index]) for index, ids in enumerate(sequences)]
+    begun = [caches.begin(ids[None, : SHARED + later * index]) for index, ids in enumerate(sequences)]
     parts = [[logits] for logits, _ in begun]
     states = [state for _, state in begun]
-    lengths = [SHARED, SHARED + 4]
+    lengths = [SHARED, SHARED + later]
     while lengths[0] < len(sequences[0]):
         open_ = [index for index in range(2) if lengths[index] < len(sequences[index])]
         tokens = torch.stack([sequences[index][lengths[index] : lengths[index] + 1] for index in open_])

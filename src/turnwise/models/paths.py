@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from transformers import PreTrainedModel
 
+from turnwise.models.attention import register_attention
 from turnwise.models.routing import ATTENTION_NAME
 
 OWN_ATTENTION = "eager"
@@ -41,6 +42,8 @@ class ModelPath:
     """Whether the cache takes several tokens at once; else they come one at a time."""
     merges: bool = True
     """Whether caches of several lengths step together, padded on the left under a mask; else those of one length."""
+    batches: bool = True
+    """Whether caches of one length step together; else each conversation by itself."""
     gaps: Mapping[str, float] = field(default_factory=dict)
     """Largest difference of a token's log-probability from the model alone, in nats, by what was tried; inf where that
     failed."""
@@ -59,6 +62,8 @@ class ModelPath:
         if not self.steps:
             return "the whole sequence, read again for every token: slow, and slower with every turn"
         again = "" if self.extends else ", which is read again after every observation"
+        if not self.batches:
+            return f"the model's own cache{again}, one conversation at a time: slow"
         return f"the model's own cache{again}, " + (
             "all conversations together" if self.merges else "conversations of one length together"
         )
@@ -81,6 +86,7 @@ def is_fast(model: PreTrainedModel) -> bool:
 def set_path(model: Model, path: ModelPath) -> Model:
     """Let `model` compute as `path` says, and its copies too; returns it."""
     attention = ATTENTION_NAME if path.kind == "fast" else OWN_ATTENTION
+    register_attention()
     if model.config._attn_implementation != attention:
         model.set_attn_implementation(attention)
         # Models with attention of their own keep to what they were built with, and read here how masks are made.

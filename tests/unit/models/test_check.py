@@ -171,11 +171,13 @@ def keep_the_old_state(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recurrent and convolutional states are zero when rows are put together."""
-    monkeypatch.setattr(caches, "_merge_values", lambda values, states: _blank(values[0], len(states)))
+    merge = caches._merge_values
 
+    def blank(values: Any, states: Any) -> Any:
+        merged = merge(values, states)
+        return merged.zero_() if isinstance(merged, torch.Tensor) and merged.ndim > 1 else merged
 
-def _blank(value: Any, rows: int) -> Any:
-    return value.new_zeros(rows, *value.shape[1:]) if isinstance(value, torch.Tensor) and value.ndim > 1 else value
+    monkeypatch.setattr(caches, "_merge_values", blank)
 
 
 def fill_up_on_the_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,6 @@ from turnwise.models.invariant import MIN_ROWS, TILE, padded_span
 BLOCK = 128
 """Keys of a block: whole pages of every size, and few enough for kernels to sum them in one piece (see
 `models.invariant.padded_span`)."""
-UNBOUNDED = 1 << 60
-"""The window of a layer without one."""
 PART_ELEMENTS = 1 << 18
 """Numbers of partial outputs kept at once; 1 MiB, which stays in the processor's cache."""
 LANES = 16
@@ -178,32 +176,46 @@ def find_reads(tiles: Sequence[Tile], page_size: int, window: int | None = None)
     block that it sees a part of with its neighbours of the same tile. Which of both depends on its position alone."""
     width = BLOCK // page_size
     whole: dict[tuple[int, ...], list[int]] = {}
-    reads = []
+    reads: list[Read] = []
     for tile in tiles:
         for at, start, count in _cut_at_blocks(tile):
+            if window is not None:
+                reads += _find_windowed(tile, at, start, count, width, window, whole)
+                continue
             last = start // BLOCK
-            # The first position that the first token sees; each further one sees from one later on.
-            first_seen = start - (window or UNBOUNDED) + 1
-            for block in range(max(0, first_seen) // BLOCK, last):
-                begin, pages = block * BLOCK, tile.pages[block * width : (block + 1) * width]
-                num_whole = min(count, max(0, begin - first_seen + 1))
-                whole.setdefault((block, *pages), []).extend(range(at, at + num_whole))
-                # Of the others those that still see a key of the block.
-                num_seeing = min(count, begin + BLOCK - first_seen)
-                if num_seeing > num_whole:
-                    partial = range(at + num_whole, at + num_seeing)
-                    reads.append(Read(block, pages, partial, num_unseen=first_seen + num_whole - begin))
-            pages, begin = tile.pages[last * width : (last + 1) * width], last * BLOCK
-            # Tokens that see the block from its beginning, and those that do not.
-            split = at + min(count, max(0, begin - first_seen + 1))
-            for places in (range(at, split), range(split, at + count)):
-                if places:
-                    offset = places[0] - at
-                    num_seen, num_unseen = start + offset - begin + 1, max(0, first_seen + offset - begin)
-                    reads.append(Read(last, pages, places, num_seen, num_unseen))
+            places = range(at, at + count)
+            for block in range(last):
+                whole.setdefault((block, *tile.pages[block * width : (block + 1) * width]), []).extend(places)
+            reads.append(Read(last, tile.pages[last * width : (last + 1) * width], places, start - last * BLOCK + 1))
     for (block, *pages), sharing in whole.items():
         reads += [Read(block, pages, sharing[at : at + TILE]) for at in range(0, len(sharing), TILE)]
     return reads
+
+
+def _find_windowed(
+    tile: Tile, at: int, start: int, count: int, width: int, window: int, whole: dict[tuple[int, ...], list[int]]
+) -> Iterator[Read]:
+    """The reads of `count` tokens of one block that see a part of a block, of `width` pages each; those that see one
+    whole are added to `whole`."""
+    last = start // BLOCK
+    # The first position that the first token sees; each further one sees from one later on.
+    first_seen = start - window + 1
+    for block in range(max(0, first_seen) // BLOCK, last):
+        begin, pages = block * BLOCK, tile.pages[block * width : (block + 1) * width]
+        num_whole = min(count, max(0, begin - first_seen + 1))
+        whole.setdefault((block, *pages), []).extend(range(at, at + num_whole))
+        # Of the others those that still see a key of the block.
+        num_seeing = min(count, begin + BLOCK - first_seen)
+        if num_seeing > num_whole:
+            partial = range(at + num_whole, at + num_seeing)
+            yield Read(block, pages, partial, num_unseen=first_seen + num_whole - begin)
+    pages, begin = tile.pages[last * width : (last + 1) * width], last * BLOCK
+    # Tokens that see the block from its beginning, and those that do not.
+    split = at + min(count, max(0, begin - first_seen + 1))
+    for places in (range(at, split), range(split, at + count)):
+        if places:
+            offset = places[0] - at
+            yield Read(last, pages, places, start + offset - begin + 1, max(0, first_seen + offset - begin))
 
 
 def _cut_at_blocks(tile: Tile) -> Iterator[tuple[int, int, int]]:

@@ -137,6 +137,9 @@ class GenericRunner:
 
     def _group(self, sessions: Sequence[Session]) -> Iterator[list[Session]]:
         """Conversations that step together, rows of one cache next to each other and in its order."""
+        if not self._path.batches:
+            yield from ([session] for session in sessions)
+            return
         by_length: dict[int, list[Session]] = {}
         for session in sessions:
             state = self._conversations[session].state

@@ -22,6 +22,7 @@ register_attention()
 WAYS: dict[str, dict[str, Any]] = {
     "all together": {},
     "of one length": {"merges": False},
+    "one by one": {"merges": False, "batches": False},
     "read again after observations": {"extends": False},
     "read again for every token": {"steps": False, "extends": False, "merges": False},
 }
@@ -75,7 +76,7 @@ def compute_gap(model: PreTrainedModel, replies: list[tuple[list[int], Completio
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["lfm2", "qwen3_5_text", "bloom"])
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_5_text", "bloom", "minimax"])
 def test_what_is_sampled_is_what_the_trainer_scores(name: str, way: str) -> None:
     model = build(name, **WAYS[way])
     replies = crowd(open_engine(model))
