@@ -43,7 +43,7 @@ from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.families import build_family
-from turnwise.runs.model_path import settle_model
+from turnwise.runs.model_path import describe_model_path, settle_model
 from turnwise.runs.openings import open_task, take_first
 from turnwise.runs.remote import build_host, build_rollouts
 from turnwise.runs.renderer import (
@@ -170,6 +170,8 @@ class System:
     """One line for people: why this renderer; empty where the recipe names it and there is nothing to say."""
     model: PreTrainedModel
     """The policy: what a trainer changes."""
+    model_note: str = ""
+    """One line for people: how the policy computes, and why."""
     served: PreTrainedModel
     """What the engine samples from: `model` itself, or a copy where rollouts go on while the trainer steps."""
     engine: MeteredEngine
@@ -284,6 +286,7 @@ def build_system(
         renderer=renderer,
         renderer_note=describe_renderer(choice, renderer),
         model=model,
+        model_note=describe_model_path(config, model),
         served=served,
         engine=engine,
         policies=policies,

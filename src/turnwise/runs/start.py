@@ -40,7 +40,6 @@ from turnwise.runs.evaluate import heldout_draws, load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
-from turnwise.runs.model_path import describe_model_path
 from turnwise.runs.openings import open_task, take_first, take_task
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import check_servers, keeps_past
@@ -179,7 +178,7 @@ async def check_start(parts: Parts) -> list[Check]:
     not fit, with the remedy.
     """
     system, config = parts.system, parts.system.config
-    checks = [("model", describe_model_path(config, system.model))]
+    checks = [("model", system.model_note)]
     checks += [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]

@@ -28,7 +28,6 @@ from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system, find_device
 from turnwise.runs.evaluate import evaluate_policy, load_run
 from turnwise.runs.methods import check_methods, resolve_correction
-from turnwise.runs.model_path import describe_model_path
 from turnwise.runs.parity import check_parity
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.runs.renderer import load_checkpoint_tokenizer
@@ -147,7 +146,8 @@ class Run:
         for family in list_families(self.system.family):
             for text in getattr(family, "notes", ()):
                 self._note("environment", text)
-        self._note("model", f"model: {describe_model_path(config, self.system.model)}")
+        if self.system.model_note:
+            self._note("model", f"model: {self.system.model_note}")
         if self.system.renderer_note:
             self._note("renderer", f"renderer: {self.system.renderer_note}")
         if config.schedule.max_staleness:
