@@ -28,6 +28,9 @@ async def measure_gaps(engine: VllmEngine, model: PreTrainedModel, version: int)
     """Of two replies at the same time, one of each process."""
     replies = await asyncio.gather(*(ask(engine, PROMPT, name=f"{version}/{n}") for n in range(2)))
     assert [reply.version_first for reply in replies] == [version, version]
+    async with asyncio.timeout(100):  # one process may answer both while the other one starts
+        while len(engine.pids()) < SENT["num_workers"]:
+            await asyncio.sleep(0.02)
     return [float(np.abs(reply.logprobs - score(model, PROMPT, reply)).max()) for reply in replies]
 
 
