@@ -87,6 +87,16 @@ class GenericRunner:
         wanted = [item for item in items if item.samples]
         if not wanted:
             return torch.empty(0, self.vocab_size, device=self.model.device)
+        is_whole = False
+        try:
+            logits = self._run(wanted)
+            is_whole = True
+        finally:
+            if not is_whole:  # some layers may have read a token that others have not
+                self.renew()
+        return logits
+
+    def _run(self, wanted: Sequence[Item]) -> torch.Tensor:
         sequences = {item.request.session: item.request.tokens[: item.start + item.count] for item in wanted}
         logits: dict[Session, torch.Tensor] = {}
         if not self._path.steps:

@@ -155,6 +155,26 @@ def test_a_cancelled_request_leaves_the_others_alone() -> None:
     assert [one.token_ids.tolist() for one in alone] == [one.token_ids.tolist() for one in beside]
 
 
+def test_a_step_that_breaks_off_leaves_no_half_read_token() -> None:
+    """The output layer fails once, when all layers have read a token; the step is run again in halves."""
+    model = build("lfm2")
+    expected, seen = crowd(open_engine(model)), []
+
+    def fail(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        # The same rows as in the step before go on in place.
+        fails = 99 not in seen and len(inputs[0]) > 2 and seen[-1:] == [len(inputs[0])]
+        seen.append(99 if fails else len(inputs[0]))
+        if fails:
+            raise RuntimeError("no memory left")
+
+    hook = model.lm_head.register_forward_pre_hook(fail)
+    found = crowd(open_engine(model))
+    hook.remove()
+    assert 99 in seen
+    assert [reply.token_ids.tolist() for _, reply in found] == [reply.token_ids.tolist() for _, reply in expected]
+    assert compute_gap(model, found) < 1e-4
+
+
 def test_states_are_kept_for_a_bounded_number_of_conversations_and_released() -> None:
     model = build("lfm2")
 
