@@ -158,7 +158,8 @@ def test_a_cancelled_request_leaves_the_others_alone() -> None:
 def test_a_step_that_breaks_off_leaves_no_half_read_token() -> None:
     """The output layer fails once, when all layers have read a token; the step is run again in halves."""
     model = build("lfm2")
-    expected, seen = crowd(open_engine(model)), []
+    expected = crowd(open_engine(model))
+    seen: list[int] = []
 
     def fail(_: Any, inputs: tuple[torch.Tensor, ...]) -> None:
         # The same rows as in the step before go on in place.
