@@ -6,6 +6,7 @@ sequence alone, as `models.check` does for the trainer's layouts."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,13 +24,14 @@ from turnwise.models.check import (
     Reference,
     draw_sequences,
     fall_back,
+    is_widened,
     lower_limits,
     note_gap,
     raise_weights,
     to_logprobs,
     with_own_attention,
 )
-from turnwise.models.paths import is_fast
+from turnwise.models.paths import find_path, is_fast
 from turnwise.models.rope import depends_on_length
 
 PAGE_SIZE = 16
@@ -44,6 +46,10 @@ def check_steps(model: PreTrainedModel, *, fused: bool | None = None, attention:
     of `PagedEngine`. Raises ConfigError where neither path computes the model."""
     if not is_fast(model) or depends_on_length(model):
         return model
+    if is_widened(model):
+        wide = check_steps(copy.deepcopy(model).float(), fused=fused, attention=attention)
+        if not is_fast(wide):
+            return fall_back(model, find_path(wide).reason)
     with lower_limits(model), raise_weights(model):
         with with_own_attention(model):
             reference = Reference(model, is_known=model.dtype in HALF)

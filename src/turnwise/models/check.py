@@ -63,12 +63,17 @@ def choose_path(model: PreTrainedModel) -> PreTrainedModel:
     attach_rope(model)
     started = time.perf_counter()
     wide: ModelPath | None = None
-    if model.dtype in HALF and sum(p.numel() for p in model.parameters()) <= MAX_WIDENED:
+    if is_widened(model):
         # A format of few digits rounds away a weak cap or a neighbour of little weight, and sends tokens to other
         # experts; then it only has to run.
         wide = _find_path(copy.deepcopy(model).float())
     path = _find_path(model, wide)
     return set_path(model, replace(path, seconds=time.perf_counter() - started))
+
+
+def is_widened(model: PreTrainedModel) -> bool:
+    """Whether a model is in a short format and small enough to be checked in float32 as well."""
+    return model.dtype in HALF and sum(p.numel() for p in model.parameters()) <= MAX_WIDENED
 
 
 def _find_path(model: PreTrainedModel, wide: ModelPath | None = None) -> ModelPath:
