@@ -35,7 +35,7 @@ class _Batch:
     lengths: list[int]
     """Tokens of each row; shorter ones than the longest are filled up on the left."""
     is_ours: bool = False
-    """Whether nobody else computes from it, so that it may change."""
+    """Whether the batch has one user and may change in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

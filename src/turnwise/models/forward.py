@@ -52,7 +52,7 @@ class _Rows:
     """Whole sequences as rows that compute together."""
 
     tokens: torch.Tensor
-    """`[S, L]` which token of the runs stands where; 0 where a row is filled up."""
+    """`[S, L]` index of the token at each place; 0 where a row is padded."""
     wanted: torch.Tensor
     """`[N]` tokens of the runs whose output these rows give."""
     places: torch.Tensor

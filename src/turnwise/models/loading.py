@@ -114,5 +114,5 @@ def _check_head(model: PreTrainedModel, where: str) -> None:
             "with model.resize_token_embeddings(N), and save_pretrained"
         )
     if head.weight is not embedding.weight:
-        # Where a folder holds two different tensors, transformers ties none; what is saved says so.
+        # transformers ties nothing where a folder holds two different tensors; the saved config must record that.
         model.config.tie_word_embeddings = False
