@@ -132,7 +132,7 @@ def test_whole_numbers_need_no_process() -> None:
     assert not verifier.verify("1251", ["7", "1250"])
     assert not verifier.verify("", ["1250"])
     assert not verifier.verify("1" * 5000 + "x", ["1250"])  # longer than any answer
-    assert children() == before
+    assert children() <= before, "other tests' processes may end meanwhile, none may be new"
 
 
 def test_a_worker_that_cannot_live_is_an_error_not_a_verdict() -> None:
@@ -142,7 +142,7 @@ def test_a_worker_that_cannot_live_is_an_error_not_a_verdict() -> None:
         verifier.verify("x+1", ["1+x"])
     del verifier
     gc.collect()
-    assert children() == before
+    assert children() <= before, "other tests' processes may end meanwhile, none may be new"
 
 
 def test_importing_the_library_takes_no_time_of_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

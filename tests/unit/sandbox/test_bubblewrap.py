@@ -197,7 +197,7 @@ def test_cancelled_and_closed_programs_end_at_once() -> None:
 
     num_open = len(os.listdir("/proc/self/fd"))
     asyncio.run(scene())
-    assert len(os.listdir("/proc/self/fd")) == num_open
+    assert len(os.listdir("/proc/self/fd")) <= num_open
     time.sleep(0.3)
     left = subprocess.run(
         ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
