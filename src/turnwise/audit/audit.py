@@ -167,7 +167,8 @@ class _Audit:
         if journal is None:
             return {}
         fates = Counter(record.fate for record in journal.draws.values())
-        return {"draws": float(fates.total())} | {f"draws_{fate}": float(count) for fate, count in fates.items()}
+        facts = {"draws": float(fates.total())} | {f"draws_{fate}": float(count) for fate, count in fates.items()}
+        return facts | ({"tasks_left_out": float(len(journal.left_out))} if journal.left_out else {})
 
     def _check_journal(self, journal: JournalState) -> None:
         """Journal against metrics, ledger and the names of stored files."""

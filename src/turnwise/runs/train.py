@@ -194,6 +194,7 @@ class Run:
                 steps=self.steps,
                 store=store,
                 journal=journal,
+                recorder=self.recorder,
             )
             self._begin("rollout")
             worker = system.worker("train")
