@@ -35,7 +35,9 @@ from turnwise.environments.search_qa.corpus import Passage
 
 _QUESTION_LAYOUTS = '"answers", "golden_answers", "reward_model", "reward_spec" or "answer"'
 _MARK = "Question:"
-"""What the question follows in prompts of Search-R1's kind, ours among them: those explain the tag for the answer."""
+"""What the question follows in prompts of Search-R1's kind, ours among them."""
+_SIGNS = ("<answer>", "Answer the given question")
+"""Such a prompt explains the tag for the answer, or begins like Search-R1's; in any other, a mark is the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ def to_question(row: Mapping[str, Any]) -> QuestionRow:
     asked = read_asked(row, ("question",))
     text = asked.question
     head, mark, tail = text.partition(_MARK)
-    if mark and (not head.strip() or "<answer>" in head):
+    if mark and (not head.strip() or any(sign in head for sign in _SIGNS)):
         text = tail
     return QuestionRow(
         before=asked.before,
