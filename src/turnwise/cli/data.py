@@ -48,6 +48,15 @@ def convert(
 
 
 @app.command()
+def accept(run: Run) -> None:
+    """Let a run go on with data files that were changed since it began."""
+    from turnwise.runs.data_files import accept_data_files
+
+    changes = accept_data_files(run)
+    print("\n".join(changes) if changes else f"the data files of {run} are those it began with")
+
+
+@app.command()
 def sft(
     run: Run,
     target: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .parquet file.")],

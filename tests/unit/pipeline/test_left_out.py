@@ -12,6 +12,7 @@ from pipeline_world import World, WorldFamily, make_config
 from turnwise.core.errors import DataError, StoreError
 from turnwise.core.protocols import Split
 from turnwise.core.types import Task, text_message
+from turnwise.environments.file_splits import DataFile
 from turnwise.store.journal import DrawRecord, Journal, read_journal
 
 
@@ -130,3 +131,19 @@ def test_the_journal_reads_back_what_was_left_out(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text('{"kind": "left_out", "task": -1, "why": "x"}\n')
     with pytest.raises(StoreError, match="line 1"):
         read_journal(tmp_path)
+
+
+def test_a_data_file_that_changed_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("1\n2\n")
+
+    class FileFamily(RowFamily):
+        data_files = (DataFile(path=rows, num_rows=2),)
+
+    world = make_world(tmp_path / "run", FileFamily())
+    world.live()
+    rows.write_text("1\n3\n")
+    with pytest.raises(DataError, match=r"rows.jsonl: SHA-256 \w+ \(2 rows, 4 bytes\) .*turnwise data accept"):
+        world.live()
+    rows.write_text("1\n2\n")
+    world.live()
