@@ -19,14 +19,14 @@ def test_records_come_back_and_a_change_names_file_digests_and_rows(tmp_path: Pa
     assert read_records(tmp_path) == (before,)
     path.write_bytes(b"abcd")
     [text] = find_changes((before,), (record_file(path, 2),))
-    assert text.startswith(f"{path}: SHA-256 ba7816bf8f01cfea (1 rows, 3 bytes) when the run began, now 88d4266fd4e6338d")
-    assert "(2 rows, 4 bytes)" in text
+    assert text.startswith(f"{path}: SHA-256 ba7816bf8f01cfea (1 rows, 3 bytes) when the run began, now 88d4266f")
+    assert text.endswith("(2 rows, 4 bytes)")
     assert not find_changes((before,), (before,))
     assert "none" in find_changes((before,), ())[0]
 
 
 def test_a_file_that_is_gone_and_a_damaged_record_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="gone.jsonl: cannot be read"):
+    with pytest.raises(DataError, match=r"gone\.jsonl: cannot be read"):
         record_file(tmp_path / "gone.jsonl", 1)
     (tmp_path / "data.json").write_text('{"files": [{"path": "x"}]}')
     with pytest.raises(StoreError, match=r"data\.json cannot be read"):
