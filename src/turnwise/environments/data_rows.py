@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,6 +94,15 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
         if isinstance(row, DataError):
             raise DataError(f"{path}:{number}: {row}")
         yield number, row
+
+
+def check_plain(row: Mapping[str, Any]) -> None:
+    """Raise DataError naming the first column with a value that JSON has no form for: a time, bytes, NaN."""
+    for name, value in row.items():
+        try:
+            json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as cause:
+            raise DataError(f"column {name!r} holds a value that JSON has no form for ({cause})") from None
 
 
 def import_pyarrow(path: Path) -> Any:

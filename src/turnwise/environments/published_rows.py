@@ -101,7 +101,8 @@ def read_answers(value: object, name: str) -> tuple[str, ...]:
 
 
 def _read_answer(value: object, name: str) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and (isinstance(value, int) or math.isfinite(value)):  # type: ignore[arg-type]
         return str(value)
     if not isinstance(value, str) or not value.strip():
         raise DataError(f'"{name}" is {shorten(value)}; expected a text or a number')

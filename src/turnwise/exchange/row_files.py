@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError, StoreError, boundary
-from turnwise.environments.data_rows import import_pyarrow
+from turnwise.environments.data_rows import check_plain, import_pyarrow
 from turnwise.store.run_folder import write_bytes_atomic
 
 
@@ -38,14 +38,10 @@ def _to_line(row: Mapping[str, Any], place: str) -> bytes:
     try:
         return _encode(row) + b"\n"
     except (TypeError, ValueError, RecursionError):
-        for name, value in row.items():
-            try:
-                _encode(value)
-            except (TypeError, ValueError, RecursionError) as cause:
-                raise DataError(
-                    f"{place}: column {name!r} holds a value that JSON has no form for ({cause}); leave it out with "
-                    f"--drop {name}, or write a .parquet file"
-                ) from None
+        try:
+            check_plain(row)
+        except DataError as cause:
+            raise DataError(f"{place}: {cause}; leave it out with --drop COLUMN, or write a .parquet file") from None
         raise
 
 

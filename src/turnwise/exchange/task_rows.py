@@ -240,7 +240,10 @@ def _write_truth(answers: tuple[str, ...]) -> Any:
 
 
 def _ground_truth(task: TaskRow, name: str, default: Mapping[str, Any]) -> Row:
-    rest = {key: value for key, value in task.extra.get(name, default).items() if key != "ground_truth"}
+    given = task.extra.get(name, default)
+    if not isinstance(given, Mapping):
+        raise DataError(f"column {name!r} is {_short(given)} and has a meaning of its own there; rename it")
+    rest = {key: value for key, value in given.items() if key != "ground_truth"}
     for column in (name, "reward_model", "reward_spec"):  # in another layout's column where the row came from there
         kept = task.extra.get(column)
         if isinstance(kept, Mapping) and "ground_truth" in kept:

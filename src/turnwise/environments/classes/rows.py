@@ -10,7 +10,7 @@ from turnwise.core.errors import ConfigError, DataError, EnvironmentFault
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
 from turnwise.environments.classes.contract import Contract, check_row, read_messages
-from turnwise.environments.data_rows import RowFile, load_file
+from turnwise.environments.data_rows import RowFile, check_plain, load_file
 from turnwise.environments.file_splits import DataFile, FileSplits, Place, describe_copies
 
 Row = Mapping[str, Any]
@@ -22,6 +22,7 @@ def load_rows(path: Path, contract: Contract, *, max_bad_share: float) -> RowFil
     """The rows of a file, in order; those that `reset` does not take count as bad. Raises as `load_file` does."""
 
     def check(row: dict[str, Any]) -> Row:
+        check_plain(row)
         try:
             return _check(row, contract)
         except (ConfigError, EnvironmentFault) as error:

@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from turnwise.config.section import Section
 from turnwise.core.errors import DataError
+from turnwise.environments.data_rows import check_plain
 
 Call = list[Any]
 _CALLS = TypeAdapter(list[tuple[str, dict[str, Any]]])
@@ -43,6 +44,7 @@ class Row(Section):
 
 def to_row(row: Mapping[str, Any], *, needs_answer: bool) -> Row:
     """A row of a file. Raises DataError naming the field; also where an answer is needed and the row has none."""
+    check_plain(row)
     try:
         checked = Row.model_validate(row)
         for calls in (checked.setup, checked.calls):
