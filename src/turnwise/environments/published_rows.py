@@ -9,6 +9,7 @@ Everything raises DataError naming the field, its value and what was expected.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,8 +37,8 @@ class Asked:
 def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
     """The row's messages, or the text in the first of the columns `names` that it has; a prompt of messages wins."""
     for name in _PROMPTS:
-        if isinstance(row.get(name), list):
-            messages = read_messages(row[name], name)
+        if isinstance(given := _read_listed(row.get(name)), list):
+            messages = read_messages(given, name)
             if messages[-1].role != "user":
                 raise DataError(
                     f'"{name}" ends with a message of role {messages[-1].role!r}, and a reply that is begun is not '
@@ -48,6 +49,21 @@ def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
         if row.get(name) is not None:
             return Asked(before=(), question=read_text(row[name], name))
     raise DataError(f"no question among the keys {list_keys(row)}; expected {', '.join((*names, 'prompt'))}")
+
+
+def _read_listed(value: object) -> object:
+    """Messages that a column of text holds as JSON, as Parquet files of several layouts have them; else the value."""
+    if not isinstance(value, str) or not value.lstrip().startswith("[{"):
+        return value
+    try:
+        listed = json.loads(value)
+        json.dumps(listed, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DataError("half a surrogate pair in the text of messages; write the whole character") from None
+    except (ValueError, RecursionError):
+        return value
+    are_messages = isinstance(listed, list) and all(isinstance(each, dict) and "role" in each for each in listed)
+    return listed if are_messages else value
 
 
 def read_messages(value: object, name: str) -> tuple[Message, ...]:

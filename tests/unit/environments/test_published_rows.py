@@ -236,6 +236,41 @@ LAYOUTS = {
         messages=(("user", "who wrote the song"),),
         answers=("Ada Lind",),
     ),
+    "SQuAD": Layout(
+        reader="search_qa",
+        row={
+            "id": "5733",
+            "title": "Songs",
+            "context": "Ada Lind wrote it.",
+            "question": "Who wrote it?",
+            "answers": {"text": ["Ada Lind", "Lind", "Ada Lind"], "answer_start": [0, 4, 0]},
+        },
+        messages=(("user", "Who wrote it?"),),
+        answers=("Ada Lind", "Lind"),
+    ),
+    "TriviaQA": Layout(
+        reader="search_qa",
+        row={"question": "Who wrote it?", "answer": {"value": "Ada Lind", "aliases": ["A. Lind"], "type": "Person"}},
+        messages=(("user", "Who wrote it?"),),
+        answers=("Ada Lind", "A. Lind"),
+    ),
+    "MuSiQue": Layout(
+        reader="search_qa",
+        row={"id": "2hop__1", "question": "Who wrote it?", "answer": "Ada Lind", "answer_aliases": ["A. Lind"]},
+        messages=(("user", "Who wrote it?"),),
+        answers=("Ada Lind", "A. Lind"),
+    ),
+    "messages as text": Layout(
+        reader="math_code",
+        row={"prompt": json.dumps([SYSTEM, *EARLIER, QUESTION]), "answer": "11"},
+        messages=WHOLE,
+        answers=("11",),
+    ),
+    "GSM8K without its mark": Layout(
+        reader="math_code",
+        row={"question": "What is 3 + 5?", "answer": "3 + 5 = 8\nIt is 8."},
+        refused="several lines without ####",
+    ),
     "BFCL": Layout(
         reader="search_qa",
         row={

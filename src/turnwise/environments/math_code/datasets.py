@@ -86,11 +86,18 @@ def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
         return read_answers(truth[1], truth[0])
     for name in ("answer", "Answer"):
         if row.get(name) is not None:
-            texts = read_answers(row[name], name)
-            return tuple(read_text(text.rpartition("####")[2], f"{name} after ####") for text in texts)
+            return tuple(_read_last(text, name) for text in read_answers(row[name], name))
     if row.get("solution") is not None:
         boxed = extract_boxed(read_text(row["solution"], "solution"))
         if boxed is None:
             raise DataError('"solution" has no \\boxed{}; give the answer as "answer"')
         return (read_text(boxed, "the boxed answer of the solution"),)
     raise refuse_without_answer(row, _LAYOUTS)
+
+
+def _read_last(text: str, name: str) -> str:
+    """The answer after GSM8K's mark, or the whole text where it is one line."""
+    _, mark, last = text.rpartition("####")
+    if not mark and "\n" in text:
+        raise DataError(f'"{name}" is {shorten(text)}: several lines without ####; give the answer alone')
+    return read_text(last, f"{name} after ####")

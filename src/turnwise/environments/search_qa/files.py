@@ -7,6 +7,9 @@
                 the same with "reward_spec" for "reward_model"                                         SkyRL
                 {"question", "answer": "...", "type", "level"}                                         HotpotQA
                 {"question": "..." or {"text": "..."}, "answer": [...]}                                Natural Questions
+                {"question", "answers": {"text": [...]}}                                               SQuAD
+                {"question", "answer": {"value", "aliases": [...]}}                                    TriviaQA
+                {"question", "answer", "answer_aliases": [...]}                                        MuSiQue
                 {"messages": [{"role", "content"}]} with answers as in any of these                    OpenAI
 
 Of a prompt of messages the last is the question, and those before it stay before it. Blank lines are skipped; anything
@@ -116,6 +119,11 @@ def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
     name = next((name for name in ("answers", "golden_answers", "answer") if row.get(name) is not None), None)
     if name is None:
         raise refuse_without_answer(row, _QUESTION_LAYOUTS)
-    if name == "answers" and not isinstance(row[name], list):
-        raise DataError(f'"{name}" is {shorten(row[name])}; expected a list with at least one string')
-    return read_answers(row[name], name)
+    value, aliases = row[name], row.get("answer_aliases") if name == "answer" else None
+    if isinstance(value, Mapping):
+        key = "text" if name == "answers" else "value"
+        name, aliases, value = f"{name}.{key}", value.get("aliases"), value.get(key)
+    elif name == "answers" and not isinstance(value, list):
+        raise DataError(f'"{name}" is {shorten(value)}; expected a list with at least one string')
+    answers = read_answers(value, name)
+    return tuple(dict.fromkeys((*answers, *(read_answers(aliases, "aliases") if aliases else ()))))
