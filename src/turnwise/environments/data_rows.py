@@ -156,7 +156,8 @@ def _parse(line: bytes) -> Row | DataError:
     try:
         row = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        return DataError(f"not JSON in UTF-8 ({error}); expected one JSON object per line")
+        cause = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
+        return DataError(f"not JSON in UTF-8 ({cause}); expected one JSON object per line")
     return _check_object(row)
 
 

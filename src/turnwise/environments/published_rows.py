@@ -41,8 +41,8 @@ def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
             messages = read_messages(given, name)
             if messages[-1].role != "user":
                 raise DataError(
-                    f'"{name}" ends with a message of role {messages[-1].role!r}, and a reply that is begun is not '
-                    "carried on; end it with the user's"
+                    f'"{name}" ends with a message of role {messages[-1].role!r}; expected the user\'s at the end (a '
+                    "reply that is begun is not carried on)"
                 )
             return Asked(before=messages[:-1], question=read_text(messages[-1].text, f"{name}[-1].content"))
     for name in (*names, "prompt"):

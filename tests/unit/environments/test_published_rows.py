@@ -139,7 +139,7 @@ LAYOUTS = {
     "a prefilled reply": Layout(
         reader="math_code",
         row={"prompt": [QUESTION, {"role": "assistant", "content": "Let me"}], "answer": "8"},
-        refused="a reply that is begun is not carried on",
+        refused="ends with a message of role 'assistant'; expected the user's at the end",
     ),
     "ShareGPT": Layout(
         reader="math_code",
