@@ -87,8 +87,8 @@ class TaskSource:
             task = try_task(self._family, "train", task_index)
         except IndexError as end:
             raise DataError(
-                f"the training split ended after {task_index} tasks ({end}); lower train.steps or "
-                "rollout.tasks_per_step, or give the environment more tasks"
+                f"the training split ended after {task_index} tasks; lower train.steps or rollout.tasks_per_step, or "
+                f"give the environment more tasks ({name_task(self._family, 'train', task_index)}: IndexError: {end})"
             ) from None
         if isinstance(task, LeftOut):
             self._leave_out(task)

@@ -292,7 +292,8 @@ async def _check_demonstration(system: System) -> Check:
     config = system.config
     policy = system.family.policy(config.sft.policy)
     with boundary(EnvironmentFault, f"sft.policy={config.sft.policy!r} on the first training task"):
-        episode = await demonstrate(system, policy, 0)
+        index, task = next(iter(find_tasks(system.family, "train", 1)))
+        episode = await demonstrate(system, policy, index, task)
     num_replies = sum(len(trajectory.turns) for trajectory in episode.trajectories)
     return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies"
 

@@ -248,7 +248,9 @@ class Run:
         def report(step: int, metrics: dict[str, Metric]) -> None:
             self.recorder.record(StepEnds(step=step, phase="sft", values=record(metrics)))
 
-        await run_warmup(self.system, self.trainer, report)
+        await run_warmup(
+            self.system, self.trainer, report, lambda task: self._note("left_out", f"left out: {task.why}")
+        )
 
     async def _evaluate_if_due(self, step: int) -> None:
         evaluate = self.config.evaluate
