@@ -145,5 +145,10 @@ def test_a_data_file_that_changed_is_refused_until_it_is_accepted(tmp_path: Path
     rows.write_text("1\n3\n")
     with pytest.raises(DataError, match=r"rows.jsonl: SHA-256 \w+ \(2 rows, 4 bytes\) .*turnwise data accept"):
         world.live()
+    [breach] = world.audit().breaches
+    assert str(breach).startswith(f"[data] {rows}: SHA-256 ")
     rows.write_text("1\n2\n")
     world.live()
+    report = world.audit()
+    assert not report.breaches
+    assert report.tallies["data"].checked == 1
