@@ -18,6 +18,8 @@ from turnwise.core.errors import ConfigError, DataError, boundary
 T = TypeVar("T")
 Row = dict[str, Any]
 ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet")
+BATCH_ROWS = 4096
+"""Rows of Parquet that are read at a time."""
 NUM_NAMED = 3
 """Bad rows that a message names; the others are counted."""
 
@@ -177,7 +179,17 @@ def _check_object(row: object) -> Row | DataError:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
+    """The rows, a part of the file at a time: as Python objects a large file would fill the memory twice."""
     import_pyarrow(path)
+    before = 0
     with boundary(DataError, f"{path}: not a readable Parquet file"):
-        rows = importlib.import_module("pyarrow.parquet").read_table(path).to_pylist()
-    yield from enumerate(rows, start=1)
+        file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
+        batches = file.iter_batches(batch_size=BATCH_ROWS)
+    while True:
+        with boundary(DataError, f"{path}: not a readable Parquet file"):
+            batch = next(batches, None)
+            rows = [] if batch is None else batch.to_pylist()
+        if batch is None:
+            return
+        yield from enumerate(rows, start=before + 1)
+        before += len(rows)

@@ -1,6 +1,7 @@
 """One written row of every published layout, read whole or refused by line; docs/data.md has the same table."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from turnwise.environments.math_code.datasets import to_math_row
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.files import to_question
+from turnwise.runs.ask import question_task
 
-READERS = {"math_code": to_math_row, "search_qa": to_question}
+READERS: dict[str, Callable[[Any], Any]] = {"math_code": to_math_row, "search_qa": to_question}
 SYSTEM = {"role": "system", "content": "Give every number in base seven."}
 EARLIER = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, what is it?"}]
 DAPO = (
@@ -335,6 +337,13 @@ def test_the_task_asks_with_the_system_text_and_the_earlier_turns(tmp_path: Path
     assert prompt == [*WHOLE[:-1], ("user", "Question: What is 3 + 5?\n")]
 
 
+def test_a_question_of_ones_own_leaves_the_system_text_alone(tmp_path: Path) -> None:
+    row = {"prompt": [SYSTEM, *EARLIER, QUESTION], "answer": 11}
+    task = question_task(make_math(tmp_path, row, heldout=row), "What is 4 + 4?", 0)
+    prompt = [(message.role, message.text) for message in task.prompt]
+    assert prompt == [*WHOLE[:-1], ("user", "What is 4 + 4?\n")]
+
+
 def test_few_bad_rows_are_left_out_counted_and_named(tmp_path: Path) -> None:
     rows: list[object] = [{"question": f"{number}?", "answer": number} for number in range(60)]
     rows[16], rows[39] = {"question": "?", "solution": "without a box"}, {"question": "half \ud83d", "answer": 1}
@@ -399,3 +408,14 @@ def test_a_folder_and_a_path_with_a_zero_byte_are_refused(tmp_path: Path) -> Non
     for path in (tmp_path / "folder.jsonl", Path("zero\0.jsonl")):
         with pytest.raises(DataError, match="cannot be read"):
             list(read_rows(path))
+
+
+def test_rows_of_parquet_are_counted_through_its_parts(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(arrow.table({"id": list(range(9000))}), path, row_group_size=1000)
+    assert [(number, row["id"]) for number, row in read_rows(path)] == [(at + 1, at) for at in range(9000)]
+    data = path.read_bytes()
+    path.write_bytes(data[:2000] + b"\xff" * 2000 + data[4000:])
+    with pytest.raises(DataError, match=r"rows.parquet: not a readable Parquet file"):
+        list(read_rows(path))
