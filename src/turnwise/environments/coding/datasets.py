@@ -50,7 +50,10 @@ def load_problems(path: Path) -> tuple[CodingRow, ...]:
 
 def to_coding_row(row: Mapping[str, Any]) -> CodingRow:
     """A row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
-    problem, solution = row.get("problem"), row.get("solution") or next(iter(row.get("solutions") or ()), "")
+    problem, solutions = row.get("problem"), row.get("solutions") or []
+    if not isinstance(solutions, list):
+        raise DataError(f'"solutions" is {solutions!r:.100}; expected a list of programs')
+    solution = row.get("solution") or next(iter(solutions), "")
     if not isinstance(problem, str) or not problem.strip():
         raise DataError(f'"problem" is {problem!r}; expected a non-empty string')
     if not isinstance(solution, str):

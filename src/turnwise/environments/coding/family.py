@@ -10,7 +10,7 @@ from turnwise.core.seeds import rng
 from turnwise.core.types import Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments, Prompt
-from turnwise.environments.coding.datasets import CodingRow, choose_hidden, load_problems
+from turnwise.environments.coding.datasets import CodingRow, choose_hidden, to_coding_row
 from turnwise.environments.coding.environment import (
     NO_TESTS,
     PASS,
@@ -26,7 +26,7 @@ from turnwise.environments.coding.functions import Example, Kind, readings
 from turnwise.environments.coding.judge import Form, Outcome, Test
 from turnwise.environments.coding.policies import NaivePolicy, OraclePolicy, RandomPolicy, numbers_of, write_program
 from turnwise.environments.coding.problems import build_problem
-from turnwise.environments.file_splits import FileSplits, load_splits
+from turnwise.environments.file_splits import FileSplits, FromFiles, load_splits
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise_sandbox.types import Limits
@@ -44,7 +44,7 @@ ASKS: dict[Form, str] = {
 }
 
 
-class Coding:
+class Coding(FromFiles):
     """Programs that hidden tests judge.
 
     Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
@@ -70,10 +70,15 @@ class Coding:
             max_observation_chars=chosen.max_observation_chars,
         )
         self._runs = RepeatedRuns(SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args)))
-        self._files: FileSplits[CodingRow] | None = None
         if chosen.mode == "files":
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
-            self._files = load_splits(paths, load_problems, chosen.seed)
+            self._files = load_splits(
+                paths,
+                to_coding_row,
+                chosen.seed,
+                max_bad_rows=chosen.max_bad_rows,
+                asks=lambda row: (row.problem, row.form, row.entry),
+            )
 
     # ------------------------------------------------------------------------------------------- tasks
 
