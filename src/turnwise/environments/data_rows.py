@@ -57,7 +57,7 @@ def _read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
                     continue
                 try:
                     row = json.loads(line.decode("utf-8"))
-                except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+                except (ValueError, RecursionError) as error:  # ValueError: also a whole number too long to read
                     raise DataError(
                         f"{path}:{number}: not JSON in UTF-8 ({error}); expected one JSON object per line"
                     ) from None

@@ -43,6 +43,8 @@ ASKS: dict[Form, str] = {
     "stdin": "The program must read standard input and print the result.",
 }
 
+STARTER = "Start from this code:"
+
 
 class Coding:
     """Programs that hidden tests judge.
@@ -117,23 +119,25 @@ class Coding:
         visible, hidden = choose_hidden(row.tests, chosen.visible_tests, chosen.hidden_tests)
         other = files.row(split, (index + 1) % files.count(split))
         return {
-            "statement": self._state(row.problem, row.form, row.entry, visible[: chosen.shown]),
+            "statement": self._state(row.problem, row.form, row.entry, visible[: chosen.shown], row.starter),
             "form": row.form,
             "entry": row.entry,
+            "call_rules": list(row.rules),
             "solution": row.solution,
             "visible": _to_rows(visible),
             "hidden": _to_rows(hidden),
             "other": _to_rows(choose_hidden(other.tests, chosen.visible_tests, 1)[0]) if other.form == row.form else [],
         }
 
-    def _state(self, problem: str, form: Form, entry: str, shown: list[Test]) -> str:
-        """The first message."""
+    def _state(self, problem: str, form: Form, entry: str, shown: list[Test], starter: str = "") -> str:
+        """The first message; the code to start from is shown unless the problem has it already."""
         prompt: Prompt = self._chosen.prompt
         if prompt == "short":
             head = entry if form == "functional" else "stdin"
             return "".join(f"{head} {_show_test(test, form, self._style)}\n" for test in shown)
         examples = [f"Example: {_show_test(test, form, self._style)}" for test in shown]
-        return CHAT.format(task="\n".join(filter(None, (problem, *examples, ASKS[form].format(entry=entry)))))
+        code = f"{STARTER}\n```python\n{starter}\n```" if starter and starter not in problem else ""
+        return CHAT.format(task="\n".join(filter(None, (problem, *examples, ASKS[form].format(entry=entry), code))))
 
     # ------------------------------------------------------------------------------------------- episodes
 
