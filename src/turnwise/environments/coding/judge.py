@@ -23,8 +23,8 @@ Form = Literal["functional", "stdin"]
 How = Literal["passed", "gave", "raised", "died", "timeout"]
 CallRule = Literal["in_place", "wrapped", "whole_keys"]
 """What a row says of its calls. "in_place": where the function returns None, its first argument after the call is the
-result. "wrapped": the output and a list of it are the same (TACO and APPS wrap outputs in a list). "whole_keys": keys of
-an argument that are whole numbers are numbers, which JSON made texts."""
+result. "wrapped": the output and a list of it are the same (TACO and APPS wrap outputs in a list). "whole_keys": keys
+of an argument that are whole numbers are numbers, which JSON made texts."""
 
 PROFILE: Profile = "std"
 """Named, because "auto" lets a program choose one by what it imports, perhaps one that this machine cannot start, and

@@ -79,16 +79,8 @@ load("__main__")
 """
 """Runs the program as the main one, on the standard input that the process was given."""
 
-CALL_RUNNER = f"""{_START}
-report, sys.stdout = sys.stdout, sys.stderr
-sys.path.insert(0, "")
-
-def read_long(value):
-    return int(value[{LONG!r}]) if len(value) == 1 and {LONG!r} in value else value
-
-def read_keys(value):
-    whole = isinstance(value, dict) and value and all(re.fullmatch("-?[0-9]+", key) for key in value)
-    return {{int(key): each for key, each in value.items()}} if whole else value
+WRITER = """
+import json
 
 def write(value):
     if hasattr(value, "tolist"):
@@ -112,7 +104,21 @@ def in_order(values):
         return sorted(values)
     except TypeError:
         return sorted(values, key=lambda each: json.dumps(each, default=write))
+"""
+"""Defines `write`, which makes of a value that JSON lacks one that it has."""
 
+CALL_RUNNER = f"""{_START}
+report, sys.stdout = sys.stdout, sys.stderr
+sys.path.insert(0, "")
+
+def read_long(value):
+    return int(value[{LONG!r}]) if len(value) == 1 and {LONG!r} in value else value
+
+def read_keys(value):
+    whole = isinstance(value, dict) and value and all(re.fullmatch("-?[0-9]+", key) for key in value)
+    return {{int(key): each for key, each in value.items()}} if whole else value
+
+{WRITER}
 request = json.load(sys.stdin, object_hook=read_long)
 for number, arguments in enumerate(request["calls"]):
     try:
