@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -225,6 +225,21 @@ def why_refused(diff: str) -> str | None:
             if path.startswith("/") or {"..", ".git"} & set(PurePosixPath(path).parts):
                 return f"line {number} names {path}, which is not in the tree"
     return None
+
+
+def to_crlf(diff: str, paths: Collection[str]) -> str:
+    """The diff with CRLF at the ends of lines of these files, as the files have it."""
+    lines = _split(diff)
+    outside = {number for number, _ in _lines_outside_hunks(lines)}
+    path: str | None = None
+    written = []
+    for number, line in enumerate(lines, 1):
+        if number in outside and line.startswith("--- "):
+            path = strip_prefix(read_path(line[4:]))
+        has_end = lines[number : number + 1] != [_NO_NEWLINE]
+        is_text = number not in outside and line[0] in " -+\n" and has_end
+        written.append(f"{line[:-1] or ' '}\r\n" if is_text and path in paths and line.endswith("\n") else line)
+    return "".join(written).replace("\r\r\n", "\r\n")
 
 
 def without_empty_binaries(diff: str) -> str:

@@ -13,6 +13,7 @@ from turnwise.repositories.diffs import (
     parse_diff,
     read_path,
     reverse_diff,
+    to_crlf,
     why_refused,
     without_empty_binaries,
 )
@@ -122,3 +123,20 @@ def test_parts_that_only_say_that_binary_files_differ_are_left_out() -> None:
     assert without_empty_binaries(full + text) == full + text
     commented = "Binary files are left out here\n" + text
     assert without_empty_binaries(commented) == commented
+
+
+def test_a_diff_is_given_the_line_ends_of_its_files() -> None:
+    old, new = (b"a\nb\n\nc\n", b"a\nx\n\nc")
+    diff = make_diff({"m": old, "n": old}, {"m": new, "n": new})
+    both = {"m": old.replace(b"\n", b"\r\n"), "n": old}
+    assert apply_exactly(to_crlf(diff, {"m"}), both) == {"m": b"a\r\nx\r\n\r\nc", "n": new}
+    assert to_crlf(diff, set()) == diff
+    assert to_crlf(to_crlf(diff, {"m"}), {"m"}) == to_crlf(diff, {"m"})
+
+
+@pytest.mark.parametrize("text", ["a\rb", "\r", "\x0c", "a\u2028b", "\x85", "\x1b\x17\x18R\r\x1bdoo", "\ufeffx"])
+def test_characters_that_end_lines_elsewhere_are_part_of_a_line(text: str) -> None:
+    before, after = ({"m": f"{first}\n{text}\nlast\n".encode()} for first in "xy")
+    diff = make_diff(before, after)
+    assert apply_exactly(diff, before) == after
+    assert apply_exactly(reverse_diff(diff), after) == before

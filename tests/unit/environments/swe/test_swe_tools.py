@@ -140,11 +140,14 @@ def test_edits_keep_the_line_ends_of_a_file(family: Swe) -> None:
         bash("sed 's/\\r/~/' dos.py"),
         ("edit", {"path": "unix.py", "old": "a = 1\r\nb", "new": "b"}),
         bash("sed 's/\\r/~/' unix.py"),
+        ("edit_diff", {"diff": "--- a/dos.py\n+++ b/dos.py\n@@ -1,3 +1,3 @@\n x = 0\n-y = 0\n+y = 1\n z = 0\n"}),
+        bash("sed 's/\\r/~/' dos.py"),
     )
     assert shown[2:4] == ["changed dos.py at line 1", "changed dos.py at line 3"]
     assert shown[4] == "a = 5~\nb = 6~\nc = 3~\nd = 4~"
     assert shown[7] == "x = 0~\ny = 0~\nz = 0~\nc = 3~\nd = 4~"
     assert shown[9] == "b = 2"
+    assert shown[10:] == ["changed dos.py", "x = 0~\ny = 1~\nz = 0~\nc = 3~\nd = 4~"]
 
 
 def test_search_view_and_edit_number_lines_as_python_does(family: Swe) -> None:
