@@ -79,6 +79,7 @@ def test_a_demonstrator_that_is_shown_the_place_edits_until_the_test_passes(argu
         ((SUBMIT,), "no_edit"),
         ((bash("chmod +x src/sums/core.py; mkdir empty"), SUBMIT), "no_edit"),
         ((bash("rm -r tests; echo 'import pytest' > conftest.py"), SUBMIT), "protected"),
+        ((bash("python3 -m pytest -q; mkdir -p .pytest_cache; touch .pytest_cache/x .coverage"), SUBMIT), "no_edit"),
         ((("edit", {"path": CORE, "old": "a - b", "new": "b - a"}), SUBMIT), "unresolved"),
         ((bash(f"rm {CORE}"), SUBMIT), "no_evidence"),
         (
