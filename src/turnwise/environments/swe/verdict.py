@@ -13,8 +13,9 @@ from turnwise.repositories.grading import Grade, grade_changes
 from turnwise.repositories.repository import is_leftover
 
 ENDINGS = ("not_submitted", "no_edit", "protected", "too_large")
-"""Why nothing is graded, the first that applies: no `submit`; no file was changed, but for what running tests leaves behind; only files that a patch may not
-change were; the changed files hold more than the quota. Otherwise the ending is the grade's."""
+"""Why nothing is graded, the first that applies: no `submit`; no file was changed, but for what running tests leaves
+behind; only files that a patch may not change were; the changed files hold more than the quota. Otherwise the ending is
+the grade's."""
 
 
 async def judge(
