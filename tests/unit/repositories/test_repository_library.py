@@ -73,6 +73,32 @@ def test_a_source_distribution_is_added_once_and_its_patches_are_graded(cache: P
         load_repository("sums==1.0", cache)
 
 
+def test_what_the_suite_of_an_own_package_needs_is_installed(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "own"
+    for name, text in (FILES | {"tests/test_more.py": "import helper\ndef test_more(): assert helper.two == 2\n"}).items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    run = CliRunner()
+    answer = run.invoke(app, ["repos", "add", str(project)])
+    assert "5 pass" in answer.output
+    assert "(no module helper: add it again with --requires)" in answer.output
+
+    def install(wanted: list[str], folder: Path) -> Path:
+        def fill(target: Path) -> None:
+            copy_pytest(target)
+            (target / "helper.py").write_text("two = 2\n")
+
+        assert wanted == [library.PYTEST, "helper>=1"]
+        return library._make_folder(folder, [wanted], fill)
+
+    monkeypatch.setattr(library, "_install", install)
+    answer = run.invoke(app, ["repos", "add", str(project), "--requires", "helper>=1", "--option=-q"])
+    assert "6 pass" in answer.output
+    assert "left out: nothing\n" in answer.output
+
+
 def test_what_is_not_there_is_named(cache: Path) -> None:
     with pytest.raises(ConfigError, match="run `turnwise repos add toolz==1"):
         load_repository("toolz==1.2.0", cache)
