@@ -1,7 +1,7 @@
 """Measure a suite before any bug: which tests are stable, what each calls, and why the rest is left out.
 
-Four runs in the sandbox: one in pytest's order, one in reversed order with another hash seed, one that observes, and one
-as the first, by then some time later.
+Four runs in the sandbox: one in pytest's order, one in reversed order with another hash seed, one that observes, and
+one as the first, by then some time later.
 """
 
 from __future__ import annotations

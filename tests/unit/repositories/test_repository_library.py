@@ -77,7 +77,8 @@ def test_what_the_suite_of_an_own_package_needs_is_installed(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "own"
-    for name, text in (FILES | {"tests/test_more.py": "import helper\ndef test_more(): assert helper.two == 2\n"}).items():
+    more = {"tests/test_more.py": "import helper\ndef test_more(): assert helper.two == 2\n"}
+    for name, text in (FILES | more).items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
     run = CliRunner()
