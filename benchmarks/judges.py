@@ -191,10 +191,10 @@ def judge_sets_of_characters(given: str, wanted: str) -> bool:
 
 def _all_close(given: Sequence[str], wanted: Sequence[str]) -> bool:
     try:
-        numbers = [[float(line) for line in lines] for lines in (given, wanted)]
+        actual, expected = ([float(line) for line in lines] for lines in (given, wanted))
     except ValueError:
         return False
-    return len(numbers[0]) == len(numbers[1]) and bool(np.allclose(*numbers))
+    return len(actual) == len(expected) and bool(np.allclose(actual, expected))
 
 
 def _same_sets(given: list[set[str]], wanted: list[set[str]]) -> bool:

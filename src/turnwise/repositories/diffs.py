@@ -214,8 +214,8 @@ def why_refused(diff: str) -> str | None:
     try:
         _encode(diff)
     except UnicodeEncodeError as cause:
-        line = diff.count("\n", 0, cause.start) + 1
-        return f"line {line} holds half of a surrogate pair; a patch is text in UTF-8"
+        place = diff.count("\n", 0, cause.start) + 1
+        return f"line {place} holds half of a surrogate pair; a patch is text in UTF-8"
     if diff.strip() and not without_empty_binaries(diff).strip():
         return "it only says that binary files differ; make it with git diff --binary"
     for number, line in _lines_outside_hunks(_split(diff)):

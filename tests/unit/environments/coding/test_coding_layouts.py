@@ -238,13 +238,15 @@ def test_a_signature_that_returns_none_says_that_the_argument_is_changed() -> No
 def test_the_output_of_a_call_and_a_list_of_it_are_the_same_only_in_wrapped_rows() -> None:
     test = Test(input=[1], output=3)
     assert judge_call(["gave", [3]], test) == Outcome(how="gave", what=[3])
-    for value in (3, [3]):
+    same: list[Any] = [3, [3]]
+    for value in same:
         assert judge_call(["gave", value], test, ["wrapped"]).how == "passed"
-    for value in ([3, 4], [4], [[3]], [], None):
-        assert judge_call(["gave", value], test, ["wrapped"]).how == "gave"
+    others: list[Any] = [[3, 4], [4], [[3]], [], None]
+    for other in others:
+        assert judge_call(["gave", other], test, ["wrapped"]).how == "gave"
     pairs = to_coding_row({"problem": "p", "tests": {**CALL_COLUMNS, "outputs": [[3, 4], [5]]}})
     assert pairs.rules == ("whole_keys",)
-    assert judge_call(["gave", 3], pairs.tests[0], pairs.rules).how == "gave"
+    assert judge_call(["gave", 3], pairs.tests[0], ["whole_keys"]).how == "gave"
 
 
 def test_a_long_number_is_read_and_compared_as_digits() -> None:
