@@ -59,6 +59,9 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
             "fuzzy": fuzzy,
             "beside a binary": f"{EMPTY_BINARY}{gold}",
             "with a binary": f"{gold}{FULL_BINARY}",
+            "of CRLF": gold.replace("\n", "\r\n"),
+            "without an end": gold.rstrip("\n"),
+            "after prose": f"Here is the change:\n\n{gold}\nIt adds.\n",
             "surrogate": gold.replace("a + b", "a + b  # \ud83d"),
         },
     )
@@ -75,6 +78,9 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
         "link": "patch_refused",
         "beside a binary": "resolved",
         "with a binary": "resolved",
+        "of CRLF": "resolved",
+        "without an end": "resolved",
+        "after prose": "resolved",
         "surrogate": "patch_refused",
         "fuzzy": "resolved",
     }

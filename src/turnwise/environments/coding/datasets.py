@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,9 @@ class CodingRow:
     rules: tuple[CallRule, ...] = ()
 
 
-def load_problems(path: Path) -> tuple[CodingRow, ...]:
-    """The problems of a `.jsonl` or `.parquet` file, in order.
+def load_problems(path: Path, num_visible: int | None = None, num_hidden: int | None = None) -> tuple[CodingRow, ...]:
+    """The problems of a `.jsonl` or `.parquet` file, in order, with the tests that `choose_hidden` chooses; all of them
+    if the numbers are None (those of LiveCodeBench take 12 GB).
 
     Raises DataError: no such file, another ending, not UTF-8, no rows, or malformed rows, all of which the message
     counts. ConfigError for Parquet without pyarrow.
@@ -60,7 +61,11 @@ def load_problems(path: Path) -> tuple[CodingRow, ...]:
     rows, refused = [], {}
     for number, row in read_rows(path):
         try:
-            rows.append(to_coding_row(row))
+            read = to_coding_row(row)
+            if num_visible is not None and num_hidden is not None:
+                visible, hidden = choose_hidden(read.tests, num_visible, num_hidden)
+                read = replace(read, tests=(*visible, *hidden))
+            rows.append(read)
         except DataError as error:
             refused[number] = str(error)
     if refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -75,7 +76,8 @@ class Coding:
         self._files: FileSplits[CodingRow] | None = None
         if chosen.mode == "files":
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
-            self._files = load_splits(paths, load_problems, chosen.seed)
+            load = partial(load_problems, num_visible=chosen.visible_tests, num_hidden=chosen.hidden_tests)
+            self._files = load_splits(paths, load, chosen.seed)
 
     # ------------------------------------------------------------------------------------------- tasks
 

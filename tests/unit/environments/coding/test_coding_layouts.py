@@ -14,7 +14,7 @@ import pytest
 
 from turnwise.core.errors import DataError
 from turnwise.environments.coding import private_tests
-from turnwise.environments.coding.datasets import load_problems, to_coding_row
+from turnwise.environments.coding.datasets import choose_hidden, load_problems, to_coding_row
 from turnwise.environments.coding.judge import Outcome, Test, judge_call
 from turnwise.environments.coding.runners import LONG
 
@@ -256,3 +256,12 @@ def test_a_long_number_is_read_and_compared_as_digits() -> None:
     assert test == Test(input=[{LONG: digits}], output={LONG: digits})
     assert judge_call(["other", {LONG: digits}], test).how == "gave"
     assert judge_call(["gave", {LONG: digits}], test).how == "passed"
+
+
+def test_tests_that_no_task_uses_are_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    tests = [{"input": "x" * size, "output": str(size)} for size in (5, 1, 9, 2, 8, 3, 7)]
+    path.write_text(json.dumps({"problem": "p", "tests": tests}))
+    (whole,), (cut,) = load_problems(path), load_problems(path, 2, 3)
+    assert [len(test.input) for test in cut.tests] == [5, 1, 9, 8, 7]
+    assert choose_hidden(cut.tests, 2, 3) == choose_hidden(whole.tests, 2, 3)
