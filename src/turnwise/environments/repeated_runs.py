@@ -24,7 +24,8 @@ class CodeRunner(Protocol):
 class RepeatedRuns:
     """Runs no program again: the same program with the same seed gives the same output.
 
-    The members of a group share their seed, so most of what they run has run before. What hit a limit does run again.
+    The members of a group share their seed, so most of what they run has run before. What hit a limit, or a signal
+    ended, does run again.
     """
 
     def __init__(self, runner: CodeRunner) -> None:
@@ -38,7 +39,7 @@ class RepeatedRuns:
         execution = self._executions.get(key)
         if execution is None:
             execution = await self._runner.run(program, limits)
-            if execution.limit is None:
+            if execution.limit is None and execution.signal is None:
                 self._executions[key] = execution
             if len(self._executions) > MAX_KEPT:
                 self._executions.popitem(last=False)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -69,9 +70,10 @@ async def run_tests(
 ) -> list[Outcome]:
     """The outcome of every test, in order.
 
-    Functional tests are calls in one process, which `limits` bound together; each stdin test has a process and limits
-    of its own. `entry` is the name of the function. A program with half of a surrogate pair is no Python and raises
-    SyntaxError. Raises SandboxError when the sandbox itself fails.
+    Functional tests are calls in one process; each may take the real time of `limits`, and what else they allow bounds
+    all together. Each stdin test has a process and limits of its own. `entry` is the name of the function. A program
+    with half of a surrogate pair is no Python and raises SyntaxError. Raises SandboxError when the sandbox itself
+    fails.
     """
     files = {"solution.py": program.encode("utf-8", "surrogatepass")}
     if form == "stdin":
@@ -79,13 +81,20 @@ async def run_tests(
         code = Program(code=STDIN_RUNNER, files=files, seed=seed, profile=PROFILE)
         graded = await grade_cases(runner, code, cases, limits=limits, comparison="floats")
         return [_read_case(outcome) for outcome in graded]
-    request = {"entry": entry, "calls": [test.input for test in tests], "rules": sorted(rules)}
+    request = {
+        "entry": entry,
+        "calls": [test.input for test in tests],
+        "rules": sorted(rules),
+        "seconds": limits.wall_s,
+    }
+    limits = replace(limits, wall_s=limits.wall_s * max(1, len(tests)))
     stdin = json.dumps(request).encode()
     execution = await runner.run(
         Program(code=CALL_RUNNER, stdin=stdin, files=files, seed=seed, profile=PROFILE), limits
     )
     reported = read_outcomes(execution.stdout, {"gave": 2, "raised": 2, "other": 2}, read_whole)
-    silent = Outcome(how="timeout" if execution.limit in ("wall", "cpu") else "died")
+    is_late = execution.limit in ("wall", "cpu") or execution.signal == signal.SIGALRM
+    silent = Outcome(how="timeout" if is_late else "died")
     outcomes = [judge_call(reported[n], test, rules) if n in reported else silent for n, test in enumerate(tests)]
     ended_well = execution.ok and not execution.stdout_dropped
     return outcomes if ended_well or silent in outcomes else [*outcomes[:-1], silent]

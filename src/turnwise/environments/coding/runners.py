@@ -108,6 +108,7 @@ def in_order(values):
 """Defines `write`, which makes of a value that JSON lacks one that it has."""
 
 CALL_RUNNER = f"""{_START}
+import signal
 report, sys.stdout = sys.stdout, sys.stderr
 sys.path.insert(0, "")
 
@@ -121,6 +122,7 @@ def read_keys(value):
 {WRITER}
 request = json.load(sys.stdin, object_hook=read_long)
 for number, arguments in enumerate(request["calls"]):
+    signal.setitimer(signal.ITIMER_REAL, request["seconds"])
     try:
         if "whole_keys" in request["rules"]:
             arguments = [read_keys(each) for each in arguments]
@@ -138,8 +140,10 @@ for number, arguments in enumerate(request["calls"]):
     except BaseException as error:
         line = json.dumps([number, ["raised", type(error).__name__]])
     print(line, file=report, flush=True)
+signal.setitimer(signal.ITIMER_REAL, request["seconds"])
 """
-"""Reports one line per call, so that what ends the process early leaves the rest without an outcome. A method of a
+"""Reports one line per call, so that what ends the process early leaves the rest without an outcome. A timer, which
+starts again with every call, does so; a program that stops the timer has the limits of the process. A method of a
 class `Solution` counts as the function, as in LiveCodeBench; what a program prints goes to standard error. What JSON
 lacks becomes what it has: sets in ascending order, deques, iterators and arrays as lists, numbers of numpy, `decimal`
 and `fractions` as numbers. "other" is the text of a value that JSON cannot hold."""

@@ -364,3 +364,26 @@ def test_a_row_with_one_test_has_nothing_to_run_on(family: Coding) -> None:
     task = build_task("stdin")
     task = replace(task, payload={**task.payload, "visible": []}, id="")
     assert play(family, [run_message("print(1)", 0)], task)[0] == [NO_TESTS]
+
+
+def run_calls(family: Coding, program: str) -> list[str]:
+    """The outcomes of f(0) to f(3), each of which may take a second."""
+    tests = [Test(input=[number], output=number) for number in range(4)]
+    limits = Limits(wall_s=1.0)
+    running = run_tests(family._runs, program, tests, form="functional", entry="f", limits=limits, seed=0)
+    return [outcome.how for outcome in asyncio.run(running)]
+
+
+def test_each_call_has_the_time_of_the_limit(family: Coding) -> None:
+    slow = "import time\ndef f(x):\n    time.sleep({})\n    return x"
+    assert run_calls(family, slow.format("0.3")) == ["passed"] * 4  # 1.2 s together
+    assert run_calls(family, slow.format("60 if x == 1 else 0")) == ["passed", "timeout", "timeout", "timeout"]
+
+
+@pytest.mark.slow
+def test_a_call_that_resists_the_timer_is_late_all_the_same(family: Coding) -> None:
+    late = ["passed", "timeout", "timeout", "timeout"]
+    stopped = "import signal\ndef f(x):\n    signal.setitimer(signal.ITIMER_REAL, 0)\n    while x: pass\n    return x"
+    assert run_calls(family, stopped) == late
+    caught = "def f(x):\n    try:\n        while x: pass\n    except BaseException: pass\n    return x"
+    assert run_calls(family, caught) == late
