@@ -100,6 +100,24 @@ def test_what_the_suite_of_an_own_package_needs_is_installed(
     assert "left out: nothing\n" in answer.output
 
 
+@pytest.mark.slow
+def test_bugs_are_made_verified_and_graded_from_the_command_line(cache: Path, tmp_path: Path) -> None:
+    run = CliRunner()
+    assert run.invoke(app, ["repos", "add", str(pack_sums(tmp_path / "sums-1.0.tar.gz"))]).exit_code == 0
+    out, predictions, report = (tmp_path / name for name in ("b.jsonl", "p.jsonl", "r.json"))
+    make = ["bugs", "make", "sums==1.0", "--out", str(out), "--num", "2"]
+    assert "2 bugs" in run.invoke(app, make).output
+    before = out.read_bytes()
+    assert "left out" not in run.invoke(app, make).output
+    assert out.read_bytes() == before
+    first, second = (json.loads(line)["instance_id"] for line in before.splitlines())
+    rows = [{"instance_id": name, "model_patch": patch} for name, patch in ((first, ""), (first, "x"), (second, ""))]
+    predictions.write_text("\n".join(map(json.dumps, rows)))
+    answer = run.invoke(app, ["swe", "grade", str(predictions), "--instances", str(out), "--output", str(report)])
+    assert "0 of 2 resolved in one of 2 rounds, 0.0% on average" in answer.output
+    assert json.loads(report.read_text())["submitted_predictions"] == 3
+
+
 def test_what_is_not_there_is_named(cache: Path) -> None:
     with pytest.raises(ConfigError, match="run `turnwise repos add toolz==1"):
         load_repository("toolz==1.2.0", cache)
