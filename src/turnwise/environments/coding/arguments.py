@@ -47,7 +47,7 @@ class CodingArguments(FamilyArguments):
     max_tests: int = Field(4, ge=0, le=2**62)
     """Programs an episode may run on the visible examples."""
     wall_s: Seconds = 6.0
-    """Seconds of real time a process may take."""
+    """Seconds of real time that a call, or a program that reads standard input, may take."""
     memory_mib: int = Field(512, ge=16, le=2**40)
     """Memory it may take, in MiB."""
     naive_test: Share = 0.2

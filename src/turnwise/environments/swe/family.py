@@ -47,6 +47,7 @@ class Swe:
             limits=limits,
             test_s=chosen.test_s,
             view_lines=chosen.view_lines,
+            hide_tests=chosen.hide_tests,
             tool_timeout_s=chosen.tool_timeout_s,
             max_observation_chars=chosen.max_observation_chars,
         )
