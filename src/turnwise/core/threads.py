@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -28,10 +29,19 @@ class _Worker(threading.Thread):
             self.jobs.get()()
 
 
-# list.append and list.pop are atomic; a hung worker is simply not in the list.
+# list.append and list.pop are atomic; a worker that hangs, or belongs to an owner, is simply not in the list.
 _idle: list[_Worker] = []
 # Threads do not survive a fork: a child that took one from the list would wait for ever.
 os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _take_worker() -> _Worker:
+    try:
+        return _idle.pop()
+    except IndexError:
+        worker = _Worker()
+        worker.start()
+        return worker
 
 
 async def run_in_thread(job: Callable[[], T]) -> T:
@@ -41,6 +51,48 @@ async def run_in_thread(job: Callable[[], T]) -> T:
     KeyboardInterrupt) is raised as RuntimeError, as a job cannot end the run; so is StopIteration, which no coroutine
     can raise.
     """
+    worker = _take_worker()
+    return await _run_on(worker, job, lambda: _idle.append(worker))
+
+
+class OwnThread:
+    """A daemon thread for one owner: its jobs run there in order, each as `run_in_thread` says.
+
+    For what belongs to a thread: a connection of SQLite, a browser, a graphics context. The thread is taken with the
+    first job.
+    """
+
+    def __init__(self) -> None:
+        self._worker: _Worker | None = None
+        self._num_open = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """A job runs or waits, such as one that hangs and was abandoned: a further one would wait for it."""
+        return self._num_open > 0
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """The result of `job`, or what it raised."""
+        if self._worker is None or not self._worker.is_alive():  # none survives a fork
+            self._worker = _take_worker()
+        self._num_open += 1
+        return await _run_on(self._worker, job, self._end)
+
+    def _end(self) -> None:
+        self._num_open -= 1
+
+    def free(self) -> None:
+        """Give the thread back when its jobs have ended. A further job takes another one."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.jobs.put(lambda: _idle.append(worker))
+
+    def __del__(self) -> None:
+        self.free()
+
+
+async def _run_on(worker: _Worker, job: Callable[[], T], end: Callable[[], None]) -> T:
+    """What `job` gives on that thread, which calls `end` after it and before the result arrives."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
 
@@ -48,18 +100,12 @@ async def run_in_thread(job: Callable[[], T]) -> T:
         if not future.done():
             future.set_result(outcome)
 
-    try:
-        worker = _idle.pop()
-    except IndexError:
-        worker = _Worker()
-        worker.start()
-
     def work() -> None:
         try:
             outcome: tuple[T | None, BaseException | None] = (job(), None)
         except BaseException as cause:  # noqa: BLE001 - carried to the waiting task and raised there
             outcome = (None, cause)
-        _idle.append(worker)
+        end()
         # The loop is closed when the run ended while this job still hung: nothing waits for it.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, outcome)
@@ -71,3 +117,15 @@ async def run_in_thread(job: Callable[[], T]) -> T:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         raise error
     raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+async def run_method(method: Callable[..., Any], *arguments: Any, thread: OwnThread | None = None) -> Any:
+    """What a plain or `async` function returns: a plain one runs in `thread`, or in one from the pool.
+
+    Where a plain one returns an awaitable, that is awaited here.
+    """
+    if inspect.iscoroutinefunction(method):
+        return await method(*arguments)
+    run = run_in_thread if thread is None else thread.run
+    result = await run(lambda: method(*arguments))
+    return await result if inspect.isawaitable(result) else result

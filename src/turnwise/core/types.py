@@ -366,6 +366,9 @@ class ToolRecord:
     seconds: float
     clipped_chars: int = 0
     """How many characters of the tool's output were cut."""
+    exception: str | None = None
+    """`Type: message` of what the tool's own code raised where the model was told and the episode went on; None
+    otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
 from typing import Literal, Self
 
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
+from turnwise.core.returned import read_messages, read_truth, show
+from turnwise.core.threads import OwnThread, run_method
 from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, ToolRecord, text_message
 from turnwise.tools.tool import Tool, run_tool, to_tool
 
@@ -23,7 +26,8 @@ from turnwise.tools.tool import Tool, run_tool, to_tool
 class ToolEnvironment:
     """Implements `core.protocols.Environment`.
 
-    Override `setup` and `score`; `invalid_reply`, `is_failure` and `teardown` where needed. Single use:
+    Override `setup` and `score`; `invalid_reply`, `is_failure` and `teardown` where needed. `setup`, `score`,
+    `teardown` and tools may be plain functions: all of them run in the one thread of the episode. Single use:
     `EnvironmentFault` when it is reset twice, or stepped before `reset` or after the end.
     """
 
@@ -37,6 +41,8 @@ class ToolEnvironment:
         """Every call of the episode that came back, in order."""
         self.done = False
         """A tool sets it to end the episode: the model reads no answer, and further calls of the reply do not run."""
+        self.thread = OwnThread()
+        """Where plain functions of the episode run, one after the other."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The first messages and the tool functions of one episode. Everything random comes from `seed`."""
@@ -60,10 +66,14 @@ class ToolEnvironment:
                 f"{type(self).__name__} was reset twice; environments are single use, build a new one"
             )
         self._stage = "over"  # until setup has succeeded there is nothing to step
-        messages, functions = await self.setup(task, seed)
-        self.offer(functions)
+        opened = await run_method(self.setup, task, seed, thread=self.thread)
+        where = f"{type(self).__name__}.setup"
+        if not isinstance(opened, tuple | list) or len(opened) != 2:
+            raise EnvironmentFault(f"{where} returned {show(opened)}; return the first messages and the tool functions")
+        messages = read_messages(opened[0], f"the messages of {where}")
+        self.offer(_read_functions(opened[1], where))
         self._stage = "open"
-        return Opening(messages=tuple(messages), tools=tuple(tool.spec for tool in self._tools.values()))
+        return Opening(messages=messages, tools=tuple(tool.spec for tool in self._tools.values()))
 
     def offer(self, functions: Sequence[Callable[..., object]]) -> None:
         """Add these functions to the episode's tools. Raises ConfigError as `reset` does."""
@@ -91,7 +101,7 @@ class ToolEnvironment:
         for call in message.tool_calls:
             records.append(await self._call(call))
             self.tool_records.append(records[-1])
-            if self.done:
+            if read_truth(self.done, f"{type(self).__name__}.done"):
                 self._stage = "over"
                 return StepResult(observations=(), done=True, tool_records=tuple(records))
         observations = [text_message("tool", r.observation, tool_call_id=r.call.id, name=r.call.name) for r in records]
@@ -112,7 +122,7 @@ class ToolEnvironment:
             )
         twin = copy.copy(self)
         twin.tool_records = list(self.tool_records)
-        twin._tools = {}
+        twin._tools, twin.thread = {}, OwnThread()
         for name, tool in self._tools.items() if with_tools else ():
             if not isinstance(tool.function, MethodType) or tool.function.__self__ is not self:
                 raise EnvironmentFault(
@@ -127,7 +137,13 @@ class ToolEnvironment:
         if tool is None:
             text = f"error: there is no tool {call.name[:100]!r}; known tools: {', '.join(self._tools) or 'none'}"
             return ToolRecord(call=call, observation=text, error=text, seconds=0.0)
-        record = await run_tool(tool, call, timeout_s=self._tool_timeout_s, max_chars=self._max_observation_chars)
+        record = await run_tool(
+            tool,
+            call,
+            timeout_s=self._tool_timeout_s,
+            max_chars=self._max_observation_chars,
+            thread=self.thread,
+        )
         is_failure = record.error is None and self.is_failure(record)
         return replace(record, error=record.observation) if is_failure else record
 
@@ -140,7 +156,21 @@ class ToolEnvironment:
         """See `Environment.close`. A second call does nothing."""
         if self._stage != "closed":
             self._stage = "closed"
-            await self.teardown()
+            try:
+                if inspect.iscoroutinefunction(self.teardown) or not self.thread.is_busy:
+                    await run_method(self.teardown, thread=self.thread)
+            finally:
+                self.thread.free()
+
+
+def _read_functions(functions: object, where: str) -> list[Callable[..., object]]:
+    if isinstance(functions, str | bytes | Mapping) or not isinstance(functions, Iterable):
+        raise EnvironmentFault(f"the tools of {where} are {show(functions)}; give a list of functions")
+    read = list(functions)
+    for function in read:
+        if not callable(function):
+            raise EnvironmentFault(f"the tools of {where} have {show(function)}; give functions")
+    return read
 
 
 def hash_calls(task_id: str, records: Sequence[ToolRecord]) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from turnwise.core.episodes import AskingEnvironment, to_single
+from turnwise.core.episodes import AskingEnvironment, judge, to_single
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import (
     Engine,
@@ -294,7 +294,7 @@ class _Held:
         """See `Environment.score`; a reward of 0, which nothing reads, where the episode goes on."""
         if stop is StopReason.MAX_TURNS and not self._is_last:
             return Scored(total=0.0)
-        return await self._environment.score(replies, stop)
+        return await judge(self._environment, replies, stop)
 
     async def close(self) -> None:
         """The search closes it."""

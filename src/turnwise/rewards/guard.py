@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import math
-from collections.abc import Awaitable, Callable
-from numbers import Real
+from collections.abc import Callable
 from typing import Any
 
 from turnwise.core.errors import RewardError, boundary
-from turnwise.core.threads import run_in_thread
-from turnwise.core.types import Invalid, Reward, RewardPart, Scored
+from turnwise.core.holding import named
+from turnwise.core.returned import read_reward
+from turnwise.core.threads import OwnThread, run_method
+from turnwise.core.types import Invalid, Reward
 
 
-async def score_guarded(fn: Callable[[], Reward | float | Awaitable[Reward | float]], timeout_s: float) -> Reward:
-    """The result of `fn` (plain or async) as a Reward; a bare number becomes `Scored` with that total.
+async def score_guarded(
+    fn: Callable[[], Any], timeout_s: float, *, where: str = "the reward", thread: OwnThread | None = None
+) -> Reward:
+    """The result of `fn` (plain or async) as a Reward, read as `core.returned` says; `where` names it.
 
-    Invalid, retryable: it raised, or ran past `timeout_s`. Invalid, not retryable: it returned something that is not a
-    finite number. A plain function runs in a thread of its own, which a deadline abandons rather than stops; code that
-    may hang for good belongs in a sandbox.
+    Invalid, retryable: it raised, or ran past `timeout_s`. Invalid, not retryable: it returned what is no reward. A
+    plain function runs in `thread`, or one of the pool, which a deadline abandons rather than stops; code that may hang
+    for good belongs in a sandbox.
     """
     try:
-        with boundary(RewardError, "the reward raised"):
+        with boundary(RewardError, f"{where} raised"):
             async with asyncio.timeout(timeout_s) as deadline:
-                result: Any = await (fn() if inspect.iscoroutinefunction(fn) else run_in_thread(fn))
-                if inspect.isawaitable(result):
-                    result = await result
+                result: Any = await named(where, run_method(fn, thread=thread))
     except RewardError as error:
         if deadline.expired():
-            return Invalid(reason=f"the reward took longer than {timeout_s} s", retryable=True)
+            return Invalid(reason=f"{where} took longer than {timeout_s} s", retryable=True)
         return Invalid(reason=str(error), retryable=True)
-    return _checked(result)
-
-
-def _checked(result: Any) -> Reward:
-    if isinstance(result, Invalid):
-        return result
-    scored = result if isinstance(result, Scored) else Scored(total=result)
-    for part in (RewardPart(name="total", value=scored.total), *scored.parts):
-        value: Any = part.value
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-            return Invalid(reason=f"the reward's {part.name} is {value!r}, not a finite number", retryable=False)
-    return scored
+    return read_reward(result, where)

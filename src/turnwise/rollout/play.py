@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from turnwise.core.episodes import (
     MAIN,
     Ask,
-    AskingEnvironment,
     EpisodeEnd,
     OneConversation,
+    SeveralConversations,
 )
 from turnwise.core.errors import EnvironmentFault, boundary
+from turnwise.core.holding import holding
 from turnwise.core.protocols import Environment, StatefulEnvironment
+from turnwise.core.returned import show
 from turnwise.core.types import (
     Completion,
     FinishReason,
@@ -75,7 +77,7 @@ class Play:
     """Runs one episode from its beginning to its rewards; `to_trajectories` is what was said, whatever happened."""
 
     attempt: Attempt
-    environment: AskingEnvironment
+    environment: OneConversation | SeveralConversations
     policies: Mapping[str, RolePolicy]
     """By role."""
     limits: Limits
@@ -107,10 +109,7 @@ class Play:
         end = end or EpisodeEnd(stop=StopReason.DONE)
         replies = {name: voice.conversation.replies for name, voice in self.voices.items()}
         with boundary(EnvironmentFault, f"score of {self._where}"):
-            rewards = await self.environment.score(replies, end)
-        if missing := [role for role in self._roles if role not in rewards]:
-            raise EnvironmentFault(f"score of {self._where} gives no reward to {', '.join(missing)}; score every role")
-        return end, rewards
+            return end, await self.environment.score(replies, end)
 
     def list_replies(self) -> list[asyncio.Task[None]]:
         """What samples the replies that are wanted."""
@@ -336,9 +335,12 @@ class Play:
 
     def _read_state(self) -> str | None:
         """The hash of the state a reply is about to be sampled in; None where the environment gives none."""
-        of = self.environment.environment if isinstance(self.environment, OneConversation) else self.environment
+        of = self.environment.environment
         if not isinstance(of, StatefulEnvironment):
             return None
-        task = self.attempt.task
-        with boundary(EnvironmentFault, f"state_hash of environment {task.environment!r} for task {task.id}"):
-            return of.state_hash()
+        where = f"state_hash of {self._where}"
+        with boundary(EnvironmentFault, where), holding(where):
+            state = of.state_hash()
+        if not isinstance(state, str):
+            raise EnvironmentFault(f"{where} is {show(state)}; return text, the same for equal states")
+        return state

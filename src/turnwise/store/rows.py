@@ -238,6 +238,7 @@ def _record_to_json(record: ToolRecord) -> dict[str, Any]:
         "error": record.error,
         "seconds": record.seconds,
         "clipped_chars": record.clipped_chars,
+        **({} if record.exception is None else {"exception": record.exception}),
     }
 
 

@@ -9,13 +9,16 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout, boundary
-from turnwise.core.threads import run_in_thread
+from turnwise.core.holding import named
+from turnwise.core.threads import OwnThread, run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
@@ -76,11 +79,13 @@ def _unbound(method: Callable[..., object]) -> Callable[..., object]:
     return bare
 
 
-async def run_tool(tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: int) -> ToolRecord:
+async def run_tool(
+    tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: int, thread: OwnThread | None = None
+) -> ToolRecord:
     """Run one call and say what happened. What the model did wrong comes back as an observation.
 
-    Synchronous functions run in a daemon thread; one that hangs is abandoned, never waited for. A string result is the
-    observation, anything else its JSON; longer than `max_chars` it is cut, with a marker.
+    Synchronous functions run in `thread`, or a daemon thread of the pool; one that hangs is abandoned, never waited
+    for. The observation is `to_text` of the result; longer than `max_chars` it is cut, with a marker.
 
     Raises:
         ToolTimeout: the function ran past `timeout_s`.
@@ -93,7 +98,7 @@ async def run_tool(tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: i
         with boundary(
             EnvironmentFault, f"tool {tool.spec.name!r} crashed (raise ToolFailure for what the model did wrong)"
         ):
-            text = await _run(tool, arguments, timeout_s)
+            text = await _run(tool, arguments, timeout_s, thread)
     except ToolFailure as failure:
         text = error = f"error: {failure}"
     observation, cut = clip(text, max_chars)
@@ -106,13 +111,16 @@ async def run_tool(tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: i
     )
 
 
-async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float) -> str:
+async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float, thread: OwnThread | None) -> str:
     deadline = asyncio.timeout(timeout_s)
+    name = f"tool {tool.spec.name!r}"
+    run = run_in_thread if thread is None else thread.run
     try:
         async with deadline:
             if inspect.iscoroutinefunction(tool.function):
-                return _to_text(await tool.function(**arguments))
-            return await run_in_thread(lambda: _to_text(tool.function(**arguments)))
+                return to_text(await named(name, tool.function(**arguments)))
+            text = await run(lambda: _read_result(tool.function(**arguments)))
+            return text if isinstance(text, str) else to_text(await named(name, text))
     except TimeoutError:
         if not deadline.expired():
             raise  # raised by the tool itself
@@ -122,8 +130,44 @@ async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float) -> str:
         ) from None
 
 
-def _to_text(result: object) -> str:
-    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+def _read_result(result: object) -> str | Awaitable[object]:
+    """The text of what a plain function returned, made in its own thread; an awaitable as it is."""
+    return result if inspect.isawaitable(result) else to_text(result)
+
+
+def to_text(result: object) -> str:
+    """What the model reads of a tool's result: text as it is, anything else as JSON.
+
+    Numbers and arrays of numpy and torch are JSON numbers and lists, bytes are read as UTF-8, None is `null`; what JSON
+    has no form for is written as `str` does. Half of a surrogate pair, which is no text, becomes a replacement
+    character.
+    """
+    text = _decode(result) if isinstance(result, str | bytes | bytearray) else _write_json(result)
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _decode(result: str | bytes | bytearray) -> str:
+    return str(result) if isinstance(result, str) else bytes(result).decode("utf-8", "replace")
+
+
+def _write_json(result: object) -> str:
+    try:
+        return json.dumps(result, ensure_ascii=False, default=_to_plain)
+    except TypeError:  # keys that are no text
+        return str(result)
+
+
+def _to_plain(value: object) -> object:
+    """What JSON can write instead of a value."""
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f" and value.dtype.itemsize < 8:
+        value = np.asarray(value).astype(str).astype(np.float64)  # 0.1 stays 0.1, not 0.10000000149011612
+    if hasattr(value, "tolist"):  # of numpy and torch
+        return value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    return _decode(value) if isinstance(value, bytes | bytearray) else str(value)
 
 
 def clip(text: str, max_chars: int) -> tuple[str, int]:

@@ -36,7 +36,7 @@ def test_an_async_reward_is_awaited():
     assert score(lambda: judge()) == Scored(total=0.25)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "1", True, Scored(total=math.nan)])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "1", Scored(total=math.nan)])
 def test_not_a_finite_number_is_invalid_for_good(value):
     result = score(lambda: value)
     assert isinstance(result, Invalid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from turnwise.core.episodes import to_single
+from turnwise.core.episodes import judge, to_single
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Split
 from turnwise.core.types import Invalid, Message, Scored, StopReason, Task, ToolCall, text_message
@@ -56,7 +56,7 @@ class OutwardEpisode:
     async def score(self) -> Scored:
         """The reward of the replies so far. Raises EnvironmentFault where the episode cannot be judged."""
         stop = StopReason.DONE if self.is_done else StopReason.MAX_TURNS
-        reward = await self._require().score(self._replies, stop)
+        reward = await judge(self._require(), self._replies, stop)
         if isinstance(reward, Invalid):
             raise EnvironmentFault(f"the episode could not be judged: {reward.reason}")
         return reward

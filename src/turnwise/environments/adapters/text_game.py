@@ -16,7 +16,6 @@ from typing import Literal, TypeVar
 
 from turnwise.core.errors import EnvironmentFault, ToolFailure, boundary
 from turnwise.core.protocols import Opening, StepResult
-from turnwise.core.threads import run_in_thread
 from turnwise.core.types import Message, Reward, RewardPart, Scored, Signal, StopReason, Task, ToolCall, text_message
 from turnwise.environments.replies import answer_message
 from turnwise.environments.tool_environment import ToolEnvironment
@@ -219,14 +218,14 @@ class GameEnvironment(ToolEnvironment):
 
     async def teardown(self) -> None:
         """Close the game."""
-        if self._game is not None:
+        if self._game is not None and not self.thread.is_busy:  # else it hangs, and was left behind
             await self._in_time(self._game.close, "closing")
 
     async def _in_time(self, job: Callable[[], T], what: str) -> T:
         try:
             async with asyncio.timeout(self._tool_timeout_s):
                 with boundary(EnvironmentFault, f"{what} the game"):
-                    return await run_in_thread(job)
+                    return await self.thread.run(job)
         except TimeoutError:
             raise EnvironmentFault(
                 f"{what} the game took longer than {self._tool_timeout_s:g} s; raise environment.tool_timeout_s"

@@ -2,11 +2,13 @@
 
     reset(**row)        opens an episode; returns the first observation (text, messages, parts of text) or None
     public methods      are tools, except `reset` and `get_reward`
-    get_reward()        the reward; without it the attribute `reward` after the last call
+    get_reward()        the reward, or {"reward": ..., its parts by name}; without it the attribute `reward` after the
+                        last call
     done                attribute; true ends the episode
     _oracle()           the right thing to do next: ("tool", {arguments}), or text that ends the episode
+    _close()            frees what the object took; called at the end, whatever happened
 
-The last two are ours. A name that starts with an underscore is no tool, here and in TRL.
+The last three are ours. A name that starts with an underscore is no tool, here and in TRL.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class Contract:
     has_reward: bool
     """Whether there is `get_reward`; else the attribute `reward` is read."""
     has_oracle: bool
+    has_close: bool
+    """Whether there is `_close`."""
 
 
 def is_plain_class(thing: object) -> bool:
@@ -67,6 +71,7 @@ def read_contract(plain: type) -> Contract:
         takes_seed="seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()),
         has_reward="get_reward" in functions,
         has_oracle="_oracle" in functions,
+        has_close="_close" in functions,
     )
 
 

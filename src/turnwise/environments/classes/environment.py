@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from numbers import Real
 from typing import Any
 
-from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
-from turnwise.core.threads import run_in_thread
-from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task, ToolCall, ToolRecord
+from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, boundary
+from turnwise.core.holding import named
+from turnwise.core.returned import read_truth
+from turnwise.core.threads import run_method
+from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, ToolRecord
 from turnwise.environments.classes.contract import Contract, read_messages, read_next
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.guard import score_guarded
-from turnwise.tools.tool import clip
+from turnwise.tools.tool import clip, to_text
 
 
 class ClassEnvironment(ToolEnvironment):
     """Plays one episode on an object of its own.
+
+    The object is made, played, scored and closed in one thread, so it may hold what belongs to a thread (a connection
+    of SQLite, a browser); its `async` methods run on the event loop.
 
     What a method raises is told to the model, as in TRL, and is on record as the call's error. A method that runs past
     `tool_timeout_s` makes the trajectory Invalid, and so does a reward that is missing or no finite number.
     """
 
     def __init__(self, contract: Contract, *, tool_timeout_s: float, max_observation_chars: int) -> None:
-        """`tool_timeout_s` also limits the constructor, `reset` and `get_reward`."""
+        """`tool_timeout_s` also limits the constructor, `reset`, `get_reward` and `_close`."""
         super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
         self._contract = contract
         self._played: Any = None
@@ -36,10 +38,8 @@ class ClassEnvironment(ToolEnvironment):
         contract, row = self._contract, dict(task.payload["row"])
         if "question" in task.payload:  # of `turnwise ask`, which changes a task's words
             raise EnvironmentFault(f"{contract.name} opens with what reset returns and takes no other question")
-        self._played = await call_method(contract.build, f"{contract.name}()", self._tool_timeout_s)
-        observation = await call_method(
-            lambda: self._played.reset(**row), f"{contract.name}.reset", self._tool_timeout_s
-        )
+        self._played = await self._run(contract.build, f"{contract.name}()")
+        observation = await self._run(lambda: self._played.reset(**row), f"{contract.name}.reset")
         if not contract.has_reward and not hasattr(self._played, "reward"):
             raise ConfigError(
                 f"class {contract.name} has neither a method get_reward nor, after reset, an attribute reward; "
@@ -53,48 +53,60 @@ class ClassEnvironment(ToolEnvironment):
             record = await super()._call(call)
         except EnvironmentFault as fault:
             cause = fault.__cause__
-            text = str(cause) if isinstance(cause, ValueError) else f"{type(cause).__name__}: {cause}"
-            observation, cut = clip(f"error: {text}", self._max_observation_chars)
-            record = ToolRecord(call=call, observation=observation, error=observation, seconds=0.0, clipped_chars=cut)
-        done = getattr(self._played, "done", False)
-        self.done = not callable(done) and bool(done)
+            raised = to_text(f"{type(cause).__name__}: {cause}")
+            is_told = isinstance(cause, ValueError)  # by convention what the model did wrong
+            observation, cut = clip(f"error: {to_text(str(cause)) if is_told else raised}", self._max_observation_chars)
+            record = ToolRecord(
+                call=call,
+                observation=observation,
+                error=observation,
+                seconds=0.0,
+                clipped_chars=cut,
+                exception=None if is_told else clip(raised, self._max_observation_chars)[0],
+            )
+        done = getattr(self._played, "done", None)  # a method of that name is a tool
+        self.done = done is not None and not callable(done) and read_truth(done, f"{self._contract.name}.done")
         return record
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """What `get_reward` returns, or the attribute `reward`; a truth value counts as 1 or 0."""
+        """What `get_reward` returns, or the attribute `reward`: a number, or a dict with "reward" and its parts."""
         name = f"{self._contract.name}.{'get_reward()' if self._contract.has_reward else 'reward'}"
-        reward = await score_guarded(self._read_reward, self._tool_timeout_s)
-        return replace(reward, reason=f"{name}: {reward.reason}") if isinstance(reward, Invalid) else reward
+        read = self._played.get_reward if self._contract.has_reward else self._read_attribute
+        return await score_guarded(read, self._tool_timeout_s, where=name, thread=self.thread)
 
-    async def _read_reward(self) -> Scored:
-        value = await run_method(self._played.get_reward) if self._contract.has_reward else self._played.reward
-        value = value.item() if hasattr(value, "item") else value  # a number of numpy or torch
-        return Scored(total=float(value) if isinstance(value, Real) else value)
+    def _read_attribute(self) -> Any:
+        return self._played.reward
 
     async def ask_oracle(self) -> tuple[str, dict[str, Any]] | str:
         """What `_oracle` of this episode says is right to do next. Raises EnvironmentFault when it cannot say."""
-        name = f"{self._contract.name}._oracle"
-        return read_next(await call_method(lambda: self._played._oracle(), name, self._tool_timeout_s), self._contract)
+        step = await self._run(lambda: self._played._oracle(), f"{self._contract.name}._oracle")
+        return read_next(step, self._contract)
 
+    async def teardown(self) -> None:
+        """Let `_close` free what the object took, and let go of it in its own thread."""
+        if self._played is None or self.thread.is_busy:  # a method that hangs was left behind
+            return
+        if self._contract.has_close:
+            await self._run(self._played._close, f"{self._contract.name}._close")
+        await self.thread.run(self._let_go)
 
-async def run_method(method: Callable[[], Any]) -> Any:
-    """What a plain or `async` method returns; a plain one runs in a daemon thread."""
-    if inspect.iscoroutinefunction(method):
-        return await method()
-    result = await run_in_thread(method)
-    return await result if inspect.isawaitable(result) else result
+    def _let_go(self) -> None:
+        self._tools.clear()
+        self._played = None
 
-
-async def call_method(method: Callable[[], Any], name: str, timeout_s: float) -> Any:
-    """What a method returns. Raises EnvironmentFault naming it when it raises or runs past `timeout_s`."""
-    deadline = asyncio.timeout(timeout_s)
-    try:
-        with boundary(EnvironmentFault, f"{name} failed"):
-            async with deadline:
-                return await run_method(method)
-    except EnvironmentFault as fault:
-        if not deadline.expired():
-            raise
-        raise EnvironmentFault(
-            f"{name} ran past {timeout_s:g} s; make it faster or raise environment.tool_timeout_s"
-        ) from fault
+    async def _run(self, method: Callable[[], Any], name: str) -> Any:
+        """What a method returns. Raises EnvironmentFault naming it when it raises or runs past its seconds."""
+        timeout_s = self._tool_timeout_s
+        deadline = asyncio.timeout(timeout_s)
+        try:
+            with boundary(EnvironmentFault, f"{name} failed"):
+                async with deadline:
+                    return await named(name, run_method(method, thread=self.thread))
+        except ToolFailure as failure:  # told to a model, where there is one to tell
+            raise EnvironmentFault(f"{name} failed: {failure}") from failure
+        except EnvironmentFault as fault:
+            if not deadline.expired():
+                raise
+            raise EnvironmentFault(
+                f"{name} ran past {timeout_s:g} s; make it faster or raise environment.tool_timeout_s"
+            ) from fault

@@ -163,7 +163,7 @@ def _read_number(result: Mapping[str, Any], tool: str) -> float:
         value = {"true": 1.0, "false": 0.0}.get(text.lower(), text)
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise EnvironmentFault(f"check_tool {tool!r} answered {value!r:.100}, which is no finite number; return one")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.core.episodes import to_single
+from turnwise.core.episodes import judge, to_single
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, GoldAnswers, Opening, Split
 from turnwise.core.seeds import derive_seed
@@ -150,7 +150,7 @@ class EpisodeDesk:
         try:
             with boundary(EnvironmentFault, f"score of task {episode.task.id}"):
                 stop = StopReason.MAX_TURNS if is_cut else StopReason.DONE
-                reward = await episode.environment.score(episode.replies, stop)
+                reward = await judge(episode.environment, episode.replies, stop)
         finally:
             await self._end(named)
         return _structured({**_describe(reward), **({"observation": text} if text else {})})

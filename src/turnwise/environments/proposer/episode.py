@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec, judge
 from turnwise.core.protocols import Environment
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task
 from turnwise.environments.proposer.pay import Flaw, Kind, Pay, score_flaw, score_proposal
@@ -135,7 +135,7 @@ class ProposerEnvironment:
         rewards: dict[str, Reward] = dict.fromkeys(self._solver_names, UNTRIED)
         for conversation, solver in self._solvers.items():
             stop = end.stop if conversation == end.conversation else StopReason.DONE
-            rewards[solver.role] = await solver.environment.score(replies.get(conversation, ()), stop)
+            rewards[solver.role] = await judge(solver.environment, replies.get(conversation, ()), stop)
         return rewards if self._is_given else {PROPOSER: self._pay(list(rewards.values())), **rewards}
 
     def _pay(self, rewards: Sequence[Reward]) -> Reward:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
+from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec, judge
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Opening
 from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
@@ -96,7 +96,7 @@ class RollingEnvironment:
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
         """The inner environment's score of the actions, with the part `overflow`."""
-        reward = await self._inner.score(self._actions, end.stop)
+        reward = await judge(self._inner, self._actions, end.stop)
         if isinstance(reward, Scored):
             overflow = RewardPart(name="overflow", value=float(self._overflowed))
             reward = replace(reward, parts=(*reward.parts, overflow))

@@ -1,0 +1,159 @@
+"""Whose code holds the event loop: a thread notices when the loop does not turn, and says who keeps it from turning.
+
+Code that blocks in an `async` function stops every episode, and every deadline with them, since both need the loop. No
+deadline can end it; a line that names it can. What runs is known because each awaitable of users' code is stepped
+through `named`, which marks the moments in which it has the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Tell = Callable[[str], None]
+LIMIT_S = 10.0
+"""Seconds without a turn of the loop after which a person should hear who holds it."""
+POLL_S = 1.0
+LOG = logging.getLogger("turnwise")
+
+
+@dataclass(slots=True)
+class _Hold:
+    name: str
+    since: float
+
+
+@dataclass(slots=True)
+class Watch:
+    """What is held at the moment, by thread, and who hears about it. A process has one; tests make their own."""
+
+    limit_s: float = LIMIT_S
+    tells: list[Tell] = field(default_factory=list)
+    """Called in the watching thread; without any the line goes to the log, which is standard error by default."""
+    holds: dict[int, list[_Hold]] = field(default_factory=dict)
+    """Nested, the innermost last."""
+    told: set[str] = field(default_factory=set)
+    """Names that were reported: each is once."""
+
+    def look(self, now: float) -> list[str]:
+        """What a person should hear now."""
+        lines = []
+        for thread, stack in list(self.holds.items()):
+            late = [hold for hold in list(stack) if now - hold.since >= self.limit_s]
+            if late and late[-1].name not in self.told:
+                self.told.add(late[-1].name)
+                lines.append(_describe(late[-1].name, now - late[-1].since, _find_place(thread)))
+        return lines
+
+    def report(self, now: float) -> None:
+        """Tell it."""
+        for line in self.look(now):
+            for tell in self.tells or [LOG.warning]:
+                tell(line)
+
+
+WATCH = Watch()
+_started: list[threading.Thread] = []
+
+
+def _forget() -> None:
+    """Threads do not survive a fork."""
+    _started.clear()
+    WATCH.holds.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _watch() -> None:
+    while True:
+        time.sleep(POLL_S)
+        WATCH.report(time.monotonic())
+
+
+@contextmanager
+def holding(name: str, watch: Watch = WATCH) -> Iterator[None]:
+    """Say that `name` has the loop of this thread until the end of the block."""
+    if watch is WATCH and not _started:
+        _started.append(threading.Thread(target=_watch, name="turnwise-watch", daemon=True))
+        _started[0].start()
+    thread = threading.get_ident()
+    stack = watch.holds.setdefault(thread, [])
+    stack.append(_Hold(name, time.monotonic()))
+    try:
+        yield
+    finally:
+        stack.pop()
+        if not stack:
+            watch.holds.pop(thread, None)
+
+
+class _Steps(Generator[Any, Any, Any]):
+    """The steps of an awaitable, each of them held by a name."""
+
+    def __init__(self, name: str, steps: Any, watch: Watch) -> None:
+        self._name, self._steps, self._watch = name, steps, watch
+
+    def send(self, value: Any) -> Any:
+        with holding(self._name, self._watch):
+            return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with holding(self._name, self._watch):
+            return self._steps.throw(*error)
+
+    def close(self) -> None:
+        self._steps.close()
+
+
+@dataclass(slots=True)
+class _Named:
+    name: str
+    work: Awaitable[Any]
+    watch: Watch
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _Steps(self.name, self.work.__await__(), self.watch)
+
+
+async def named(name: str, work: Awaitable[T], watch: Watch = WATCH) -> T:
+    """What `work` gives; while it has the event loop, `name` is what holds it."""
+    result: T = await _Named(name, work, watch)
+    return result
+
+
+@contextmanager
+def hear(tell: Tell) -> Iterator[None]:
+    """Let `tell` hear who holds a loop, from the watching thread, until the end of the block. Names are told anew."""
+    WATCH.tells.append(tell)
+    WATCH.told.clear()
+    try:
+        yield
+    finally:
+        WATCH.tells.remove(tell)
+
+
+def _describe(name: str, seconds: float, place: str) -> str:
+    return (
+        f"alarm: {name} has held the event loop for {seconds:.0f} s{place}: no other episode moves and no deadline "
+        "counts until it lets go; `await` what blocks there, or make it a plain `def`, which runs in a thread"
+    )
+
+
+def _find_place(thread: int) -> str:
+    """Where the named code stands, as ` (file:line in function)`; empty where that is not known."""
+    frame, inner = sys._current_frames().get(thread), None
+    while frame is not None and frame.f_code.co_filename != __file__:
+        inner, frame = frame, frame.f_back
+    if frame is None or inner is None:
+        return ""
+    return f" ({Path(inner.f_code.co_filename).name}:{inner.f_lineno} in {inner.f_code.co_name})"
