@@ -221,8 +221,8 @@ def _number(value: object, what: str) -> float:
 
 
 def read_truth(value: object, what: str) -> bool:
-    """A truth value of Python or numpy. Raises EnvironmentFault naming `what` for anything else."""
-    if isinstance(value, bool | np.bool_):
+    """A truth value of Python, numpy or torch, or 1 or 0. Raises EnvironmentFault naming `what` for anything else."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     if hasattr(value, "item") and math.prod(tuple(getattr(value, "shape", (0,)))) == 1:
         return read_truth(value.item(), what)

@@ -167,6 +167,25 @@ async def play_interleaved(episodes: Sequence[Episode]) -> list[Played]:
             await episode.close()
 
 
+async def play_at_once(episodes: Sequence[Episode]) -> list[Played]:
+    """Play episodes as a run does: none waits for another. Raises what the first that failed raised, when all ended."""
+
+    async def play(episode: Episode) -> Played:
+        try:
+            await episode.open()
+            while not episode.is_over:
+                await episode.turn()
+            return await episode.finish()
+        finally:
+            await episode.close()
+
+    results = await asyncio.gather(*map(play, episodes), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if isinstance(result, Played)]
+
+
 def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
     """The result of `work`, run in an event loop and a thread of its own: the caller's loop may be running."""
     with ThreadPoolExecutor(max_workers=1) as executor:

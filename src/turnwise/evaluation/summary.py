@@ -75,8 +75,12 @@ def is_right(reward: Scored) -> bool:
 
 
 def had_error(trajectory: Trajectory) -> bool:
-    """Whether a tool call of the trajectory failed: a traceback, malformed arguments, an unknown tool."""
-    return any(record.error is not None for turn in trajectory.turns for record in turn.tool_records)
+    """Whether a tool call of the trajectory failed: a traceback, malformed arguments, an unknown tool, text that only
+    looks like a call."""
+    return any(
+        turn.message.tool_errors or any(record.error is not None for record in turn.tool_records)
+        for turn in trajectory.turns
+    )
 
 
 def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step: int) -> Summary:

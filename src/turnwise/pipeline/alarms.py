@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from turnwise.core.types import Invalid, StopReason, TrajectoryGroup
+from turnwise.rollout.workers import find_cause
+
+MIN_EXCEPTIONS = 3
+"""Equal exceptions of one tool in a step after which they are no accident."""
 
 
 def describe_alarms(values: Mapping[str, float | None]) -> list[str]:
@@ -25,3 +33,51 @@ def describe_alarms(values: Mapping[str, float | None]) -> list[str]:
             "weights' dtype, or the optimizer holds other tensors than the model"
         )
     return alarms
+
+
+def describe_exceptions(groups: Sequence[TrajectoryGroup]) -> dict[str, str]:
+    """What a person should hear about exceptions that tools' own code raised, by tool and kind of exception.
+
+    The model was told and the episode went on, so that rewards look like those of a weak policy.
+    """
+    records = [
+        record for group in groups for t in group.trajectories for turn in t.turns for record in turn.tool_records
+    ]
+    calls = Counter(record.call.name for record in records)
+    raised: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        if record.exception is not None:
+            raised.setdefault((record.call.name, record.exception.split(":")[0]), []).append(record.exception)
+    return {
+        f"{tool} {kind}": f"alarm: tool {tool!r} raised {kind} in {len(each)} of {calls[tool]} calls, and the model was "
+        f"told so as if it were to blame: {_shorten(each[0])}; mend the tool, or raise ValueError for what the model "
+        "did wrong"
+        for (tool, kind), each in raised.items()
+        if len(each) >= MIN_EXCEPTIONS
+    }
+
+
+def describe_invalid(groups: Sequence[TrajectoryGroup]) -> dict[str, str]:
+    """What a person should hear about trajectories that nobody could judge, by their commonest cause; empty if none.
+
+    Those that were cut are no failures.
+    """
+    members = [(group.draw, t) for group in groups for t in group.trajectories]
+    reasons = [
+        (find_cause(t.reward.reason, draw), t.reward.reason)
+        for draw, t in members
+        if isinstance(t.reward, Invalid) and t.stop is not StopReason.CUT
+    ]
+    if not reasons:
+        return {}
+    cause, count = Counter(cause for cause, _ in reasons).most_common(1)[0]
+    example = dict(reversed(reasons))[cause]
+    text = (
+        f"alarm: {len(reasons)} of {len(members)} trajectories could not be scored and train nothing; most often "
+        f"({count}x): {_shorten(example)}"
+    )
+    return {re.sub(r"[-\d.]+", "", cause): text}
+
+
+def _shorten(text: str, most: int = 300) -> str:
+    return text if len(text) <= most else f"{text[:most]} ..."

@@ -17,7 +17,7 @@ from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.models.checksums import join_sums
-from turnwise.pipeline.alarms import describe_alarms
+from turnwise.pipeline.alarms import describe_alarms, describe_exceptions, describe_invalid
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.workers import FailurePolicy
@@ -66,6 +66,8 @@ class StepTrainer:
         self._recorder = recorder
         self._alarms: list[str] = []
         """Of the last step: an ongoing alarm is reported once."""
+        self._faults: set[str] = set()
+        """Kinds of faults in users' code that were reported: each is once in a run."""
 
     def counters(self) -> dict[str, Any]:
         """What a checkpoint must hold besides weights and moments."""
@@ -179,6 +181,11 @@ class StepTrainer:
             if alarm not in self._alarms:
                 self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
         self._alarms = alarms
+        groups = [*taken.groups, *(group for group, _ in taken.dropped)]
+        for kind, text in {**describe_exceptions(groups), **describe_invalid(groups)}.items():
+            if kind not in self._faults:
+                self._faults.add(kind)
+                self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {text}"))
 
 
 def name_metrics(by_learner: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:

@@ -57,7 +57,7 @@ def describe_behaviour(summary: Mapping[str, Any]) -> str:
         return ""
     text = f"{summary['label']}: {row['response_tokens']:.1f} sampled tokens per question"
     if row["recovered"] is None:
-        return f"{text}, no tool call failed"
+        return f"{text}, no tool call failed" if row["tool_calls"] else f"{text}, no tool was called"
     return (
         f"{text}, {100 * row['recovered']:.1f}% of the {row['errored']} trajectories with a failed tool call recovered"
     )

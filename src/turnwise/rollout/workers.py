@@ -53,7 +53,7 @@ class FailurePolicy:
         members = [(group.draw, trajectory.reward) for group in groups for trajectory in group.trajectories]
         reasons = [(draw, reward.reason) for draw, reward in members if isinstance(reward, Invalid)]
         if len(reasons) / max(1, len(members)) > self.max_invalid_share:
-            causes = [_leave_out_names(reason, draw) for draw, reason in reasons]
+            causes = [find_cause(reason, draw) for draw, reason in reasons]
             commonest, count = Counter(causes).most_common(1)[0]
             _, example = reasons[causes.index(commonest)]
             raise EnvironmentFault(
@@ -62,7 +62,7 @@ class FailurePolicy:
             )
 
 
-def _leave_out_names(reason: str, draw: Draw) -> str:
+def find_cause(reason: str, draw: Draw) -> str:
     """The reason without what names the group in it: the task, the draw, a trajectory or its engine session."""
     names = rf"{re.escape(draw.task.id)}|draw {draw.index}|(?:\w+/)?{draw.index}/\d+[/.\d]*"
     return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "", reason)

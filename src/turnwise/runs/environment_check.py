@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -11,7 +12,7 @@ from statistics import mean
 from typing import Any, Literal, get_args
 
 from turnwise.audit.reward_attacks import ATTACKS, Spam
-from turnwise.core.errors import ConfigError, EnvironmentFault, TurnwiseError
+from turnwise.core.errors import ConfigError, EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import (
     Invalid,
@@ -26,7 +27,7 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.draws import LeftOut, try_task
-from turnwise.environments.episodes import Episode, Played, play_episode, play_interleaved
+from turnwise.environments.episodes import Episode, Played, play_at_once, play_episode, play_interleaved
 from turnwise.evaluation.summary import is_success
 
 MIN_ORACLE = 0.95
@@ -34,6 +35,8 @@ MAX_RANDOM = 0.7
 MAX_ATTACK = 0.4
 MIN_LOSS = 0.25
 """Success rates at which a line fails; `MIN_LOSS` is what a control must at least cost the oracle."""
+COPIES = 4
+"""How often each task is played at the same time: what episodes share by mistake shows where several use it."""
 MAX_PROMPT_CHARS = 100_000
 """A longer opening, tools included, fits no model that trains here."""
 
@@ -87,12 +90,19 @@ class _Checked:
 
     async def play_together(self, alone: Sequence[Played]) -> list[Played]:
         """The same replies to the same tasks, turn by turn in rotation; no policy is asked that could mend a leak."""
-        episodes = [
+        async with asyncio.timeout(self.plan.timeout_s * len(alone)):
+            return await play_interleaved(self._repeat(alone))
+
+    async def play_at_once(self, alone: Sequence[Played]) -> list[Played]:
+        """The same replies to the same tasks, `COPIES` times each and all at the same time."""
+        async with asyncio.timeout(self.plan.timeout_s * len(alone)):
+            return await play_at_once([episode for _ in range(COPIES) for episode in self._repeat(alone)])
+
+    def _repeat(self, alone: Sequence[Played]) -> list[Episode]:
+        return [
             Episode(self.family, played.task, _Repeat(played.replies), seed=seed, max_turns=len(played.replies))
             for seed, played in enumerate(alone)
         ]
-        async with asyncio.timeout(self.plan.timeout_s * len(alone)):
-            return await play_interleaved(episodes)
 
 
 def check_environment(
@@ -115,7 +125,8 @@ async def _check(
 
     async def run(check: str, work: Callable[[], Awaitable[tuple[Verdict, str]]]) -> bool:
         try:
-            verdict, text = await work()
+            with boundary(EnvironmentFault, "the environment raised"):
+                verdict, text = await work()
         except (TurnwiseError, TimeoutError) as error:
             verdict, text = "fail", str(error) or f"ran past {plan.timeout_s:g} s"
         lines.append(Line(check=check, verdict=verdict, text=text))
@@ -170,9 +181,16 @@ def _compare_tasks(family: EnvironmentFamily, other: EnvironmentFamily) -> tuple
             task = other.task(split, index)
             if task != tasks[index]:
                 return "fail", f"task {index} of split {split!r} is another one when it is built again"
-            if json.loads(json.dumps(dict(task.payload))) != task.payload:
+            if not _is_plain(task.payload):
                 return "fail", f"the payload of task {index} of split {split!r} is not plain JSON"
     return "pass", "a pure function of split and index"
+
+
+def _is_plain(payload: Mapping[str, Any]) -> bool:
+    try:
+        return bool(json.loads(json.dumps(dict(payload), allow_nan=False)) == payload)
+    except (TypeError, ValueError):
+        return False
 
 
 async def _check_splits(checked: _Checked) -> tuple[Verdict, str]:
@@ -258,7 +276,20 @@ async def _check_random(checked: _Checked) -> tuple[Verdict, str]:
     if crashes:
         return "fail", f"a tool raised what a model cannot put right: {crashes[0]}"
     verdict: Verdict = "pass" if rate <= MAX_RANDOM else "fail"
-    return verdict, f"succeeds on {rate:.0%} of {len(checked.tasks)} tasks (at most {MAX_RANDOM:.0%})"
+    text = f"succeeds on {rate:.0%} of {len(checked.tasks)} tasks (at most {MAX_RANDOM:.0%})"
+    return verdict, text + _describe_exceptions(episodes)
+
+
+def _describe_exceptions(episodes: Sequence[Played]) -> str:
+    """What tools' own code raised and the model was told, by tool and kind of exception; empty for nothing."""
+    records = [record for played in episodes for result in played.results for record in result.tool_records]
+    raised = Counter(
+        f"{record.call.name} raises {record.exception.split(':')[0]}" for record in records if record.exception
+    )
+    if not raised:
+        return ""
+    listed = ", ".join(f"{what} in {count}" for what, count in raised.most_common(3))
+    return f"; {listed} of {len(records)} calls (raise ValueError for what the model did wrong)"
 
 
 CRASHES = ("AttributeError", "AssertionError", "ImportError", "NameError", "RecursionError", "UnboundLocalError")
@@ -268,8 +299,8 @@ CRASHES = ("AttributeError", "AssertionError", "ImportError", "NameError", "Recu
 def _crashes(played: Played) -> Iterator[str]:
     for result in played.results:
         for record in result.tool_records:
-            if record.error is not None and record.error.startswith(tuple(f"error: {name}:" for name in CRASHES)):
-                yield f"{record.call.name}({record.call.arguments}): {record.error}"
+            if record.exception is not None and record.exception.split(":")[0] in CRASHES:
+                yield f"{record.call.name}({record.call.arguments}): {record.exception}"
 
 
 async def _check_control(
@@ -330,7 +361,10 @@ async def _check_leaks(checked: _Checked) -> tuple[Verdict, str]:
         for one, other in zip(alone, together, strict=True):
             if difference := _difference(one, other):
                 return "fail", f"task {one.task.id} played by {name!r} alone and among others: {difference}"
-    return "pass", f"{len(tasks)} episodes of each policy, alone and interleaved"
+        for index, other in enumerate(await checked.play_at_once(alone)):
+            if difference := _difference(alone[index % len(alone)], other):
+                return "fail", f"task {other.task.id} played by {name!r} alone and while others are: {difference}"
+    return "pass", f"{len(tasks)} episodes of each policy, alone, interleaved and {COPIES} of each at the same time"
 
 
 def _difference(one: Played, other: Played) -> str:

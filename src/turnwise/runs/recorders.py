@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,6 +13,10 @@ from turnwise.reporting.trackers.recorder import TrackerRecorder, close_trackers
 from turnwise.store.run_folder import RunFolder
 
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Events come from the run's thread, and from the one that watches who holds its event loop."""
+
+
 class Recorders:
     """Passes every event to several recorders, in order. The first is the one that must keep it."""
 
@@ -20,8 +25,9 @@ class Recorders:
 
     def record(self, event: Event) -> None:
         """See `Recorder.record`."""
-        for recorder in self._recorders:
-            recorder.record(event)
+        with _ONE_AT_A_TIME:
+            for recorder in self._recorders:
+                recorder.record(event)
 
 
 class FolderRecorder:

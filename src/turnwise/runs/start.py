@@ -51,6 +51,8 @@ from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoin
 
 NUM_OPENED = 3
 """First tasks among which one must have room for a reply."""
+MAX_COMPARED = 1000
+"""Tasks that are made at a start to see whether they differ."""
 
 Check = tuple[str, str]
 """What was checked, and what was seen."""
@@ -284,7 +286,19 @@ def _check_training_tasks(system: System) -> Check:
             try_task(system.family, "train", num_tasks - 1)
         except IndexError as end:
             raise DataError(f"{problem} ({end})") from None
-    return "training tasks", f"{num_tasks} needed, all there"
+    return "training tasks", f"{num_tasks} needed, {describe_distinct(system.family, num_tasks)}"
+
+
+def describe_distinct(family: EnvironmentFamily, num_tasks: int) -> str:
+    """How many of the needed training tasks differ: a split may begin its rows again when they are used up.
+
+    One that cannot be made is left out here and named where it is drawn."""
+    tasks = [try_task(family, "train", index) for index in range(min(num_tasks, MAX_COMPARED))]
+    ids = [task.id for task in tasks if isinstance(task, Task)]
+    of = "" if num_tasks <= MAX_COMPARED else f"of the first {MAX_COMPARED:,} "
+    if len(set(ids)) < len(ids):
+        return f"{of}{len(set(ids))} different ones, which come again"
+    return f"{of}all there and different"
 
 
 async def _check_demonstration(system: System) -> Check:

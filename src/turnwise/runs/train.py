@@ -12,6 +12,7 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
+from turnwise.core.holding import hear
 from turnwise.core.metrics import Mean, Metric, record
 from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
 from turnwise.environments.mixture import list_families
@@ -136,7 +137,8 @@ class Run:
             if latest_checkpoint(self.folder.path) is None:
                 await check_engines(self.system)
             self.has_begun = True
-            await self._run()
+            with hear(lambda text: self._note("alarm", text)):
+                await self._run()
         finally:
             await self.parts.close()
 

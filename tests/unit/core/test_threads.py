@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from turnwise.core import threads
 from turnwise.core.threads import OwnThread, run_in_thread, run_method
 
 
@@ -22,16 +23,19 @@ def test_jobs_of_one_owner_run_in_one_thread_and_two_owners_have_two() -> None:
     assert mine[0] != theirs[0] != threading.get_ident()
 
 
-def test_a_freed_thread_serves_others_and_a_further_job_takes_another() -> None:
-    async def work() -> bool:
+def test_a_freed_thread_serves_others_and_a_further_job_takes_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_idle", [])
+
+    async def work() -> tuple[int, int]:
         own = OwnThread()
         first = await own.run(threading.get_ident)
         own.free()
-        while await run_in_thread(threading.get_ident) != first:  # the pool hands it out once it has been put back
+        while not threads._idle:  # the thread puts itself back
             await asyncio.sleep(0)
-        return isinstance(await own.run(threading.get_ident), int)
+        return first, await run_in_thread(threading.get_ident)
 
-    assert asyncio.run(work())
+    first, second = asyncio.run(work())
+    assert first == second
 
 
 def test_a_job_that_hangs_makes_the_thread_busy_and_nobody_waits_for_it() -> None:

@@ -1,6 +1,10 @@
 """Signs in a step's metrics that nothing is being learned."""
 
-from turnwise.pipeline.alarms import describe_alarms
+from typing import Any
+
+from turnwise.core.types import Invalid, StopReason, ToolCall, ToolRecord, Trajectory
+from turnwise.pipeline.alarms import describe_alarms, describe_exceptions, describe_invalid
+from turnwise.testing.builders import make_group, make_trajectory, make_turn
 
 
 def test_identical_members_raise_an_alarm() -> None:
@@ -23,3 +27,39 @@ def test_groups_without_a_difference_raise_an_alarm() -> None:
     assert "nothing to compare" in alarm
     assert describe_alarms({"credit/no_signal_groups": 0.9}) == []
     assert describe_alarms({}) == []
+
+
+def record(name: str, exception: str | None = None) -> ToolRecord:
+    call = ToolCall(id="c", name=name, arguments="{}")
+    return ToolRecord(call=call, observation="", error=exception, seconds=0.0, exception=exception)
+
+
+def test_an_exception_of_a_tool_that_repeats_is_named_with_its_count() -> None:
+    records = [record("query", f"ProgrammingError: thread {number}") for number in range(3)]
+    records += [record("query"), record("say", "KeyError: 'x'"), record("say", "KeyError: 'y'")]
+    group = make_group(make_trajectory(make_turn([1], [2], tool_records=tuple(records))))
+    [(kind, text)] = describe_exceptions([group]).items()
+    assert kind == "query ProgrammingError"
+    assert "tool 'query' raised ProgrammingError in 3 of 4 calls" in text
+    assert "ProgrammingError: thread 0; mend the tool" in text
+    assert len(describe_exceptions([group, group])) == 2, "of two groups each kind comes more than twice"
+
+
+def test_trajectories_without_a_reward_are_told_by_their_commonest_cause() -> None:
+    def lost(reason: str, **fields: Any) -> Trajectory:
+        return make_trajectory(make_turn([1], [2]), reward=Invalid(reason=reason, retryable=False), **fields)
+
+    group = make_group(
+        lost("Own.score: the reward is nan", member=0),
+        lost("Own.score: the reward is nan", member=1),
+        lost("tool 'x' crashed after 3.5 s", member=2),
+        lost("cut", member=3, stop=StopReason.CUT),
+        make_trajectory(make_turn([1], [2]), member=4),
+    )
+    [(kind, text)] = describe_invalid([group]).items()
+    assert "3 of 5 trajectories could not be scored and train nothing; most often (2x): Own.score: the reward is nan" in text
+    [other] = describe_invalid([make_group(lost("Own.score: the reward is inf"))])
+    assert other != kind
+    first, second = (describe_invalid([make_group(lost(f"x ran past {s} s"))]) for s in (1.5, 7.25))
+    assert first.keys() == second.keys(), "numbers make no new cause"
+    assert describe_invalid([make_group(make_trajectory(make_turn([1], [2])))]) == {}

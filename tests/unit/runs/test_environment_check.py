@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from asking_worlds import Talker, WandererFamily
 
@@ -134,7 +136,9 @@ def test_an_environment_that_asks_is_played_conversation_by_conversation() -> No
     verdicts = {line.check: line for line in lines}
     assert verdicts["oracle"].text == "succeeds on 100% of 10 tasks (at least 95%)"
     assert verdicts["control erased"].verdict == "pass"
-    assert verdicts["no leaks between episodes"].text == "10 episodes of each policy, alone and interleaved"
+    assert verdicts["no leaks between episodes"].text == (
+        "10 episodes of each policy, alone, interleaved and 4 of each at the same time"
+    )
 
 
 def test_roles_that_speak_at_the_same_time_are_told_in_the_order_in_which_they_were_asked() -> None:
@@ -223,3 +227,60 @@ def test_tasks_that_are_no_function_of_split_and_index_or_shared_are_found(
     (line,) = (line for line in lines if line.verdict == "fail")
     assert line.check == found
     assert words in line.text
+
+
+class Shared(Sound):
+    """Writes where every episode writes, and reads it back a moment later."""
+
+    letter_of_all = ""
+
+    async def say(self, text: str) -> str:
+        """Say it.
+
+        Args:
+            text: The letter, twice.
+        """
+        Shared.letter_of_all = self.letter
+        await asyncio.sleep(0.001)
+        self.right, self.done = text == Shared.letter_of_all * 2, True
+        return "said"
+
+
+class Elsewhere(Sound):
+    """Raises what only its own code can cause, and goes on."""
+
+    def look(self) -> str:
+        """Look."""
+        raise sqlite3.ProgrammingError("objects created in a thread can only be used in that same thread")
+
+
+class Typed(Sound):
+    def get_reward(self) -> Any:
+        return {"reward": np.float32(self.right), "length": np.int64(3)}
+
+
+def test_what_only_shows_while_others_play_is_found() -> None:
+    lines = check(Shared)
+    assert "no leaks between episodes" in failures(lines)
+    assert "while others are: the rewards differ" in lines["no leaks between episodes"].text
+
+
+def test_exceptions_of_a_tools_own_code_are_counted() -> None:
+    assert "look raises ProgrammingError in " in check(Elsewhere)["random"].text
+
+
+def test_numbers_of_numpy_are_rewards_and_a_reward_that_is_none_says_where() -> None:
+    assert failures(check(Typed)) == set()
+    assert "Rewardless.get_reward(): the reward is nan" in check(Rewardless)["oracle"].text
+
+
+def test_whatever_a_family_raises_is_a_line() -> None:
+    class Raising(ClassFamily):
+        def task(self, split: Any, index: int) -> Task:
+            if index == 3:
+                raise KeyError("row 3")
+            return super().task(split, index)
+
+    lines = check_environment(lambda **changes: Raising(Sound, **changes), plan=Plan(num_tasks=4))
+    assert [(line.check, line.verdict) for line in lines] == [("tasks", "fail")]
+    assert "row 3" in lines[0].text

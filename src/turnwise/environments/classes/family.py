@@ -28,6 +28,8 @@ MAX_EPISODES = 200
 """Episodes that are played for texts; more texts are these again."""
 PLAY_S = 120.0
 """Seconds after which no further episode is played for texts: a slow class has fewer of them."""
+MAX_FAILURES = 3
+"""Episodes that fail before no further one is played for texts: a tool that hangs costs its whole limit each time."""
 MAX_SEED = 2**31 - 1
 """Largest seed `reset` is given: what numpy and C libraries take."""
 MAX_TURNS = 64
@@ -159,18 +161,18 @@ class ClassFamily(FromFiles):
     async def _play(self, count: int) -> list[Played]:
         """Random episodes of the first training tasks; those that fail are left out, unless all do."""
         episodes: list[Played] = []
-        failure: TurnwiseError | None = None
+        failures: list[TurnwiseError] = []
         random, deadline = self.policy("random"), time.monotonic() + PLAY_S
         for index in range(min(count, MAX_EPISODES)):
             try:
                 task = self.task("train", index)
                 episodes.append(await play_episode(self, task, random, seed=index, max_turns=MAX_TURNS))
             except TurnwiseError as error:
-                failure = error
-            if time.monotonic() > deadline:
+                failures.append(error)
+            if time.monotonic() > deadline or len(failures) == MAX_FAILURES:
                 break
-        if failure is not None and not episodes:
-            raise failure
+        if failures and not episodes:
+            raise failures[-1]
         return episodes
 
 

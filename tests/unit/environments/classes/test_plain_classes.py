@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sqlite3
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -15,10 +17,10 @@ import pytest
 
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, ToolTimeout
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Invalid, Message, Scored, ToolCall, text_message
-from turnwise.environments.classes.family import ClassFamily
+from turnwise.core.types import Invalid, Message, RewardPart, Scored, ToolCall, text_message
+from turnwise.environments.classes.family import MAX_FAILURES, ClassFamily
 from turnwise.environments.classes.policies import draw_arguments
-from turnwise.environments.episodes import Episode, Played, play_episode
+from turnwise.environments.episodes import Episode, Played, play_at_once, play_episode
 
 
 class Counter:
@@ -408,3 +410,157 @@ def test_an_episode_is_fresh_whatever_came_before() -> None:
         asyncio.run(play_episode(family, task, Say(calls({"amount": 2})), seed=0, max_turns=2)) for _ in range(2)
     )
     assert first.results[0].observations == second.results[0].observations
+
+
+# ------------------------------------------------------------------------------------------------ threads and faults
+
+
+class Stock:
+    """Keeps its state in a database that only the thread which opened it may use."""
+
+    def __init__(self) -> None:
+        self.base = sqlite3.connect(":memory:")
+        self.threads = {threading.get_ident()}
+
+    def reset(self, seed: int) -> str:
+        self.base.execute("create table stock (name text, number integer)")
+        self.base.execute("insert into stock values ('pear', ?)", (seed % 7,))
+        self.said = -1
+        return "How many pears are there?"
+
+    def count(self, name: str) -> int:
+        """How many there are.
+
+        Args:
+            name: Of what.
+        """
+        self.threads.add(threading.get_ident())
+        time.sleep(0.001)  # another episode takes the thread of the pool meanwhile
+        return int(self.base.execute("select number from stock where name = ?", (name,)).fetchone()[0])
+
+    def answer(self, number: int) -> str:
+        """Say how many.
+
+        Args:
+            number: The answer.
+        """
+        self.said = number
+        return "noted"
+
+    def get_reward(self) -> dict[str, float]:
+        (number,) = self.base.execute("select number from stock").fetchone()
+        self.threads.add(threading.get_ident())
+        return {"reward": float(self.said == number), "success": self.said == number, "threads": len(self.threads)}
+
+    def _close(self) -> None:
+        self.base.close()
+
+
+def test_an_object_lives_in_one_thread_whatever_others_do() -> None:
+    family = ClassFamily(Stock)
+
+    async def play_many() -> list[Played]:
+        tasks = [family.task("train", index) for index in range(20)]
+        replies = [
+            Say(calls({"name": "pear"}, name="count"), calls({"number": task.payload["row"]["seed"] % 7}, name="answer"))
+            for task in tasks
+        ]
+        return await play_at_once(
+            [Episode(family, task, say, seed=0, max_turns=9) for task, say in zip(tasks, replies, strict=True)]
+        )
+
+    for played in asyncio.run(play_many()):
+        assert [record.error for result in played.results for record in result.tool_records] == [None, None]
+        assert played.reward == Scored(
+            total=1.0, parts=(RewardPart(name="success", value=1.0), RewardPart(name="threads", value=1.0))
+        )
+
+
+def test_close_is_called_in_the_same_thread_and_what_it_raises_is_named() -> None:
+    seen: list[int] = []
+
+    class Own(Stock):
+        def _close(self) -> None:
+            seen.append(len(self.threads | {threading.get_ident()}))
+            super()._close()
+
+    play(Own)
+    assert seen == [1]
+
+    class Bad(Stock):
+        def _close(self) -> None:
+            raise OSError("device is gone")
+
+    with pytest.raises(EnvironmentFault, match=r"Bad\._close failed: OSError: device is gone"):
+        play(Bad)
+
+
+def test_a_tool_that_hangs_is_left_behind_and_close_does_not_wait_for_it() -> None:
+    release = threading.Event()
+
+    class Hanging(Stock):
+        def count(self, name: str) -> int:
+            """How many.
+
+            Args:
+                name: Of what.
+            """
+            release.wait()
+            return 0
+
+    started = time.monotonic()
+    with pytest.raises(ToolTimeout, match="count"):
+        play(Hanging, calls({"name": "pear"}, name="count"), tool_timeout_s=0.05)
+    release.set()
+    assert time.monotonic() - started < 5  # not the 10 s that closing may take
+
+
+def test_an_exception_of_the_tools_own_code_is_on_record_and_a_value_error_is_told() -> None:
+    for how, expected in (("crash", "AttributeError: "), ("raise", None)):
+        (record,) = play(Trouble, calls({"how": how}, name="fail")).results[0].tool_records
+        assert record.error is not None
+        assert (record.exception or "").startswith(expected or "")
+        assert (record.exception is None) == (expected is None)
+
+
+def test_texts_of_a_tool_that_hangs_fail_after_a_few_episodes() -> None:
+    class Hanging(Counter):
+        tried = 0
+
+        def add(self, amount: int) -> Any:
+            """Add.
+
+            Args:
+                amount: How much.
+            """
+            Hanging.tried += 1
+            time.sleep(0.2)
+
+        async def peek(self) -> str:
+            """Look."""
+            Hanging.tried += 1
+            await asyncio.sleep(5)
+            return ""
+
+    with pytest.raises(ToolTimeout):
+        ClassFamily(Hanging, tool_timeout_s=0.01).texts(200)
+    assert Hanging.tried == MAX_FAILURES
+
+
+@pytest.mark.parametrize("value", ["no", 2, None, math.nan])
+def test_done_must_be_true_or_false(value: object) -> None:
+    class Own(Counter):
+        def add(self, amount: int) -> Any:
+            """Add.
+
+            Args:
+                amount: How much.
+            """
+            self.done = value  # type: ignore[assignment]
+            return amount
+
+    if value is None:  # as if there were none
+        assert not play(Own, calls({"amount": 1})).results[0].done
+    else:
+        with pytest.raises(EnvironmentFault, match=r"Own\.done is .*make it True or False"):
+            play(Own, calls({"amount": 1}))
