@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnwise.algorithms.credit import (
     CreditFunction,
@@ -68,7 +69,8 @@ class CheckedCredit:
                 name = f"trajectory {index} (group {trajectory.group!r})"
                 check_trajectory(trajectory, name)
                 check_needs(self.method, trajectory, name)
-        advantages = self.function(trajectories)
+        returned: object = self.function(trajectories)
+        advantages = read_advantages(self.method.name, trajectories, returned)
         check_advantages(self.method.name, trajectories, advantages)
         return advantages
 
@@ -132,6 +134,40 @@ def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -
                 raise ValueError(
                     f"{name}, turn {index}: {field} is missing, credit method {method.name!r} needs it; {remedy}"
                 )
+
+
+def read_advantages(
+    name: str, trajectories: Sequence[CreditTrajectory], returned: object
+) -> list[TokenAdvantages | None]:
+    """What credit method `name` returned as arrays of float64; lists and tensors count as arrays. Raises ValueError
+    naming what is something else."""
+    remedy = (
+        "return one list per trajectory with one array per turn (build_outcome_credit makes them of one number each), "
+        "or None where it must not train"
+    )
+    if not isinstance(returned, Sequence) or isinstance(returned, str):
+        raise ValueError(f"credit method {name!r} returned a {type(returned).__name__}; {remedy}")
+    read: list[TokenAdvantages | None] = []
+    for index, turns in enumerate(returned):
+        where = f"credit method {name!r}, trajectory {index}"
+        if turns is None:
+            read.append(None)
+        elif isinstance(turns, Sequence) and not isinstance(turns, str):
+            read.append([_read_array(values, f"{where}, turn {at}", remedy) for at, values in enumerate(turns)])
+        else:
+            raise ValueError(f"{where}: a {type(turns).__name__}; {remedy}")
+    return read
+
+
+def _read_array(values: object, where: str, remedy: str) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as cause:  # ragged lists; a tensor with a gradient or of a GPU
+        raise ValueError(f"{where}: {type(values).__name__} is no array ({cause}); {remedy}") from None
+    if array.ndim != 1 or array.dtype.kind not in "fiub":
+        what = f"an array of shape {list(array.shape)} and dtype {array.dtype}" if array.ndim else type(values).__name__
+        raise ValueError(f"{where}: {what} instead of one number per sampled token; {remedy}")
+    return array.astype(np.float64)
 
 
 def check_advantages(

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnwise.core.errors import AnnotatorError
+from turnwise.core.errors import AnnotatorError, EnvironmentFault
+from turnwise.core.holding import named as watched
 from turnwise.core.protocols import Annotator
-from turnwise.core.types import Trajectory, TrajectoryGroup
+from turnwise.core.returned import read_reward, read_scores
+from turnwise.core.threads import run_method
+from turnwise.core.types import Invalid, Trajectory, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,7 @@ async def run_annotators(
             started = time.perf_counter()
             annotated = await _annotate(named, group)
             seconds[named.name] = time.perf_counter() - started
-        problem = _find_difference(group, annotated)
+        problem = _find_difference(group, annotated) or _find_bad_number(annotated)
         if problem:
             raise AnnotatorError(
                 f"annotator {named.name!r} of draw {group.draw.index} (task {group.task.id}) gave back another group: "
@@ -54,7 +57,7 @@ async def run_annotators(
 
 async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> TrajectoryGroup:
     where = f"annotator {named.name!r} of draw {group.draw.index} (task {group.task.id})"
-    work = asyncio.ensure_future(named.annotator.annotate(group))
+    work = asyncio.ensure_future(watched(where, run_method(named.annotator.annotate, group)))
     try:
         # Unlike asyncio.timeout, this does not wait for work that ignores its cancellation.
         await asyncio.wait({work}, timeout=named.timeout_s)
@@ -94,6 +97,21 @@ def _find_difference(before: TrajectoryGroup, after: object) -> str:
     for old, new in zip(before.trajectories, after.trajectories, strict=True):
         if not _have_same_tokens(old, new):
             return f"the tokens of trajectory {old.id} differ"
+    return ""
+
+
+def _find_bad_number(group: TrajectoryGroup) -> str:
+    """What an annotator added that is no number; empty where all are."""
+    for trajectory in group.trajectories:
+        where = f"trajectory {trajectory.id}"
+        reward = read_reward(trajectory.reward, where)
+        if isinstance(reward, Invalid) and not isinstance(trajectory.reward, Invalid):
+            return reward.reason
+        for index, turn in enumerate(trajectory.turns):
+            try:
+                read_scores(turn.scores, f"turn {index} of {where}")
+            except EnvironmentFault as problem:
+                return str(problem)
     return ""
 
 

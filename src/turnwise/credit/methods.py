@@ -10,6 +10,7 @@ from typing import Any
 from turnwise.algorithms.credit import Branches, CreditMethod
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
+from turnwise.algorithms.credit_trial import try_credit
 from turnwise.algorithms.names import find_row
 from turnwise.config.copies import Copies, list_copies
 from turnwise.config.run import RunConfig
@@ -38,6 +39,9 @@ def build_credit_method(config: RunConfig) -> CheckedCredit:
             build=lambda **given: partial(function, **given) if given else function,
         )
         credit = CheckedCredit(method=row, function=row.build(**options))
+        what = f"credit.method={section.method!r}" + (f" with credit.options={options}" if options else "")
+        with boundary(ConfigError, what):
+            try_credit(credit)
     else:
         with boundary(ConfigError, "credit.method and credit.options"):
             method = find_row("credit method", section.method, CREDIT_METHODS)

@@ -13,8 +13,9 @@ import torch
 from turnwise.algorithms.corrections import Correction, compute_correction, compute_second_moment_mask
 from turnwise.algorithms.credit import CreditMethod
 from turnwise.algorithms.credit_table import CREDIT_METHODS
+from turnwise.algorithms.losses.custom import try_loss
 from turnwise.algorithms.losses.drift import mask_drifted_sequences
-from turnwise.algorithms.losses.inputs import LossFunction
+from turnwise.algorithms.losses.inputs import LossFunction, LossInputs, LossOutput
 from turnwise.algorithms.losses.method import Anchor, Stale
 from turnwise.algorithms.losses.table import LOSSES, build_loss
 from turnwise.algorithms.names import find_row
@@ -22,7 +23,7 @@ from turnwise.algorithms.preference.dpo import PairOutput, compute_dpo_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.config.run import RunConfig
 from turnwise.core.episodes import AskingEnvironment
-from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.errors import ConfigError, TrainingError, boundary
 from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
 from turnwise.credit.methods import build_credit_method, find_branches, import_function, penalises_tokens
 from turnwise.environments.mixture import list_families
@@ -190,7 +191,7 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
     corrected, old_is_behavior = resolved.mode != "none", not resolved.recompute_old
     options: dict[str, Any] = dict(loss.options)
     if ":" in loss.method:
-        function: LossFunction = partial(import_function("loss.method", loss.method), **options)
+        function: LossFunction = _try_own_loss(loss.method, options)
         aggregation, batch_rule = "token_mean", False
         if corrected and old_is_behavior:
             raise ConfigError(
@@ -216,6 +217,21 @@ def build_policy_loss(config: RunConfig) -> PolicyLoss:
         entropy_coefficient=loss.entropy_coefficient,
         teacher_coefficient=teacher.coefficient if teacher.path and teacher.kind == "exact" else 0.0,
     )
+
+
+def _try_own_loss(path: str, options: dict[str, Any]) -> LossFunction:
+    """The loss of an import path, tried on three tokens. Raises ConfigError naming it, its options and what is wrong
+    with what it returns; it raises TrainingError with the same words where a micro-batch shows it."""
+    own = import_function("loss.method", path)
+    what = f"loss.method={path!r}" + (f" with loss.options={options}" if options else "")
+    with boundary(ConfigError, what):
+        checked = try_loss(partial(own, **options))
+
+    def compute(inputs: LossInputs) -> LossOutput:
+        with boundary(TrainingError, what):
+            return checked(inputs)
+
+    return compute
 
 
 def build_correction(config: RunConfig) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Correction] | None:

@@ -124,8 +124,12 @@ def run_policy_step(
     totals = {MOVED: 0.0} if any(sample.experts is not None for sample in samples) else {}
     gap_max, num_computed = 0.0, 0
     for indices, batch in iterate_micro_batches(samples, find_device(model), prepared, **packing):
-        value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
-        problem = ranks.agree(_find_problem(value, [samples[i] for i in indices]))
+        try:
+            value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
+            problem = _find_problem(value, [samples[i] for i in indices])
+        except TrainingError as error:  # of a loss of one's own; the other ranks hear it too
+            problem = str(error)
+        problem = ranks.agree(problem)
         if problem is not None:
             _forget(optimizer, critic)
             raise TrainingError(problem)
@@ -271,6 +275,7 @@ def _compute_loss(
         "train/logprob_k3": float(compute_k3(behavior, policy.detach()).sum()),
         **_ratio_sums(policy.detach() - behavior),
     }
+    sums |= {f"loss/{name}": float(values.sum()) for name, values in output.metrics.items()}
     if routing is not None:
         sums[MOVED] = float(routing.moved[batch.predict_at[batch.row]].sum())
     if loss.entropy_coefficient:

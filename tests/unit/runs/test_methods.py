@@ -47,7 +47,7 @@ def test_every_loss_is_reachable_with_its_own_aggregation(name: str) -> None:
         (("Dr. GRPO", "GSPO-token"), ("dr_grpo", "gspo_token")),
         (("REINFORCE++", "CISPO"), ("reinforce_plus_plus", "cispo")),
         (("MT-GRPO", "Clip-Higher"), ("multi_turn_grpo", "clip_higher")),
-        (("math:sqrt", "math:sqrt"), ("math:sqrt", "math:sqrt")),
+        (("own_methods:above_mean", "own_methods:weigh"), ("own_methods:above_mean", "own_methods:weigh")),
     ],
 )
 def test_a_run_stores_canonical_names(written: tuple[str, str], stored: tuple[str, str]) -> None:
@@ -72,7 +72,7 @@ def test_an_alias_is_treated_as_the_method_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=math:sqrt"]
+    "reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=own_methods:above_mean"]
 )
 def test_a_group_of_one_is_fine_where_nothing_compares(reason: str) -> None:
     check_methods(config("rollout.group_size=1", "rollout.dynamic_sampling.metric=", reason))
@@ -154,7 +154,7 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
             "would count the sampler-trainer mismatch twice",
         ),
         (
-            ["loss.method=math:sqrt", "loss.correction.mode=mask"],
+            ["loss.method=own_methods:weigh", "loss.correction.mode=mask"],
             "without loss.recompute_old=true there is nothing to correct",
         ),
     ],

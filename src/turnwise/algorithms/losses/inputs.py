@@ -6,8 +6,8 @@ for a sampler that is not the trainer. A micro-batch must hold whole sequences; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -65,6 +65,9 @@ class LossOutput:
     clipped: torch.Tensor
     """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says how).
     """
+    metrics: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """What a loss of one's own measures besides, `[K]` each or one number; a step records the mean over its tokens as
+    `loss/NAME`."""
 
 
 LossFunction = Callable[[LossInputs], LossOutput]

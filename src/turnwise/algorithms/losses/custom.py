@@ -1,0 +1,101 @@
+"""A policy loss of a user: tried on three tokens before anything trains, and checked at every micro-batch.
+
+What the trial shows is said before a run begins; what only real data show is said with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from turnwise.algorithms.losses.inputs import LossFunction, LossInputs, LossOutput
+
+REMEDY = (
+    "take LossInputs and return LossOutput(losses=..., clipped=...): one loss per token as `[K]`, before any mean or sum"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedLoss:
+    """A loss with checks of what it returns. Calling it raises ValueError naming what is wrong, and the remedy."""
+
+    function: Callable[[LossInputs], object]
+    metrics: tuple[str, ...] = ()
+    """Names of what it measures besides, as the trial saw them: every rank sums the same ones."""
+
+    def __call__(self, inputs: LossInputs) -> LossOutput:
+        """The checked output; of no tokens, which a rank may have, the function is not asked."""
+        if not len(inputs.policy_logprobs):
+            empty = inputs.policy_logprobs * 0.0
+            none = torch.zeros_like(inputs.advantages)
+            return LossOutput(losses=empty, clipped=none.bool(), metrics=dict.fromkeys(self.metrics, none))
+        output = read_output(self.function(inputs), inputs)
+        if set(output.metrics) != set(self.metrics):
+            raise ValueError(
+                f"it measures {sorted(output.metrics) or 'nothing'} here and measured {sorted(self.metrics) or 'nothing'} "
+                "on the tokens of its trial; measure the same at every micro-batch"
+            )
+        return output
+
+
+def try_loss(function: LossFunction) -> CheckedLoss:
+    """The loss after a trial on three tokens of two samples. Raises ValueError naming what is wrong, and whatever the
+    function raises."""
+    policy = torch.tensor([-0.5, -1.0, -1.5], requires_grad=True)
+    behavior = torch.tensor([-0.6, -1.0, -1.2])
+    inputs = LossInputs(
+        policy_logprobs=policy,
+        old_logprobs=behavior + 0.05,
+        behavior_logprobs=behavior,
+        advantages=torch.tensor([1.0, -1.0, 0.5]),
+        sequence=torch.tensor([0, 0, 1]),
+        entropy=torch.tensor([0.7, 0.9, 0.4]),
+    )
+    output = read_output(function(inputs), inputs)
+    if not bool(torch.isfinite(output.losses).all()):
+        raise ValueError(f"its losses of three tokens are {output.losses.tolist()}; each must be finite")
+    if not output.losses.requires_grad:
+        raise ValueError("its losses carry no gradient; compute them from inputs.policy_logprobs, without detach()")
+    (gradient,) = torch.autograd.grad(output.losses.sum(), policy, allow_unused=True)
+    if gradient is None or not bool(torch.isfinite(gradient).all()):
+        seen = "none" if gradient is None else gradient.tolist()
+        raise ValueError(f"the gradient of its losses by policy_logprobs is {seen}; it must be finite")
+    return CheckedLoss(function=function, metrics=tuple(sorted(output.metrics)))
+
+
+def read_output(output: object, inputs: LossInputs) -> LossOutput:
+    """What a loss returned, with metrics per token. Raises ValueError naming what does not fit."""
+    if not isinstance(output, LossOutput):
+        raise ValueError(f"it returned a {type(output).__name__}; {REMEDY}")
+    shape = inputs.policy_logprobs.shape
+    for name in ("losses", "clipped"):
+        _check_tensor(name, getattr(output, name), shape)
+    if not output.losses.is_floating_point():
+        raise ValueError(f"its losses have dtype {output.losses.dtype}; they are floating point")
+    if output.clipped.dtype != torch.bool:
+        raise ValueError(
+            f"its clipped has dtype {output.clipped.dtype}; it is bool, True where a clip changed the token's gradient"
+        )
+    if not isinstance(output.metrics, Mapping):
+        raise ValueError(f"its metrics are a {type(output.metrics).__name__}; give a dict of tensors by name")
+    return replace(output, metrics={str(name): _to_tokens(name, each, inputs) for name, each in output.metrics.items()})
+
+
+def _check_tensor(name: str, value: object, shape: torch.Size) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"its {name} is a {type(value).__name__}; {REMEDY}")
+    if value.shape != shape:
+        raise ValueError(f"its {name} has shape {tuple(value.shape)} for {shape[0]} tokens; {REMEDY}")
+
+
+def _to_tokens(name: object, value: object, inputs: LossInputs) -> torch.Tensor:
+    """A metric as one number per token; one number is that of every token."""
+    policy = inputs.policy_logprobs
+    if isinstance(value, bool | int | float):
+        value = torch.tensor(float(value))
+    if not isinstance(value, torch.Tensor) or value.shape not in (policy.shape, torch.Size(())):
+        seen = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise ValueError(f"its metric {name!r} is {seen}; give a number, or one per token as `[K]`")
+    return value.detach().to(policy.device, torch.float32).expand(policy.shape)
