@@ -12,6 +12,8 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.corrections import compute_correction
+from turnwise.algorithms.losses.custom import try_loss
+from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
 from turnwise.algorithms.losses.table import build_loss
 from turnwise.batching.collate import TokenColumns, collate
 from turnwise.core.errors import CheckpointError, TrainingError
@@ -296,3 +298,53 @@ def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.safetensors").write_bytes(data[: len(data) // 2])
     with pytest.raises(CheckpointError, match="cannot be read"):
         load_training_state(tmp_path, twin, twin_optimizer)
+
+
+def test_a_loss_of_ones_own_reports_the_mean_of_what_it_measures_whatever_the_split() -> None:
+    samples = [make_sample(i, length) for i, length in enumerate([5, 30, 8])]
+    num_trained = sum(int(sample.loss_mask.sum()) for sample in samples)
+    expected = sum(float(sample.advantages[sample.loss_mask].sum()) for sample in samples) / num_trained
+
+    def measure(inputs: LossInputs) -> LossOutput:
+        return LossOutput(
+            losses=-inputs.advantages * inputs.policy_logprobs,
+            clipped=torch.zeros_like(inputs.advantages, dtype=torch.bool),
+            metrics={"credit": inputs.advantages},
+        )
+
+    for tokens in (1, 10_000):
+        model = build()
+        metrics = run_policy_step(
+            model,
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            samples,
+            loss=PolicyLoss(function=try_loss(measure), temperature=1.0),
+            lr=1.0,
+            max_grad_norm=1e9,
+            micro_batch_tokens=tokens,
+        )
+        assert metrics["loss/credit"].value == pytest.approx(expected)
+
+
+def test_a_loss_of_ones_own_that_fails_in_the_second_micro_batch_changes_no_weight() -> None:
+    model, seen = build(), []
+
+    def fail(inputs: LossInputs) -> LossOutput:
+        seen.append(len(inputs.advantages))
+        if len(seen) == 2:
+            raise TrainingError("loss.method='own:fail': IndexError: only one")
+        return LossOutput(losses=-inputs.policy_logprobs, clipped=torch.zeros_like(inputs.advantages).bool())
+
+    before = weights_of(model)
+    with pytest.raises(TrainingError, match="only one"):
+        run_policy_step(
+            model,
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            [make_sample(0, 5), make_sample(1, 30)],
+            loss=PolicyLoss(function=fail, temperature=1.0),
+            lr=1.0,
+            max_grad_norm=1e9,
+            micro_batch_tokens=1,
+        )
+    assert torch.equal(weights_of(model), before)
+    assert all(parameter.grad is None for parameter in model.parameters())

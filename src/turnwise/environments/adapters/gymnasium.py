@@ -5,13 +5,15 @@ What the player sees is the `ansi` rendering where there is one, else the observ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from pydantic import Field, JsonValue
 
-from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
 from turnwise.environments.adapters.drawings import space_out, write_colours
 from turnwise.environments.adapters.experts import solve_table
 from turnwise.environments.adapters.game_family import GameArguments, GameFamily
@@ -52,7 +54,7 @@ class GymnasiumGame(TextGame):
         self._chosen = chosen
         self._env: Any = None
         self._state: Any = None
-        self._mask: Any = None
+        self._mask: dict[int, bool] | None = None
         self._values: dict[int, int] | None = None
 
     def open(self, seed: int) -> str:
@@ -69,18 +71,29 @@ class GymnasiumGame(TextGame):
             self._env = gymnasium.make(chosen.id, render_mode="ansi" if _draws_text(chosen.id) else None, **options)
         if not isinstance(self._env.action_space, gymnasium.spaces.Discrete):
             raise ConfigError(f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones")
-        names = ACTIONS.get(chosen.id.rpartition("/")[2].partition("-")[0])
         start, count = int(self._env.action_space.start), int(self._env.action_space.n)
-        self._names = dict(
-            zip(names or map(str, range(start, start + count)), range(start, start + count), strict=True)
-        )
+        numbers = range(start, start + count)
+        names = ACTIONS.get(chosen.id.rpartition("/")[2].partition("-")[0], ())
+        self._names = dict(zip(names if len(names) == count else map(str, numbers), numbers, strict=True))
         self._state, info = self._env.reset(seed=seed)
-        self._mask = info.get("action_mask")
+        self._mask = self._read_mask(info)
         return self._look()
+
+    def _read_mask(self, info: Mapping[str, Any]) -> dict[int, bool] | None:
+        """Which actions may be taken, by number; None where nothing says so. Raises EnvironmentFault for another
+        length."""
+        mask = info.get("action_mask")
+        if mask is None:
+            return None
+        if len(mask) != len(self._names):
+            raise EnvironmentFault(
+                f"{self._chosen.id}: info['action_mask'] has {len(mask)} entries for {len(self._names)} actions"
+            )
+        return dict(zip(self._names.values(), map(bool, mask), strict=True))  # as Discrete.sample reads it
 
     def _look(self) -> str:
         if self._env.render_mode != "ansi":
-            return _write_numbers(self._state)
+            return write_numbers(self._state)
         lines = [line.rstrip() for line in write_colours(self._env.render()).splitlines()]
         text = "\n".join(line for line in lines if line.strip() and not line.startswith("  ("))
         return space_out(text) if self._chosen.spaced else text
@@ -94,7 +107,7 @@ class GymnasiumGame(TextGame):
     def step(self, action: str) -> Outcome:
         """See `TextGame.step`. An episode that the environment's own time limit ends is not won."""
         self._state, reward, terminated, truncated, info = self._env.step(self._names[action])
-        self._mask = info.get("action_mask")
+        self._mask = self._read_mask(info)
         return Outcome(
             text=self._look(),
             reward=float(reward),
@@ -129,15 +142,20 @@ def _draws_text(name: str) -> bool:
         env.close()
 
 
-def _write_numbers(observation: Any) -> str:
+def write_numbers(observation: Any) -> str:
+    """An observation as text: numbers apart by spaces, rows and entries of a dict by lines."""
     if isinstance(observation, Mapping):
-        return "\n".join(f"{key}: {_write_numbers(value)}" for key, value in observation.items())
+        return "\n".join(f"{key}: {write_numbers(value)}" for key, value in observation.items())
     if isinstance(observation, str):
         return observation
     if isinstance(observation, Sequence):
-        return " ".join(map(_write_numbers, observation))
-    values = observation.round(3).tolist() if hasattr(observation, "round") else observation
-    return " ".join(map(str, values)) if isinstance(values, list) else str(values)
+        return " ".join(map(write_numbers, observation))
+    if isinstance(observation, np.ndarray) and observation.ndim:
+        return ("\n" if observation.ndim > 1 else " ").join(map(write_numbers, observation))
+    if isinstance(observation, float | np.floating) and math.isfinite(observation):
+        # As many digits as its own type has, and no more than three after the point.
+        return np.format_float_positional(observation, precision=3, trim="-")
+    return str(observation)
 
 
 class Gymnasium(GameFamily):

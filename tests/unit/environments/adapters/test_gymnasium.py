@@ -2,11 +2,13 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 from played_games import act, check_family, need, success
 
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.environments.adapters.drawings import space_out, write_colours
+from turnwise.environments.adapters.gymnasium import GymnasiumArguments, GymnasiumGame, write_numbers
 from turnwise.environments.registry import load_family
 
 LAKE = {"id": "FrozenLake-v1", "make": {"is_slippery": False}, "map_size": 4, "spaced": True, "max_actions": 10}
@@ -82,3 +84,55 @@ def test_a_turn_in_minigrid_turns_the_view() -> None:
     assert seen == ["wall: 3 ahead\ngreen goal: 2 ahead 2 left", "wall: 2 ahead\ngreen goal: 1 ahead 2 left"]
     with pytest.raises(ConfigError, match="give some of left, right"):
         load_family("minigrid", {"id": "MiniGrid-Empty-5x5-v0", "actions": ["fly"]})
+
+
+def test_numbers_have_the_digits_of_their_own_type() -> None:
+    for value, text in (
+        (np.float32(0.1), "0.1"),
+        (np.float32(1 / 3), "0.333"),
+        (0.5, "0.5"),
+        (np.array([0.1, -2.0, 1e-9], np.float32), "0.1 -2 0"),
+        (np.array([[1, 0], [0, 1]]), "1 0\n0 1"),
+        (np.int64(7), "7"),
+        ((np.float32(0.25), 3, "x"), "0.25 3 x"),
+        ({"at": np.array([0.1], np.float32)}, "at: 0.1"),
+        (np.array([np.inf, np.nan], np.float32), "inf nan"),
+        (np.float64(12345.6789), "12345.679"),
+    ):
+        assert write_numbers(value) == text
+
+
+def test_a_mask_belongs_to_actions_that_start_above_zero() -> None:
+    game = GymnasiumGame(GymnasiumArguments(id="Own-v0"))
+    game._names = {"5": 5, "6": 6, "7": 7}
+    game._mask = game._read_mask({"action_mask": np.array([0, 1, 1], np.int8)})
+    assert game.legal_actions() == ("6", "7")
+    game._mask = game._read_mask({})
+    assert game.legal_actions() == ("5", "6", "7")
+    with pytest.raises(EnvironmentFault, match="'action_mask'\\] has 2 entries for 3 actions"):
+        game._read_mask({"action_mask": [1, 1]})
+
+
+def test_a_registered_environment_with_a_start_and_a_mask_is_played() -> None:
+    need("gymnasium", "a")
+    import gymnasium
+
+    class Own(gymnasium.Env):  # type: ignore[type-arg]
+        metadata = {"render_modes": []}
+        action_space = gymnasium.spaces.Discrete(3, start=5)
+        observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+
+        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[object, dict[str, object]]:
+            return np.array([0.1, 0.7], np.float32), {"action_mask": np.array([0, 1, 1], np.int8)}
+
+        def step(self, action: int) -> tuple[object, np.float32, np.bool_, bool, dict[str, object]]:
+            won = np.bool_(action == 7)
+            return np.array([0.3, 0.7], np.float32), np.float32(won), won, False, {"action_mask": [1, 1, 1]}
+
+    gymnasium.register("turnwise/Own-v0", entry_point=lambda **_: Own(), disable_env_checker=True)
+    family = load_family("gymnasium", {"id": "turnwise/Own-v0"})
+    assert "0.1 0.7" in family.task("train", 0).prompt[0].text
+    seen, reward = asyncio.run(act(family, ["5", "6", "7"]))  # type: ignore[arg-type]
+    assert seen[0].startswith("error: '5' is no legal action; choose one of: 6, 7")
+    assert "0.3 0.7" in seen[1]
+    assert reward.part("success") == 1.0
