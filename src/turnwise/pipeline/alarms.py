@@ -49,9 +49,9 @@ def describe_exceptions(groups: Sequence[TrajectoryGroup]) -> dict[str, str]:
         if record.exception is not None:
             raised.setdefault((record.call.name, record.exception.split(":")[0]), []).append(record.exception)
     return {
-        f"{tool} {kind}": f"alarm: tool {tool!r} raised {kind} in {len(each)} of {calls[tool]} calls, and the model was "
-        f"told so as if it were to blame: {_shorten(each[0])}; mend the tool, or raise ValueError for what the model "
-        "did wrong"
+        f"{tool} {kind}": f"alarm: tool {tool!r} raised {kind} in {len(each)} of {calls[tool]} calls, and the model "
+        f"was told so as if it were to blame: {_shorten(each[0])}; mend the tool, or raise ValueError for what the "
+        "model did wrong"
         for (tool, kind), each in raised.items()
         if len(each) >= MIN_EXCEPTIONS
     }

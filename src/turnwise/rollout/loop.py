@@ -226,4 +226,5 @@ def _discard_result(task: asyncio.Future[Any]) -> None:
 
 async def close_environment(environment: Environment | AskingEnvironment) -> str | None:
     """Close within `CLOSE_S` and return what went wrong, None if nothing."""
-    return await finish_within(CLOSE_S, lambda: to_asking(environment).close(), EnvironmentFault, "closing the environment")
+    closed = to_asking(environment)
+    return await finish_within(CLOSE_S, lambda: closed.close(), EnvironmentFault, "closing the environment")

@@ -12,7 +12,6 @@ from turnwise.core.protocols import Recorder
 from turnwise.reporting.trackers.recorder import TrackerRecorder, close_trackers
 from turnwise.store.run_folder import RunFolder
 
-
 _ONE_AT_A_TIME = threading.RLock()
 """Events come from the run's thread, and from the one that watches who holds its event loop."""
 

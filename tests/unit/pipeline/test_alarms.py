@@ -57,7 +57,8 @@ def test_trajectories_without_a_reward_are_told_by_their_commonest_cause() -> No
         make_trajectory(make_turn([1], [2]), member=4),
     )
     [(kind, text)] = describe_invalid([group]).items()
-    assert "3 of 5 trajectories could not be scored and train nothing; most often (2x): Own.score: the reward is nan" in text
+    assert "3 of 5 trajectories could not be scored and train nothing" in text
+    assert "most often (2x): Own.score: the reward is nan" in text
     [other] = describe_invalid([make_group(lost("Own.score: the reward is inf"))])
     assert other != kind
     first, second = (describe_invalid([make_group(lost(f"x ran past {s} s"))]) for s in (1.5, 7.25))

@@ -72,7 +72,13 @@ def test_an_alias_is_treated_as_the_method_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["train.steps=0", "credit.method=reinforce", "train.algorithm=rejection", "credit.method=own_methods:above_mean"]
+    "reason",
+    [
+        "train.steps=0",
+        "credit.method=reinforce",
+        "train.algorithm=rejection",
+        "credit.method=own_methods:above_mean",
+    ],
 )
 def test_a_group_of_one_is_fine_where_nothing_compares(reason: str) -> None:
     check_methods(config("rollout.group_size=1", "rollout.dynamic_sampling.metric=", reason))

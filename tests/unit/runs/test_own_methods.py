@@ -80,7 +80,7 @@ def test_an_option_that_a_loss_does_not_take_is_named() -> None:
 
 def test_what_only_a_micro_batch_shows_is_an_error_of_the_step() -> None:
     loss = build_policy_loss(config("loss.method=own_methods:loss_turns_bad"))
-    with pytest.raises(TrainingError, match="own_methods:loss_turns_bad'.*IndexError: only three"):
+    with pytest.raises(TrainingError, match=r"own_methods:loss_turns_bad'.*IndexError: only three"):
         loss.function(inputs(4))
 
 
@@ -112,7 +112,7 @@ def test_a_credit_method_of_ones_own_passes_its_trial(name: str) -> None:
         ("credit_lacks_one", "returned 3 results for 4 trajectories"),
         ("credit_is_nan", "an advantage is not finite"),
         ("credit_is_text", "turn 0: an array of shape [2] and dtype <U1 instead of one number"),
-        ("credit_forgets_invalid", "a trajectory with the reward None, which nobody could score, makes it raise TypeError"),
+        ("credit_forgets_invalid", "the reward None, which nobody could score, makes it raise TypeError"),
         ("credit_raises", "AttributeError: no attribute 'rewards'"),
     ],
 )

@@ -12,9 +12,7 @@ import torch
 
 from turnwise.algorithms.losses.inputs import LossFunction, LossInputs, LossOutput
 
-REMEDY = (
-    "take LossInputs and return LossOutput(losses=..., clipped=...): one loss per token as `[K]`, before any mean or sum"
-)
+REMEDY = "take LossInputs and return LossOutput(losses=..., clipped=...), one loss per token as `[K]` before any mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +31,9 @@ class CheckedLoss:
             return LossOutput(losses=empty, clipped=none.bool(), metrics=dict.fromkeys(self.metrics, none))
         output = read_output(self.function(inputs), inputs)
         if set(output.metrics) != set(self.metrics):
+            here, before = sorted(output.metrics) or "nothing", sorted(self.metrics) or "nothing"
             raise ValueError(
-                f"it measures {sorted(output.metrics) or 'nothing'} here and measured {sorted(self.metrics) or 'nothing'} "
-                "on the tokens of its trial; measure the same at every micro-batch"
+                f"it measures {here} here and measured {before} in its trial; measure the same at every micro-batch"
             )
         return output
 

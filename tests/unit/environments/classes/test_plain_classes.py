@@ -461,9 +461,9 @@ def test_an_object_lives_in_one_thread_whatever_others_do() -> None:
 
     async def play_many() -> list[Played]:
         tasks = [family.task("train", index) for index in range(20)]
+        numbers = [task.payload["row"]["seed"] % 7 for task in tasks]
         replies = [
-            Say(calls({"name": "pear"}, name="count"), calls({"number": task.payload["row"]["seed"] % 7}, name="answer"))
-            for task in tasks
+            Say(calls({"name": "pear"}, name="count"), calls({"number": number}, name="answer")) for number in numbers
         ]
         return await play_at_once(
             [Episode(family, task, say, seed=0, max_turns=9) for task, say in zip(tasks, replies, strict=True)]
