@@ -65,7 +65,7 @@ class LossSection(Section):
 
     method: str = "ppo"
     """Name of a loss, or the import path "package.module:function" of your own, which maps LossInputs and options to
-    LossOutput."""
+    LossOutput (docs/extending.md); it is tried on three tokens before anything trains."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Options of the method, which refuses unknown ones."""
     aggregation: Literal[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from turnwise.core.holding import named as watched
 from turnwise.core.protocols import Annotator
 from turnwise.core.returned import read_reward, read_scores
 from turnwise.core.threads import run_method
-from turnwise.core.types import Invalid, Trajectory, TrajectoryGroup
+from turnwise.core.types import NO_SCORES, Invalid, Trajectory, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,16 @@ async def run_annotators(
             started = time.perf_counter()
             annotated = await _annotate(named, group)
             seconds[named.name] = time.perf_counter() - started
-        problem = _find_difference(group, annotated) or _find_bad_number(annotated)
+        where = f"annotator {named.name!r} of draw {group.draw.index} (task {group.task.id})"
+        problem = _find_difference(group, annotated)
         if problem:
             raise AnnotatorError(
-                f"annotator {named.name!r} of draw {group.draw.index} (task {group.task.id}) gave back another group: "
-                f"{problem}; return the group it was given, with dataclasses.replace"
+                f"{where} gave back another group: {problem}; return the group it was given, with dataclasses.replace"
             )
-        group = annotated
+        try:
+            group = annotated if annotated.trajectories is group.trajectories else _read_numbers(annotated)
+        except EnvironmentFault as fault:
+            raise AnnotatorError(f"{where}: {fault}") from None
     return group, seconds
 
 
@@ -100,19 +103,21 @@ def _find_difference(before: TrajectoryGroup, after: object) -> str:
     return ""
 
 
-def _find_bad_number(group: TrajectoryGroup) -> str:
-    """What an annotator added that is no number; empty where all are."""
-    for trajectory in group.trajectories:
-        where = f"trajectory {trajectory.id}"
-        reward = read_reward(trajectory.reward, where)
-        if isinstance(reward, Invalid) and not isinstance(trajectory.reward, Invalid):
-            return reward.reason
-        for index, turn in enumerate(trajectory.turns):
-            try:
-                read_scores(turn.scores, f"turn {index} of {where}")
-            except EnvironmentFault as problem:
-                return str(problem)
-    return ""
+def _read_numbers(group: TrajectoryGroup) -> TrajectoryGroup:
+    """The group with rewards and scores as plain numbers. Raises EnvironmentFault naming what is none."""
+    return replace(group, trajectories=tuple(map(_read_trajectory, group.trajectories)))
+
+
+def _read_trajectory(trajectory: Trajectory) -> Trajectory:
+    where = f"trajectory {trajectory.id}"
+    reward = read_reward(trajectory.reward, where)
+    if isinstance(reward, Invalid) and not isinstance(trajectory.reward, Invalid):
+        raise EnvironmentFault(reward.reason)
+    turns = tuple(
+        turn if turn.scores is NO_SCORES else replace(turn, scores=read_scores(turn.scores, f"turn {index} of {where}"))
+        for index, turn in enumerate(trajectory.turns)
+    )
+    return replace(trajectory, reward=reward, turns=turns)
 
 
 def _have_same_tokens(old: Trajectory, new: Trajectory) -> bool:

@@ -154,7 +154,13 @@ def _write_json(result: object) -> str:
     try:
         return json.dumps(result, ensure_ascii=False, default=_to_plain)
     except TypeError:  # keys that are no text
-        return str(result)
+        return json.dumps(_with_text_keys(result), ensure_ascii=False, default=_to_plain)
+
+
+def _with_text_keys(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _with_text_keys(each) for key, each in value.items()}
+    return [_with_text_keys(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _to_plain(value: object) -> object:
@@ -163,6 +169,8 @@ def _to_plain(value: object) -> object:
         value = np.asarray(value).astype(str).astype(np.float64)  # 0.1 stays 0.1, not 0.10000000149011612
     if hasattr(value, "tolist"):  # of numpy and torch
         return value.tolist()
+    if hasattr(value, "model_dump"):  # of pydantic
+        return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, set | frozenset):

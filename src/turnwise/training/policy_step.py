@@ -129,8 +129,7 @@ def run_policy_step(
             problem = _find_problem(value, [samples[i] for i in indices])
         except TrainingError as error:  # of a loss of one's own; the other ranks hear it too
             problem = str(error)
-        problem = ranks.agree(problem)
-        if problem is not None:
+        if (problem := ranks.agree(problem)) is not None:
             _forget(optimizer, critic)
             raise TrainingError(problem)
         scale_loss(value, optimizer).backward()

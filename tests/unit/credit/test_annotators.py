@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from turnwise.core.errors import AnnotatorError, TrainingError
@@ -242,3 +244,51 @@ def test_each_annotator_has_its_own_limit_and_waiting_for_it_costs_no_deadline()
     results = asyncio.run(play())
     assert active == [0, 2]
     assert all(0.09 < seconds["judge"] < 1.0 for _, seconds in results)
+
+
+def score_with(**scores: Any) -> Annotate:
+    async def annotate(group: TrajectoryGroup) -> TrajectoryGroup:
+        return replace(
+            group,
+            trajectories=tuple(
+                replace(t, turns=tuple(replace(turn, scores=TurnScores(**scores)) for turn in t.turns))
+                for t in group.trajectories
+            ),
+        )
+
+    return annotate
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "0.5", [0.5], np.zeros(2)])
+def test_a_score_that_is_no_number_is_named_by_turn(value: object) -> None:
+    with pytest.raises(AnnotatorError) as raised:
+        run(named(score_with(process_score=value)))
+    assert "annotator 'judge' of draw 7" in str(raised.value)
+    assert "turn 0 of trajectory 7/0: process_score is" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_scores_of_numpy_become_plain_numbers() -> None:
+    group, _ = run(named(score_with(process_score=np.float32(0.5))))
+    score = group.trajectories[0].turns[0].scores.process_score
+    assert (score, type(score)) == (0.5, float)
+
+
+def test_an_annotator_may_be_a_plain_function() -> None:
+    class Plain:
+        def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
+            return replace(group, version=group.version)
+
+    async def ignore(group: TrajectoryGroup) -> TrajectoryGroup:
+        return group
+
+    assert run(replace(named(ignore), annotator=Plain()))[0].draw == GROUP.draw  # type: ignore[arg-type]
+
+
+def test_a_reward_that_an_annotator_spoils_is_named() -> None:
+    async def annotate(group: TrajectoryGroup) -> TrajectoryGroup:
+        spoilt = tuple(replace(t, reward=Scored(total=math.nan)) for t in group.trajectories)
+        return replace(group, trajectories=spoilt)
+
+    with pytest.raises(AnnotatorError, match="trajectory 7/0: the reward is nan"):
+        run(named(annotate))

@@ -8,16 +8,22 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout
 from turnwise.core.threads import run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
-from turnwise.tools.tool import Tool, clip, run_tool, to_tool
+from turnwise.tools.tool import Tool, clip, run_tool, to_text, to_tool
 
 
 def add(first: int, second: float = 0.0, label: str | None = None, tags: list[str] | None = None) -> str:
@@ -254,3 +260,44 @@ def test_a_cheap_call_costs_little() -> None:
 
     # The aim is 150 us; ten times that still tells a thread or a schema per call from neither, on a busy machine.
     assert min(asyncio.run(many(300)) for _ in range(3)) < 1.5e-3
+
+
+class Said(BaseModel):
+    kind: str
+    text: str
+
+
+@dataclass
+class Pear:
+    name: str
+    weight: np.float32
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (None, "null"),
+        ("plain", "plain"),
+        (b"caf\xc3\xa9 \xff", "café \ufffd"),
+        ("half \ud83d", "half \ufffd"),
+        ("\ud83d\ude00", "\U0001f600"),  # both halves, each a character of its own
+        (np.float32(0.1), "0.1"),
+        (np.int64(3), "3"),
+        (np.bool_(True), "true"),
+        (np.array([0.1, 0.25], np.float32), "[0.1, 0.25]"),
+        (torch.tensor([1, 2]), "[1, 2]"),
+        ({"number": np.int64(1), "share": np.float32(0.1)}, '{"number": 1, "share": 0.1}'),
+        ({(1, 2): 3, np.int64(4): {5: b"x"}}, '{"(1, 2)": 3, "4": {"5": "x"}}'),
+        ({"b", "a"}, '["a", "b"]'),
+        (Pear("pear", np.float32(0.1)), '{"name": "pear", "weight": 0.1}'),
+        (Said(kind="text", text="hi"), '{"kind": "text", "text": "hi"}'),
+        ([Said(kind="text", text="hi")], '[{"kind": "text", "text": "hi"}]'),
+        (Decimal("0.10"), '"0.10"'),
+        (date(2020, 1, 2), '"2020-01-02"'),
+        ((1, "a", None), '[1, "a", null]'),
+    ],
+    ids=lambda value: str(value)[:20].encode("ascii", "replace").decode(),
+)
+def test_what_a_model_reads_of_results_that_are_no_text(result: object, text: str) -> None:
+    assert to_text(result) == text
+    to_text(result).encode()
