@@ -221,11 +221,10 @@ class SeveralConversations:
     """An `AskingEnvironment` whose answers are checked."""
 
     environment: AskingEnvironment
+    spec: EpisodeSpec = field(init=False)
 
-    @property
-    def spec(self) -> EpisodeSpec:
-        """See `AskingEnvironment.spec`."""
-        return self.environment.spec
+    def __post_init__(self) -> None:
+        self.spec = self.environment.spec
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """See `AskingEnvironment.begin`. Raises EnvironmentFault naming what is wrong with what it asks."""

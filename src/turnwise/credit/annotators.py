@@ -77,7 +77,8 @@ async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> Trajectory
         raise AnnotatorError(
             f"{where} raised {type(cause).__name__}: {cause}; fix it, or leave it out of the recipe"
         ) from cause
-    return work.result()
+    result: TrajectoryGroup = work.result()
+    return result
 
 
 def _find_difference(before: TrajectoryGroup, after: object) -> str:

@@ -117,7 +117,7 @@ def test_a_reward_may_have_parts_as_a_tuple_pairs_or_a_dict() -> None:
     expected = Scored(total=0.5, parts=(RewardPart(name="success", value=1.0), RewardPart(name="speed", value=0.25)))
     parts: list[object] = [
         expected.parts,
-        [RewardPart(name="success", value=True), RewardPart(name="speed", value=np.float32(0.25))],
+        [RewardPart(name="success", value=True), RewardPart(name="speed", value=np.float32(0.25))],  # type: ignore[arg-type]
         {"success": 1, "speed": torch.tensor(0.25)},
         [("success", True), ("speed", Fraction(1, 4))],
     ]
