@@ -25,6 +25,7 @@ from turnwise.core.types import (
     RewardPart,
     Scored,
     Signal,
+    Task,
     TextPart,
     ToolRecord,
     ToolSpec,
@@ -147,7 +148,20 @@ def read_rewards(value: object, roles: Sequence[str], where: str) -> dict[str, R
     return {role: read_reward(value[role], f"{where} for role {role!r}" if several else where) for role in roles}
 
 
-# ------------------------------------------------------------------------------------------------ turns
+# ------------------------------------------------------------------------------------------------ tasks and turns
+
+
+def read_task(value: object, where: str) -> Task:
+    """The task that `value` is. Raises EnvironmentFault naming what is wrong."""
+    if not isinstance(value, Task):
+        raise EnvironmentFault(f"{where} returned {show(value)}; return Task(environment=..., prompt=..., payload=...)")
+    prompt = read_messages(value.prompt, f"the prompt of {where}")
+    if not isinstance(value.payload, Mapping):
+        raise EnvironmentFault(f"the payload of {where} is {show(value.payload)}; give a dict of JSON values")
+    for name in ("environment", "id"):
+        if not isinstance(getattr(value, name), str):
+            raise EnvironmentFault(f"the {name} of {where} is {show(getattr(value, name))}; give text")
+    return value if prompt == value.prompt else replace(value, prompt=prompt)
 
 
 def read_all(values: object, kind: type[Kind], what: str) -> tuple[Kind, ...]:

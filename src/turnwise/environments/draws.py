@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnwise.core.errors import DataError, EnvironmentFault, ToolFailure, TurnwiseError, boundary
+from turnwise.core.holding import holding
 from turnwise.core.protocols import EnvironmentFamily, Split
+from turnwise.core.returned import read_task
 from turnwise.core.types import Task
 
 COUNTED_FROM = 100
@@ -41,8 +43,8 @@ def name_task(family: EnvironmentFamily, split: Split, index: int) -> str:
 def try_task(family: EnvironmentFamily, split: Split, index: int) -> Task | LeftOut:
     """The task, or why it cannot be made, whatever its family raises. Raises IndexError past the end."""
     try:
-        with boundary(EnvironmentFault, type(family).__name__):
-            return family.task(split, index)
+        with boundary(EnvironmentFault, type(family).__name__), holding(f"{type(family).__name__}.task"):
+            return read_task(family.task(split, index), f"{type(family).__name__}.task")
     except (TurnwiseError, ToolFailure) as cause:
         if isinstance(cause.__cause__, IndexError):
             raise IndexError(str(cause.__cause__)) from None

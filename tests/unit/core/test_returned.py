@@ -18,7 +18,7 @@ import torch
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec, judge, to_asking
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
-from turnwise.core.returned import NoNumber, read_number, read_reward
+from turnwise.core.returned import NoNumber, read_number, read_reward, read_task
 from turnwise.core.types import (
     Invalid,
     Message,
@@ -32,6 +32,7 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.classes.family import ClassFamily
+from turnwise.environments.draws import LeftOut, try_task
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.guard import score_guarded
@@ -385,3 +386,32 @@ def test_an_environment_that_asks_is_checked_too() -> None:
         with pytest.raises(EnvironmentFault) as raised:
             asyncio.run(asking(Asked(asks=()), rewards).score({}, EpisodeEnd(stop=StopReason.DONE)))
         assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (None, "returned None; return Task"),
+        ({"prompt": "Go."}, "return Task"),
+        (Task(environment="x", prompt="Go.", payload={}, id="a"), "the prompt of Own.task are 'Go.'"),  # type: ignore[arg-type]
+        (Task(environment="x", prompt=("Go.",), payload={}, id="a"), "have 'Go.' at 0"),  # type: ignore[arg-type]
+        (Task(environment="x", prompt=(), payload=[1], id="a"), "the payload of Own.task is [1]"),  # type: ignore[arg-type]
+        (Task(environment="x", prompt=(), payload={}, id=7), "the id of Own.task is 7"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_task_that_is_none_is_named_and_left_out(task: object, words: str) -> None:
+    class Own:
+        def task(self, split: str, index: int) -> object:
+            return task
+
+    left_out = try_task(Own(), "train", 3)  # type: ignore[arg-type]
+    assert isinstance(left_out, LeftOut)
+    assert left_out.why.startswith("task 3 of split 'train'")
+    assert words in left_out.why
+    assert "\n" not in left_out.why
+
+
+def test_a_prompt_may_be_a_list() -> None:
+    given = Task(environment="x", prompt=[text_message("user", "Go.")], payload={})  # type: ignore[arg-type]
+    read = read_task(given, "Own.task")
+    assert (read.prompt, read.id) == ((text_message("user", "Go."),), given.id)
