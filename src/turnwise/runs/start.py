@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,8 @@ from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoin
 
 NUM_OPENED = 3
 """First tasks among which one must have room for a reply."""
-MAX_COMPARED = 1000
-"""Tasks that are made at a start to see whether they differ."""
+MAX_COMPARED, COMPARE_S = 1000, 2.0
+"""Most tasks that are made at a start to see whether they differ, and seconds after which no further one is."""
 
 Check = tuple[str, str]
 """What was checked, and what was seen."""
@@ -293,9 +294,11 @@ def describe_distinct(family: EnvironmentFamily, num_tasks: int) -> str:
     """How many of the needed training tasks differ: a split may begin its rows again when they are used up.
 
     One that cannot be made is left out here and named where it is drawn."""
-    tasks = [try_task(family, "train", index) for index in range(min(num_tasks, MAX_COMPARED))]
+    tasks, deadline = [], time.monotonic() + COMPARE_S
+    while len(tasks) < min(num_tasks, MAX_COMPARED) and time.monotonic() < deadline:
+        tasks.append(try_task(family, "train", len(tasks)))
     ids = [task.id for task in tasks if isinstance(task, Task)]
-    of = "" if num_tasks <= MAX_COMPARED else f"of the first {MAX_COMPARED:,} "
+    of = "" if len(tasks) == num_tasks else f"of the first {len(tasks):,} "
     if len(set(ids)) < len(ids):
         return f"{of}{len(set(ids))} different ones, which come again"
     return f"{of}all there and different"

@@ -30,7 +30,9 @@ def test_rows_that_come_again_are_counted() -> None:
     # Of 20 rows 2 are held out: 18 for training.
     assert describe_distinct(family(20), 18) == "all there and different"
     assert describe_distinct(family(20), 19) == "18 different ones, which come again"
-    assert describe_distinct(family(20), 5000) == "of the first 1,000 18 different ones, which come again"
+    text = describe_distinct(family(20), 5000)  # as many as there is time for
+    assert text.startswith("of the first ")
+    assert text.endswith(" 18 different ones, which come again")
 
 
 def test_a_task_that_cannot_be_made_is_said_where_it_is_drawn() -> None:
