@@ -28,7 +28,7 @@ from turnwise.core.protocols import (
 )
 from turnwise.core.types import Task, ToolSpec
 from turnwise.credit.methods import find_copies
-from turnwise.environments.draws import find_tasks, name_task, try_task
+from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
 from turnwise.environments.mixture import list_families
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.models.measured import measure_shapes
@@ -294,7 +294,8 @@ def describe_distinct(family: EnvironmentFamily, num_tasks: int) -> str:
     """How many of the needed training tasks differ: a split may begin its rows again when they are used up.
 
     One that cannot be made is left out here and named where it is drawn."""
-    tasks, deadline = [], time.monotonic() + COMPARE_S
+    tasks: list[Task | LeftOut] = []
+    deadline = time.monotonic() + COMPARE_S
     while len(tasks) < min(num_tasks, MAX_COMPARED) and time.monotonic() < deadline:
         tasks.append(try_task(family, "train", len(tasks)))
     ids = [task.id for task in tasks if isinstance(task, Task)]
