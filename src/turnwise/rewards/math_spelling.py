@@ -67,7 +67,8 @@ _PLAIN = r"[-+]?\s*(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)"
 _NUMBER = re.compile(_PLAIN)
 _SCIENTIFIC = re.compile(rf"{_PLAIN}\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{{[-+]?\d+\}}|\d)")
 _FACTOR = rf"(?:{_PLAIN}(?:\^\s*(?:\{{[-+]?\d+\}}|\d))?|\\frac\{{\d+\}}\{{\d+\}}|\([-+]?\d+\))"
-_UNCOMPUTED = re.compile(rf"{_FACTOR}(?:\s*(?:[-+*/]|\\times|\\cdot|\\div)\s*{_FACTOR})+")
+_UNCOMPUTED = re.compile(rf"{_FACTOR}(?:(?:[-+*/]|\\times|\\cdot|\\div){_FACTOR})+")
+"""Read without spaces, so that there is one way to read it."""
 _FRACTION = re.compile(rf"{_PLAIN}\s*/\s*\d+")
 _ROW = re.compile(r"[-+\d.,/\s]+")
 """Numbers beside each other."""
@@ -141,7 +142,7 @@ def decide(answer: str, gold: str) -> bool | None:
         return False
     if {one[:1], other[:1]} == {"(", "\\"} and {one[:2], other[:2]} & {r"\{"} and "," in one:
         return False
-    if _is_restated(one, other) or (_NUMBER.fullmatch(gold) and _is_uncomputed(answer)):
+    if _is_restated(one, other) or (_NUMBER.fullmatch(gold) and _is_uncomputed(one)):
         return False
     return None
 
