@@ -84,6 +84,8 @@ _BASE_NAMES = {
 }
 _CHOICE = re.compile(r"\(([A-Ja-j])\)(?:[.:]?\s*\S.*)?|([A-Ja-j])[.):](?:\s+\S.*)?|([A-Ja-j])", re.DOTALL)
 """A letter of several choices, and what may follow it."""
+_CHOICES = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|&|and)\s*\(?[A-J]\)?)+")
+_QUANTIFIER = re.compile(r"\\(?:forall|exists)")
 _BOUND = r"(?:[-+\d.,/(){}\s^]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+"
 _RELATION = r"(?:<=?|>=?|\\(?:l|g)(?:e|t|eq|eqslant)(?![A-Za-z]))"
 _BOUNDED = re.compile(
@@ -130,6 +132,10 @@ def decide(answer: str, gold: str) -> bool | None:
     choices = _read_choice(answer), _read_choice(gold)
     if all(choices) and len(_TEXT.sub(r"\1", gold).strip("(). ")) == 1:
         return choices[0] == choices[1]
+    several = [_TEXT.sub(r"\1", text).strip() for text in (answer, gold)]
+    if all(map(_CHOICES.fullmatch, several)):
+        letters = [set(re.findall("[A-J]", text)) for text in several]
+        return letters[0] == letters[1]
     words = _read_words(answer), _read_words(gold)
     if all(words):
         return words[0] == words[1]
@@ -138,7 +144,7 @@ def decide(answer: str, gold: str) -> bool | None:
     if _TIME.fullmatch(answer) and _TIME.fullmatch(gold) and (len(one) > 4 or len(other) > 4):
         (when, half), (due, due_half) = _read_time(answer), _read_time(gold)
         return when == due and (half == due_half or not half or not due_half)
-    if _differ_in_base(answer, gold) or _differ_in_unit(answer, gold):
+    if _QUANTIFIER.findall(answer) != _QUANTIFIER.findall(gold) or _differ_in_base(answer, gold) or _differ_in_unit(answer, gold):
         return False
     if {one[:1], other[:1]} == {"(", "\\"} and {one[:2], other[:2]} & {r"\{"} and "," in one:
         return False

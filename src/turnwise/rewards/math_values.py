@@ -15,8 +15,6 @@ from turnwise.core.errors import RewardError, boundary
 _DIGITS = 120
 _EXACT, _ROUNDED = 100, 6
 """Digits in which two numbers agree: exact ones, and where one is a decimal number."""
-_NOTHING = 1e-12
-"""What a decimal number may be off from 0 by: the noise of floating-point programs."""
 
 
 def have_equal_values(gold: Any, answer: Any) -> bool:
@@ -76,7 +74,6 @@ def _agree_as_numbers(sympy: Any, gold: Any, answer: Any) -> bool:
     apart, size = abs(one - other), max(abs(one), abs(other))
     if apart <= size * sympy.Float(10, _DIGITS) ** -(_ROUNDED if is_decimal else _EXACT) * 2:
         return True
-    if is_decimal:
-        return bool(size < _NOTHING)
     # Both may be 0, written so that digits cannot show it: sqrt(2)*sqrt(2) - 2.
-    return bool(apart < sympy.Float(10, _DIGITS) ** -90 and sympy.simplify(gold - answer) == 0)
+    tiny = not is_decimal and apart < sympy.Float(10, _DIGITS) ** -90
+    return bool(tiny and sympy.simplify(gold - answer) == 0)
