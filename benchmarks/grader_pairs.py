@@ -163,7 +163,7 @@ RIGHT: dict[str, Maker] = {
     "dollar sign": _edit(lambda text, _: f"${text}", lambda random: str(whole(random))),
     "plus sign": _edit(lambda text, _: f"+{text}", decimal),
     "percent sign": _edit(lambda text, _: f"{text}%", decimal),
-    "minus sign of typography": _edit(lambda text, _: text.replace("-", "\u2212"), lambda random: f"-{decimal(random)}"),
+    "minus sign of typography": _edit(lambda text, _: "\u2212" + text[1:], lambda random: f"-{decimal(random)}"),
     "zeros behind the point": _edit(lambda text, _: f"{text}0", decimal),
     "whole number as a decimal": _edit(lambda text, _: f"{text}.0", lambda random: str(whole(random))),
     "no zero before the point": _edit(lambda text, _: text[1:], lambda random: f"0.{whole(random, 11, 99)}1"),

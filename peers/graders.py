@@ -27,9 +27,11 @@ Grader = Callable[[str, str], float]
 def load_file(package: str, path: str) -> ModuleType:
     """A module by its file, without importing the package around it: lm-eval's would want all it can evaluate with."""
     found = importlib.util.find_spec(package)
-    assert found is not None and found.submodule_search_locations
+    assert found is not None
+    assert found.submodule_search_locations
     spec = importlib.util.spec_from_file_location(path, f"{found.submodule_search_locations[0]}/{path}")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -66,11 +68,11 @@ GRADERS: dict[str, Grader] = {
 
 def grade(request: dict[str, str]) -> float:
     """One answer's score."""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            return GRADERS[request["grader"]](request["answer"], request["gold"])
-    except Exception:
-        return 0.0
+    score = 0.0
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(Exception):
+        score = GRADERS[request["grader"]](request["answer"], request["gold"])
+    return score
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def _(case: Case) -> None:
 def _(case: Case) -> None:
     answers, theirs = case.inputs["answers"], case.output("rewards")
     nothing_left = np.array([golds == ["the"] for _, golds in answers])
-    ours = np.array([exact_match(*answer, "squad") for answer in answers])
+    ours = np.array([exact_match(answer, golds, "squad") for answer, golds in answers])
     assert_equal(ours[~nothing_left], theirs[~nothing_left])
     assert ours[nothing_left].tolist() == [0.0]
     assert theirs[nothing_left].tolist() == [1.0]

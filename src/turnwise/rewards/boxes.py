@@ -67,7 +67,8 @@ def _find_boxes(text: str) -> list[_Box]:
         elif len(token) > 2 and match.start() >= bare_until:
             held = _SAME_LINE.match(text, match.end()) if in_formula and match.end() > unclosed_until else None
             if held is not None and text[held.end() : held.end() + 1] != "$":
-                held, unclosed_until = None, held.end()
+                unclosed_until = held.end()
+                held = None
             held = held or _BARE.match(text, match.end())
             content = held[0].strip().rstrip(".,") if held else ""
             if held and content:

@@ -47,6 +47,7 @@ _REWRITES = tuple(
         (r"\\(?:left|right|displaystyle|limits)(?![A-Za-z])\s*", ""),
         (r"\\[dt]frac", r"\\frac"),
         (r"\A\*\*(.*)\*\*\Z", r"\1"),
+        (r"\A(?:\\(?:boxed|fbox)\s*)?\{([^{},]*)\}\Z", r"\1"),
         (r"\*\*", "^"),
         (r"\u221a\s*(?:\(([^()]*)\)|(\w+))", r"\\sqrt{\1\2}"),
         (r"\\?\bsqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
@@ -76,12 +77,7 @@ _COUNTED = re.compile(rf"({_PLAIN})\s+[^\W\d_]{{2,}}(?:\s+[^\W\d_]+)*")
 _DOTS = re.compile(r"\\[lcd]?dots\w*|\.\.\.")
 _TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*(?:\\text\{)?\s*([apAP])\.?\s*[mM]\.?\s*\}?)?")
 _BASE = re.compile(r"([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)_(?:\{(?:\\text\{)?\s*(\w+)\s*\}?\}|(\d+))")
-_BASE_NAMES = {
-    name: str(number)
-    for number, name in enumerate(
-        "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split(), start=2
-    )
-}
+_BASE_NAMES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
 _CHOICE = re.compile(r"\(([A-Ja-j])\)(?:[.:]?\s*\S.*)?|([A-Ja-j])[.):](?:\s+\S.*)?|([A-Ja-j])", re.DOTALL)
 """A letter of several choices, and what may follow it."""
 _CHOICES = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|&|and)\s*\(?[A-J]\)?)+")
@@ -129,22 +125,16 @@ def decide(answer: str, gold: str) -> bool | None:
         return bool(one)
     if not one or not other:
         return False
-    choices = _read_choice(answer), _read_choice(gold)
-    if all(choices) and len(_TEXT.sub(r"\1", gold).strip("(). ")) == 1:
-        return choices[0] == choices[1]
-    several = [_TEXT.sub(r"\1", text).strip() for text in (answer, gold)]
-    if all(map(_CHOICES.fullmatch, several)):
-        letters = [set(re.findall("[A-J]", text)) for text in several]
-        return letters[0] == letters[1]
-    words = _read_words(answer), _read_words(gold)
-    if all(words):
-        return words[0] == words[1]
+    if (same_names := _compare_names(answer, gold)) is not None:
+        return same_names
     if _DOTS.search(answer) or _DOTS.search(gold):
         return _DOTS.sub("...", one) == _DOTS.sub("...", other)
     if _TIME.fullmatch(answer) and _TIME.fullmatch(gold) and (len(one) > 4 or len(other) > 4):
         (when, half), (due, due_half) = _read_time(answer), _read_time(gold)
         return when == due and (half == due_half or not half or not due_half)
-    if _QUANTIFIER.findall(answer) != _QUANTIFIER.findall(gold) or _differ_in_base(answer, gold) or _differ_in_unit(answer, gold):
+    if _QUANTIFIER.findall(answer) != _QUANTIFIER.findall(gold):
+        return False
+    if _differ_in_base(answer, gold) or _differ_in_unit(answer, gold):
         return False
     if {one[:1], other[:1]} == {"(", "\\"} and {one[:2], other[:2]} & {r"\{"} and "," in one:
         return False
@@ -181,7 +171,21 @@ def _read_words(text: str) -> str | None:
     return plain if len(plain) > 3 or plain in _SHORT_WORDS or (bare != text and len(plain) > 1) else None
 
 
+def _compare_names(answer: str, gold: str) -> bool | None:
+    """Whether two letters of a choice, sets of such letters or texts of words are the same; None for anything else."""
+    choices = _read_choice(answer), _read_choice(gold)
+    if all(choices) and len(_TEXT.sub(r"\1", gold).strip("(). ")) == 1:
+        return choices[0] == choices[1]
+    several = [_TEXT.sub(r"\1", text).strip() for text in (answer, gold)]
+    if all(map(_CHOICES.fullmatch, several)):
+        letters = [set(re.findall("[A-J]", text)) for text in several]
+        return letters[0] == letters[1]
+    words = _read_words(answer), _read_words(gold)
+    return words[0] == words[1] if all(words) else None
+
+
 def _read_choice(text: str) -> str | None:
+    """The letter of a choice that a text begins with and gives; None where it is something else."""
     choice = _CHOICE.fullmatch(re.sub(r"\\[ ,;]", " ", _TEXT.sub(r"\1", text)).strip())
     return next(letter for letter in choice.groups() if letter).upper() if choice else None
 

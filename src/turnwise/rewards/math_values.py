@@ -39,9 +39,8 @@ def _right_sides(sympy: Any, gold: Any, answer: Any) -> tuple[Any, Any]:
 
 
 def _agree(sympy: Any, gold: Any, answer: Any) -> bool:
-    parts = _members(sympy, gold), _members(sympy, answer)
-    if parts[0] is not None and parts[1] is not None:
-        one, other = parts
+    one, other = _members(sympy, gold), _members(sympy, answer)
+    if one is not None and other is not None:
         return len(one) != len(other) or all(_agree(sympy, *pair) for pair in zip(one, other, strict=True))
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return True

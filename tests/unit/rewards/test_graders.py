@@ -1,4 +1,4 @@
-"""Our graders on generated pairs of known truth (`benchmarks/graders.py`): where they err is decided, and pinned here."""
+"""Our graders on generated pairs of known truth (`benchmarks/graders.py`): where they err is decided, and pinned."""
 
 from __future__ import annotations
 
