@@ -209,8 +209,8 @@ class TagRenderer:
         form = self._format
         action, answer = _find(pieces, form.action), _find(pieces, "answer")
         unfinished = pieces.index((True, "<think>")) if (True, "<think>") in pieces else None
-        if unfinished is not None and answer and unfinished < answer[0]:
-            answer = None
+        if unfinished is not None and answer:
+            answer, unfinished = (None, unfinished) if unfinished < answer[0] else (answer, None)
         if unfinished is not None and not action:
             thoughts.append(_join(pieces[unfinished + 1 :]))
             del pieces[unfinished:]
