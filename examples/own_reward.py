@@ -11,7 +11,7 @@ from turnwise.rewards.answers import AnswerCase, AnswerReward, exact_match, fina
 def thrifty(case: AnswerCase) -> float:
     """1 for a right answer, less 0.1 per search beyond the second, at least 0.5; 0 for a wrong one."""
     answer = final_answer(case)
-    if answer is None or not exact_match(answer, case.golds):
+    if answer is None or not exact_match(answer, case.golds, case.normalize):
         return 0.0
     searches = sum(len(reply.tool_calls) for reply in case.replies)
     return max(0.5, 1.0 - 0.1 * max(0, searches - 2))

@@ -113,6 +113,9 @@ FORMATS: Mapping[str, TagFormat] = {
 }
 """The formats by name. ReTool's answer is a `\\boxed{}`, with or without `<answer>` around it."""
 
+UNFINISHED = "a thought was opened and not closed; end it with </think> before you act or answer"
+"""What the model is told about a reply that is a thought to its end."""
+
 _Piece = tuple[bool, str]
 """Whether it is a tag, and its text. Text in plain tokens that looks like a tag is not one."""
 
@@ -193,9 +196,9 @@ class TagRenderer:
 
         The first complete action or `<answer>` wins; an answer stays in the content, tags and all. The call's arguments
         are a JSON object of the format's one argument: the text between the tags as the model wrote it, without the
-        space at its ends. Closed `<think>` spans become `reasoning`. What the format lets end an episode without a tag
-        counts where there is no complete action or answer. A reply with none of these has one tool error, `unclosed`
-        when a tag was left open, else `no_action`.
+        space at its ends. `<think>` spans become `reasoning`; one that is not closed holds no answer, only an action.
+        What the format lets end an episode without a tag counts where there is no complete action or answer. A reply
+        with none of these has one tool error, `unclosed` when a tag was left open, else `no_action`.
         """
         pieces = self._split(completion_ids)
         raw = _join(pieces)
@@ -205,6 +208,12 @@ class TagRenderer:
             del pieces[span[0] : span[1] + 1]
         form = self._format
         action, answer = _find(pieces, form.action), _find(pieces, "answer")
+        unfinished = pieces.index((True, "<think>")) if (True, "<think>") in pieces else None
+        if unfinished is not None and answer:
+            answer, unfinished = (None, unfinished) if unfinished < answer[0] else (answer, None)
+        if unfinished is not None and not action:
+            thoughts.append(_join(pieces[unfinished + 1 :]))
+            del pieces[unfinished:]
         calls: tuple[ToolCall, ...] = ()
         errors: tuple[ToolCallError, ...] = ()
         if action and not (answer and answer < action):
@@ -213,9 +222,10 @@ class TagRenderer:
             pieces = pieces[: action[0]]
         content = _join(pieces)
         if not calls and not answer and not (form.ends_unmarked and re.search(form.ends_unmarked, content)):
-            unclosed = any((True, f"<{name}>") in pieces for name in (form.action, "answer", "think"))
+            unclosed = unfinished is not None or any((True, f"<{name}>") in pieces for name in (form.action, "answer"))
             kind: Literal["unclosed", "no_action"] = "unclosed" if unclosed else "no_action"
-            errors = (ToolCallError(kind=kind, raw=raw, message=form.unclosed if unclosed else form.no_action),)
+            message = UNFINISHED if unfinished is not None else form.unclosed if unclosed else form.no_action
+            errors = (ToolCallError(kind=kind, raw=raw, message=message),)
         return reply_message(
             content,
             reasoning="\n".join(thoughts) if thoughts else None,

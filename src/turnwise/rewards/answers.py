@@ -7,16 +7,15 @@ counts as an answer; nothing here ever sees a prompt.
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from turnwise.core.types import Message, StopReason, text_message
+from turnwise.rewards.normal_form import Normalize, normalize_answer
+from turnwise.rewards.thoughts import drop_thoughts
 
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +29,8 @@ class AnswerCase:
     information: Sequence[str] = ()
     """What the tools returned, in order."""
     stop: StopReason = StopReason.DONE
+    normalize: Normalize = "numbers"
+    """The rule by which the task compares answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +46,18 @@ class AnswerReward:
     """Cases that must get at most 0.5."""
 
 
-def normalize_answer(text: str) -> str:
-    """SQuAD's normal form: lower case, no punctuation (ASCII), no articles, single spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def exact_match(prediction: str, golds: Sequence[str]) -> float:
+def exact_match(prediction: str, golds: Sequence[str], normalize: Normalize = "numbers") -> float:
     """1.0 when the prediction equals a gold answer in normal form, else 0.0."""
-    return float(normalize_answer(prediction) in {normalize_answer(gold) for gold in golds})
+    return float(normalize_answer(prediction, normalize) in {normalize_answer(gold, normalize) for gold in golds})
 
 
-def f1(prediction: str, golds: Sequence[str]) -> float:
+def f1(prediction: str, golds: Sequence[str], normalize: Normalize = "numbers") -> float:
     """The best F1 over gold answers, on the words of the normal forms (counted with repetition).
 
-    Two empty normal forms agree (1.0); one empty form gives 0.0.
+    Two blank answers agree (1.0), one blank answer gives 0.0, as in SQuAD 2.0.
     """
-    return max(
-        (_f1(normalize_answer(prediction).split(), normalize_answer(gold).split()) for gold in golds), default=0.0
-    )
+    words = normalize_answer(prediction, normalize).split()
+    return max((_f1(words, normalize_answer(gold, normalize).split()) for gold in golds), default=0.0)
 
 
 def _f1(prediction: list[str], gold: list[str]) -> float:
@@ -73,8 +68,9 @@ def _f1(prediction: list[str], gold: list[str]) -> float:
 
 
 def extract_answer(text: str) -> str | None:
-    """The content of the last `<answer>...</answer>` of a reply, stripped; None when there is none."""
-    answers = _ANSWER.findall(text)
+    """The content of the last `<answer>...</answer>` of a reply, stripped; None when there is none outside its
+    thoughts."""
+    answers = _ANSWER.findall(drop_thoughts(text))
     return answers[-1].strip() if answers else None
 
 
@@ -87,10 +83,11 @@ def final_answer(case: AnswerCase) -> str | None:
         return None
     last = case.replies[-1]
     tagged = extract_answer(last.text)
-    if tagged is not None or "<answer>" in last.text:
+    said = drop_thoughts(last.text)
+    if tagged is not None or "<answer>" in said:
         return tagged
     finished = case.stop is StopReason.DONE and not last.tool_calls and not last.tool_errors
-    return last.text.strip() if finished else None
+    return said.strip() if finished else None
 
 
 def is_well_formed(replies: Sequence[Message]) -> bool:
@@ -131,23 +128,23 @@ def format_score(case: AnswerCase, *, structure: float = 0.2, final: float = 0.1
     if answer is None:
         return 0.0
     well_formed = is_well_formed(case.replies)
-    if exact_match(answer, case.golds):
+    if exact_match(answer, case.golds, case.normalize):
         return 1.0 if well_formed else 1.0 - structure
     if not well_formed:
         return final
-    golds = [f" {normalize_answer(gold)} " for gold in case.golds]
-    seen = any(gold in f" {normalize_answer(text)} " for text in case.information for gold in golds)
-    return structure + retrieval * seen
+    golds = [f" {normalize_answer(gold, case.normalize)} " for gold in case.golds]
+    seen = [f" {normalize_answer(text, case.normalize)} " for text in case.information]
+    return structure + retrieval * any(gold in text for text in seen for gold in golds)
 
 
 def _exact_match_reward(case: AnswerCase) -> float:
     answer = final_answer(case)
-    return 0.0 if answer is None else exact_match(answer, case.golds)
+    return 0.0 if answer is None else exact_match(answer, case.golds, case.normalize)
 
 
 def _f1_reward(case: AnswerCase) -> float:
     answer = final_answer(case)
-    return 0.0 if answer is None else f1(answer, case.golds)
+    return 0.0 if answer is None else f1(answer, case.golds, case.normalize)
 
 
 def _case(text: str, *golds: str, reasoning: str | None = "so", stop: StopReason = StopReason.DONE) -> AnswerCase:
@@ -159,6 +156,8 @@ _RIGHT = (
     _case("<answer>the port vessa.</answer>", "Orin Vale", "Port Vessa"),
 )
 _WRONG = (
+    _case("<answer></answer>", "A"),
+    _case("<think> is it <answer> Port Vessa </answer>", "Port Vessa"),
     _case("<answer> Orin Vale </answer>", "Port Vessa"),
     _case("<answer>  </answer>", "Port Vessa"),
     _case("Port Vessa and Port Vessa again", "Port Vessa", stop=StopReason.MAX_TURN_TOKENS),

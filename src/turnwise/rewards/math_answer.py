@@ -1,4 +1,4 @@
-r"""Rewards for a boxed final answer: what counts as the answer, when integers agree, and ReTool's two rules.
+r"""Rewards for a boxed final answer: what counts as the answer, what is a plain whole number, and ReTool's two rules.
 
 Only the model's replies are read: a `\boxed{}` in a tool's output or in the prompt does not count. Pure functions;
 `math_verifier` compares anything but whole numbers, because that can hang.
@@ -11,49 +11,29 @@ from collections.abc import Sequence
 from typing import Literal
 
 from turnwise.core.types import Message
+from turnwise.rewards.boxes import extract_boxed
+from turnwise.rewards.thoughts import drop_thoughts
 
 RewardRule = Literal["sign", "verl"]
 
-_BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
-"""A box that opens, an escaped character, a brace."""
-_INTEGER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d{1,1000})")
-_SPACING = re.compile(r"\\[,;!]|[\s$]")
-
-
-def extract_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` (or `\fbox{...}`) whose braces balance, stripped; None if there is none.
-
-    A box inside a box belongs to the outer one: `\boxed{\boxed{2}}` gives `\boxed{2}`. Escaped braces `\{` do not
-    count.
-    """
-    answer: str | None = None
-    opened: list[int | None] = []  # where the content of each open box starts, None for a bare brace
-    for match in _BRACES.finditer(text):
-        token = match[0]
-        if token == "}":
-            start = opened.pop() if opened else None
-            if start is not None:
-                answer = text[start : match.start()].strip()
-        elif token == "{" or len(token) > 2:
-            opened.append(match.end() if len(token) > 2 else None)
-    return answer
+_INTEGER = re.compile(r"([+-]?)\s*([0-9]{1,3}(?:(?:,|\{,\}|,?\\[,;!])[0-9]{3})+|[0-9]{1,1000})\.?")
 
 
 def final_boxed(replies: Sequence[Message]) -> str | None:
-    """The boxed answer in the text of the last reply; None if there is none or that reply calls a tool."""
+    """The boxed answer of the last reply, outside its thoughts; None if there is none or that reply calls a tool."""
     if not replies or replies[-1].tool_calls:
         return None
-    return extract_boxed(replies[-1].text)
+    return extract_boxed(drop_thoughts(replies[-1].text))
 
 
 def parse_integer(text: str) -> int | None:
     """The whole number a text writes plainly, None where it writes anything else.
 
-    Understands a sign, commas between groups of three digits, and spaces and dollar signs around and between; at most
-    1,000 digits.
+    Understands a sign, groups of three digits with commas or thin spaces of LaTeX between them, one point at the end,
+    and spaces and dollar signs around; at most 1,000 digits. Two numbers beside each other are not one.
     """
-    plain = _SPACING.sub("", text)
-    return int(plain.replace(",", "")) if plain.isascii() and _INTEGER.fullmatch(plain) else None
+    match = _INTEGER.fullmatch(text.replace("\N{MINUS SIGN}", "-").strip().removeprefix("\\").strip("$ \t\n"))
+    return int(match[1] + re.sub("[^0-9]", "", match[2])) if match else None
 
 
 def compute_retool_reward(*, correct: bool, num_replies: int, rule: RewardRule) -> float:

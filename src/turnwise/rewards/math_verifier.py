@@ -1,7 +1,8 @@
 """Comparing mathematical answers safely: persistent worker processes with limits, killed and replaced when one hangs.
 
 `verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give up on it;
-math-verify, or the scorer of a reasoning-gym data set, decides whether two answers are equal.
+the worker decides whether two answers are equal: by their text (`math_spelling`), by math-verify and by their values
+(`math_values`), or by the scorer of a reasoning-gym data set.
 """
 
 from __future__ import annotations
@@ -38,8 +39,13 @@ _CHECKS = (
     ("(1,2)", "(1, 2)", True),
     ("x+1", "1+x", True),
     ("3", "", False),
+    ("7", "7.", True),
+    (r"\frac{1}{2004!}", r"\frac{1}{2006!}", False),
+    (r"12\text{ cm}", r"12\text{ m}", False),
+    ("12", "5 7", False),
+    (r"(-\infty, 3)", "x < 3", True),
 )
-"""(gold, answer, whether they agree): proof at start that the installed math-verify works."""
+"""(gold, answer, whether they agree): proof at start that comparing works with the installed math-verify."""
 
 
 def to_plain(value: Any) -> Any:
@@ -69,7 +75,7 @@ class MathVerifier:
     def verify(self, answer: str, golds: Sequence[str]) -> bool:
         """Whether an answer equals one of the gold answers.
 
-        Two plain whole numbers are compared here, all else by math-verify.
+        Two plain whole numbers are compared here, all else in a worker (docs/graders.md says what counts as equal).
 
         Raises RewardError: the comparison took longer than `timeout_s`, ran out of memory, or a gold answer cannot be
         read.

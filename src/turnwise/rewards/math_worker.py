@@ -24,22 +24,38 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from turnwise.core.errors import RewardError, TurnwiseError, boundary
+from turnwise.rewards.math_spelling import decide, drop_words, is_bounded, spell
+from turnwise.rewards.math_values import have_equal_values
+from turnwise.rewards.units import drop_unit
 
 
 def compare(answer: str, golds: list[str]) -> bool:
-    """Whether math-verify finds the answer equal to one of the gold answers.
+    """Whether an answer equals one of the gold answers: by its text where that decides (`math_spelling.decide`), else
+    where math-verify finds them equal and their values agree (`math_values`).
 
-    An answer it cannot read is wrong. Raises RewardError for a gold answer that it cannot read.
+    An answer that cannot be read is wrong. Raises RewardError for a gold answer that cannot be read.
     """
+    written = spell(answer)
+    return any(_equals(written, spell(gold), gold) for gold in golds)
+
+
+def _equals(answer: str, gold: str, given: str) -> bool:
+    """`given` is the gold answer as the data have it."""
+    if gold and (verdict := decide(answer, gold)) is not None:
+        return verdict
     math_verify = importlib.import_module("math_verify")
-    written = math_verify.parse(f"\\boxed{{{answer}}}", parsing_timeout=None)
-    for gold in golds:
-        expected = math_verify.parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
-        if not expected:
-            raise RewardError(f"gold answer {gold[:200]!r} is nothing math-verify can read; correct the data")
-        if written and math_verify.verify(expected, written, timeout_seconds=None):
-            return True
-    return False
+    expected, written = (
+        math_verify.parse(f"\\boxed{{{drop_words(drop_unit(text))}}}", parsing_timeout=None) for text in (gold, answer)
+    )
+    if not expected:
+        raise RewardError(f"gold answer {given[:200]!r} is nothing math-verify can read; correct the data")
+    # An interval may be written as an inequality, but not as the one that was to be solved.
+    if not written or not math_verify.verify(
+        expected, written, timeout_seconds=None, allow_set_relation_comp=is_bounded(answer)
+    ):
+        return False
+    # A share may be written in percent, with or without the sign: 50%, 50 and 0.5 are one answer.
+    return "%" in gold + answer or "percent" in gold + answer or have_equal_values(expected[0], written[0])
 
 
 def score(answer: str, dataset: str, entry: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from turnwise.core.errors import RewardError, boundary
 from turnwise.core.types import RewardPart, Scored
-from turnwise.rewards.answers import normalize_answer
+from turnwise.rewards.normal_form import Normalize, normalize_answer
 
 Judge = Callable[[str, Sequence[str]], float]
 """Prediction and gold answers to a score in [0, 1]."""
@@ -55,7 +55,9 @@ def compute_staged_reward(stages: Sequence[RewardStage]) -> Scored:
     return Scored(total=total, parts=tuple(parts))
 
 
-def compute_length_aware_bleu(prediction: str, golds: Sequence[str], *, max_order: int = 4) -> float:
+def compute_length_aware_bleu(
+    prediction: str, golds: Sequence[str], *, max_order: int = 4, normalize: Normalize = "numbers"
+) -> float:
     """The best BLEU over gold answers on words in normal form, in [0, 1], made for answers of a few words.
 
     `BP * exp(mean_n log p_n)` for n = 1..N: clipped n-gram precisions p_n (for n > 1 with one added to both counts, so
@@ -69,8 +71,8 @@ def compute_length_aware_bleu(prediction: str, golds: Sequence[str], *, max_orde
     """
     if max_order < 1:
         raise ValueError(f"max_order is {max_order}; it must be at least 1")
-    words = normalize_answer(prediction).split()
-    return max((_bleu(words, normalize_answer(gold).split(), max_order) for gold in golds), default=0.0)
+    words = normalize_answer(prediction, normalize).split()
+    return max((_bleu(words, normalize_answer(gold, normalize).split(), max_order) for gold in golds), default=0.0)
 
 
 def _bleu(words: list[str], gold: list[str], max_order: int) -> float:
@@ -90,7 +92,14 @@ def _ngrams(words: list[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
 
-def score_answer(prediction: str, golds: Sequence[str], *, judge: Judge | None, max_short_words: int = 10) -> float:
+def score_answer(
+    prediction: str,
+    golds: Sequence[str],
+    *,
+    judge: Judge | None,
+    max_short_words: int = 10,
+    normalize: Normalize = "numbers",
+) -> float:
     """Length-aware BLEU where a gold answer has at most `max_short_words` words, else what the judge says; in [0, 1].
 
     Args:
@@ -102,8 +111,8 @@ def score_answer(prediction: str, golds: Sequence[str], *, judge: Judge | None, 
     """
     if not golds:
         raise ValueError("no gold answers; an answer is scored against at least one")
-    if min(len(normalize_answer(gold).split()) for gold in golds) <= max_short_words:
-        return compute_length_aware_bleu(prediction, golds)
+    if min(len(normalize_answer(gold, normalize).split()) for gold in golds) <= max_short_words:
+        return compute_length_aware_bleu(prediction, golds, normalize=normalize)
     if judge is None:
         raise RewardError(
             f"every gold answer has more than {max_short_words} words and there is no judge; give one or raise "

@@ -212,12 +212,27 @@ def test_a_truncated_reply_without_an_answer_is_wrong_not_invalid():
     assert asyncio.run(score(family, task, [], StopReason.MAX_TOKENS)).total == 0.0
 
 
+def test_the_rule_of_comparison_is_an_argument(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"id": "1", "title": "t", "text": "x"}\n')
+    (tmp_path / "questions.jsonl").write_text('{"question": "q", "answers": ["3.14"]}\n')
+    paths = {"corpus_path": "corpus.jsonl", "train_path": "questions.jsonl", "heldout_path": "questions.jsonl"}
+    given = {name: str(tmp_path / path) for name, path in paths.items()}
+    for arguments, total in (({}, 0.0), ({"normalize": "squad"}, 1.0)):
+        for reward in ("exact_match", "f1", "format"):
+            family = SearchQA(mode="files", reward=reward, **given, **arguments)
+            result = asyncio.run(score(family, family.task("train", 0), [answer_message("314", reasoning="so")]))
+            assert result.total == pytest.approx(total or 0.2 * (reward == "format"))
+            assert {part.name: part.value for part in result.parts}["success"] == total
+    with pytest.raises(ConfigError, match=r"normalize='drop'.*'numbers' or 'squad'"):
+        SearchQA(**TINY, normalize="drop")
+
+
 def test_a_reward_by_import_path_that_fails_later_is_invalid(monkeypatch, tmp_path):
     (tmp_path / "late_reward.py").write_text(
         "from dataclasses import replace\n"
         "from turnwise.rewards.answers import REWARDS\n"
         "def compute(case):\n"
-        "    if case.golds[0] not in ('Port Vessa', 'Orin Vale', 'Beijing'):\n"
+        "    if case.golds[0] not in ('Port Vessa', 'Orin Vale', 'Beijing', 'A'):\n"
         "        raise LookupError('no judge')\n"
         "    return REWARDS['exact_match'].compute(case)\n"
         "REWARD = replace(REWARDS['exact_match'], name='own', compute=compute)\n"

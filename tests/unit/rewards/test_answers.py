@@ -1,6 +1,8 @@
 """Exact match, F1, answer extraction and the format reward, against hand-computed values."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnwise.core.types import StopReason, ToolCall, ToolCallError, text_message
 from turnwise.rewards.answers import (
@@ -11,8 +13,8 @@ from turnwise.rewards.answers import (
     final_answer,
     format_score,
     is_well_formed,
-    normalize_answer,
 )
+from turnwise.rewards.normal_form import normalize_answer
 
 EXACT_MATCH_CASES = [
     ("Paris", ["Paris"], 1.0),
@@ -40,7 +42,6 @@ EXACT_MATCH_CASES = [
     ("U.S.", ["USA"], 0.0),
     ("it's", ["its"], 1.0),
     ("1,000", ["1000"], 1.0),
-    ("1.5", ["15"], 1.0),  # a known coarseness of the normal form
     ("3", ["three"], 0.0),
     ("Paris, France", ["Paris"], 0.0),
     ("Paris", ["Paris, France"], 0.0),
@@ -49,7 +50,15 @@ EXACT_MATCH_CASES = [
     ("Rome", ["London", "Paris"], 0.0),
     ("", ["Paris"], 0.0),
     ("", [""], 1.0),
-    ("the", ["a"], 1.0),  # both normal forms are empty
+    ("the", ["a"], 0.0),  # where everything would go, the last word stays
+    ("", ["A"], 0.0),
+    ("...", ["A"], 0.0),
+    ("(A)", ["A"], 1.0),
+    ("the A", ["A"], 1.0),
+    ("The The", ["The"], 1.0),
+    ("", ["+"], 0.0),
+    ("-", ["+"], 0.0),
+    ("+", ["+"], 1.0),
     ("the", ["Paris"], 0.0),
     ("Paris", [], 0.0),
     ("Zürich", ["zürich"], 1.0),
@@ -61,15 +70,73 @@ EXACT_MATCH_CASES = [
 ]
 
 
+@pytest.mark.parametrize("normalize", ["numbers", "squad"])
 @pytest.mark.parametrize(("prediction", "golds", "expected"), EXACT_MATCH_CASES)
-def test_exact_match_on_hand_cases(prediction, golds, expected):
-    assert exact_match(prediction, golds) == expected
+def test_exact_match_on_hand_cases(prediction, golds, expected, normalize):
+    assert exact_match(prediction, golds, normalize) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "squad", "numbers"),
+    [
+        ("3.14", "314", 1.0, 0.0),
+        ("1.5", "15", 1.0, 0.0),
+        ("-5", "5", 1.0, 0.0),
+        ("1/2", "12", 1.0, 0.0),
+        ("9:30", "930", 1.0, 0.0),
+        ("3-2", "32", 1.0, 0.0),
+        ("10^6", "106", 1.0, 0.0),
+        ("1e-6", "1e6", 1.0, 0.0),
+        ("5,7", "57", 1.0, 0.0),
+        ("5;7", "57", 1.0, 0.0),
+        ("<5", ">5", 1.0, 0.0),
+        ("C++", "C", 1.0, 0.0),
+        ("C#", "C", 1.0, 0.0),
+        ("A+", "A-", 1.0, 0.0),
+        ("10, 100", "10100", 0.0, 0.0),
+        ("5 7", "57", 0.0, 0.0),
+        ("10²", "102", 0.0, 0.0),
+        ("it’s", "it's", 0.0, 1.0),
+        ("“Paris”", "Paris", 0.0, 1.0),
+        ("−5", "-5", 0.0, 1.0),
+        ("½", "1/2", 0.0, 1.0),
+        ("1914–1918", "1914-1918", 0.0, 1.0),
+        ("1914 – 1918", "1914-1918", 0.0, 1.0),
+        ("３．１４", "3.14", 0.0, 1.0),
+        ("Zu\u0308rich", "Zürich", 0.0, 1.0),
+        ("¿Qué?", "qué", 0.0, 1.0),
+        (".5", "0.5", 0.0, 1.0),
+        ("3.50", "3.5", 0.0, 1.0),
+        ("3.0", "3", 0.0, 1.0),
+        ("007", "7", 0.0, 0.0),  # zeros in front belong to a code
+        ("3.10.1", "3.1.1", 0.0, 0.0),
+        ("1,000", "1000", 1.0, 1.0),
+        ("1,00,000", "100000", 1.0, 1.0),
+        ("$-5", "-5", 1.0, 1.0),
+        ("-$5.00", "$-5", 0.0, 1.0),
+        ("+5", "5", 1.0, 1.0),
+        ("50%", "50", 1.0, 1.0),  # the question asked for a share
+        ("5.", "5", 1.0, 1.0),
+        ("COVID-19", "covid19", 1.0, 1.0),
+        ("x = 5", "x=5", 0.0, 1.0),
+    ],
+)
+def test_what_the_two_rules_make_of_numbers_and_marks(one, other, squad, numbers):
+    for prediction, gold in ((one, other), (other, one)):
+        assert exact_match(prediction, [gold], "squad") == f1(prediction, [gold], "squad") == squad
+        assert exact_match(prediction, [gold]) == numbers
 
 
 def test_normalisation_is_idempotent():
     for prediction, golds, _ in EXACT_MATCH_CASES:
         for text in (prediction, *golds):
-            assert normalize_answer(normalize_answer(text)) == normalize_answer(text)
+            for rule in ("numbers", "squad"):
+                assert normalize_answer(normalize_answer(text, rule), rule) == normalize_answer(text, rule)
+
+
+@given(st.text())
+def test_only_a_blank_text_has_an_empty_form(text):
+    assert (normalize_answer(text, "squad") == "") == (not text.split())
 
 
 @pytest.mark.parametrize(
@@ -102,6 +169,14 @@ def test_f1_on_hand_cases(prediction, golds, expected):
         ("Vessa </answer>", None),
         ("Vessa", None),
         ("", None),
+        ("<think> maybe <answer> Vessa </answer>", None),
+        ("<think> maybe <answer> Vessa </answer></think>", None),
+        ("<think> maybe <answer> a </answer></think><answer> b </answer>", "b"),
+        ("<answer> a </answer><think> or <answer> b </answer>", "a"),
+        ("<answer> a </answer> I think </think> <answer> b </answer>", "b"),
+        ("is it <answer> a </answer></think>", None),
+        ('<answer>s = "<think>x</think>"</answer>', 's = "<think>x</think>"'),
+        ('<answer>print("</think>")</answer>', 'print("</think>")'),
     ],
 )
 def test_extract_answer(text, expected):
@@ -130,6 +205,8 @@ def test_a_last_reply_without_tags_answers_only_when_it_ended_the_episode():
     assert final_answer(AnswerCase(replies=said, golds=["x"])) == "Port Vessa"
     assert final_answer(AnswerCase(replies=said, golds=["x"], stop=StopReason.MAX_TURN_TOKENS)) is None
     assert final_answer(AnswerCase(replies=[reply("<answer> Port Ves")], golds=["x"])) is None
+    assert final_answer(AnswerCase(replies=[reply("<think> Port Vessa?</think> Orin")], golds=["x"])) == "Orin"
+    assert final_answer(AnswerCase(replies=[reply("<think> Port Vessa")], golds=["x"])) == ""
 
 
 def test_well_formed_needs_reasoning_one_call_each_and_nothing_but_the_answer_last():

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from turnwise.core.errors import RewardError
 from turnwise.core.types import Message, ToolCall, text_message
-from turnwise.rewards.math_answer import compute_retool_reward, extract_boxed, final_boxed, parse_integer
+from turnwise.rewards.boxes import extract_boxed
+from turnwise.rewards.math_answer import compute_retool_reward, final_boxed, parse_integer
 from turnwise.rewards.math_verifier import MathVerifier
 
 
@@ -22,6 +23,26 @@ from turnwise.rewards.math_verifier import MathVerifier
     [
         (r"so \boxed{ 7 }.", "7"),
         (r"\boxed{1} then \boxed{2}", "2"),
+        (r"\boxed{2} and \boxed{3}", "2, 3"),
+        (r"$\boxed{2}, \boxed{3}$", "2, 3"),
+        (r"$x = \boxed{2}$ or $x = \boxed{3}$.", "2, 3"),
+        (r"\boxed{2}\text{ and }\boxed{3}", "2, 3"),
+        (r"\boxed{2} and again \boxed{2} and \boxed{3}", "2, 3"),
+        ("\\boxed{2}\n\\boxed{2}", "2"),
+        (r"\boxed{2}, so the answer is \boxed{3}", "3"),
+        (r"$\boxed 2$", "2"),
+        (r"$\boxed 25$ is it", "25"),
+        (r"$\boxed \frac12 + x$.", r"\frac12 + x"),
+        (r"so \boxed 9 as $x$ says", "9"),
+        (r"so \boxed 9.", "9"),
+        (r"it costs $5, so \boxed 9 is right", "9"),
+        (r"\boxed -3", "-3"),
+        (r"\boxed1,000", "1,000"),
+        (r"\boxed\frac{1}{2}", r"\frac{1}{2}"),
+        (r"\boxed", None),
+        (r"put it into \boxed", None),
+        (r"\boxedarray{3}", None),
+        (r"\boxed{4} by \boxed", "4"),
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed{\boxed{2}}", r"\boxed{2}"),
         (r"\boxed {3}", "3"),
@@ -31,7 +52,6 @@ from turnwise.rewards.math_verifier import MathVerifier
         (r"\boxed{ \boxed{8}", "8"),
         (r"\boxed{}", ""),
         ("boxed{9}", None),
-        (r"\boxed 9", None),
         ("", None),
         ("\\", None),
     ],
@@ -51,6 +71,8 @@ def test_a_box_comes_back_from_any_text(before: str, answer: str, after: str) ->
 
 def test_many_open_boxes_take_no_time_that_matters() -> None:
     assert extract_boxed("\\boxed{" * 100_000) is None
+    assert extract_boxed("$" + "\\boxed 1 x " * 50_000) == "1"
+    assert extract_boxed("\\boxed{1}" + " " * 60 + "x\\boxed{2}" * 50_000) == "2"
 
 
 def test_only_the_last_reply_answers_and_only_without_a_call() -> None:
@@ -76,6 +98,15 @@ def test_only_the_last_reply_answers_and_only_without_a_call() -> None:
         (r"1\,234", 1234),
         ("1,234,567", 1234567),
         ("12,34", None),
+        ("10, 100", None),
+        ("5 7", None),
+        ("1 234", None),
+        ("7.", 7),
+        (r"\$1,234", 1234),
+        ("1{,}234", 1234),
+        (r"10,\!000", 10000),
+        ("- 5", -5),
+        ("−5", -5),
         ("1,2", None),
         ("3.0", None),
         ("", None),
@@ -174,6 +205,32 @@ def verifier() -> MathVerifier:
         ("{", "3", False),
         ("print(3)", "4", False),
         (r"\text{east}", r"\text{east}", True),
+        (r"\frac{1}{2006!}", r"\frac{1}{2004!}", False),
+        (r"\frac{1}{3 \cdot 2^{2006}}", r"\frac{2^{2005}+1}{3 \cdot 2^{2006}}", False),
+        ("e^{-60}", "e^{-50}", False),
+        (r"\frac{x}{10^{31}}", r"\frac{x}{10^{30}}", False),
+        ("0.0000008", "0.0000012", False),
+        ("0", r"\sqrt{2}\cdot\sqrt{2}-2", True),
+        ("0.333333", r"\frac{1}{3}", True),
+        ("8.02e-13", "7.95e-13", False),
+        ("7.95e-13", "0.000000000000795", True),
+        ("0.0000000000001", "0", False),
+        ("0.30000000000000004", "0.3", True),
+        (r"\{3.0000001, 1\}", r"\{1, 3\}", False),
+        ("12 m", "12 cm", False),
+        ("12", "12 cm", True),
+        ("18 dollars", "18", True),
+        ("50", r"50\%", True),
+        ("0.5", r"50\%", True),
+        ("5", r"50\%", False),
+        ("1e10", "10000000000", True),
+        ("x<3", r"(-\infty,3)", True),
+        ("x-1<2", r"(-\infty,3)", False),
+        ("y = -1/2*x + 3/4", "2x+4y-3=0", True),
+        ("5 7", "12", False),
+        ("x=2 or x=3", "2, 3", True),
+        ("2", "2, 3", False),
+        ("7.", "7", True),
     ],
 )
 def test_what_math_verify_finds_equal(verifier: MathVerifier, answer: str, gold: str, agree: bool) -> None:

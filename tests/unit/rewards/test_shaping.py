@@ -105,7 +105,8 @@ def test_bad_stages_raise() -> None:
         ("port vessa port vessa", "port vessa", 0.5),
         ("orin vale", "port vessa", 0.0),
         ("", "port vessa", 0.0),
-        ("the", "a", 1.0),
+        ("the", "a", 0.0),
+        ("The", "the", 1.0),
     ],
 )
 def test_length_aware_bleu_by_hand(prediction: str, gold: str, expected: float) -> None:

@@ -30,7 +30,7 @@ from turnwise.environments.published_rows import (
     refuse_without_answer,
     shorten,
 )
-from turnwise.rewards.math_answer import extract_boxed
+from turnwise.rewards.boxes import extract_boxed
 
 _LAYOUTS = '"answers", "reward_model", "reward_spec", "answer", "Answer" or "solution"'
 # DAPO-Math puts the problem between an instruction and a reminder, a blank line around it.

@@ -10,6 +10,7 @@ from pydantic import model_validator
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share
 from turnwise.environments.file_splits import MAX_BAD_ROWS
+from turnwise.rewards.normal_form import Normalize
 from turnwise.tools.mcp.servers import McpServer
 
 Scope = Literal["episode", "run"]
@@ -38,6 +39,9 @@ class ServedArguments(FamilyArguments):
     reward: str = "exact_match"
     """"exact_match" or "f1" of the answer against the row's; "tool": what `check_tool` says; or the import path
     "package.module:function" of a function over (row, replies, tool records)."""
+    normalize: Normalize = "numbers"
+    """What answers are compared by: "numbers" keeps signs, decimal points and fractions, "squad" is SQuAD's rule, by
+    which published figures were computed and 3.14 is 314 (see `rewards.normal_form`)."""
     check_tool: str = ""
     """For `reward="tool"`: the server's tool that judges. It gets the row's `check` arguments and `answer`, the model's
     answer as text, and returns a number or a truth value."""

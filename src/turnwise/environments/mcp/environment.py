@@ -72,13 +72,14 @@ class McpEnvironment(ToolEnvironment):
         Success is the right answer where the row has answers, else a reward of 1 or more. Invalid when the reward
         cannot be computed; raises EnvironmentFault when the tool that judges fails.
         """
-        case = AnswerCase(replies=tuple(replies), golds=tuple(self._row.answers), stop=stop)
+        rule = self._rules.chosen.normalize
+        case = AnswerCase(replies=tuple(replies), golds=tuple(self._row.answers), stop=stop, normalize=rule)
         answer = final_answer(case)
         parts: dict[str, float] = {}
         if case.golds:
             parts = {
-                "success": 0.0 if answer is None else exact_match(answer, case.golds),
-                "f1": 0.0 if answer is None else f1(answer, case.golds),
+                "success": 0.0 if answer is None else exact_match(answer, case.golds, rule),
+                "f1": 0.0 if answer is None else f1(answer, case.golds, rule),
             }
         reward = await self._judge(answer, parts, replies)
         if isinstance(reward, Invalid):

@@ -16,6 +16,7 @@ from turnwise.environments.search_qa.names import MAX_WORDS
 from turnwise.environments.search_qa.questions import KINDS
 from turnwise.environments.search_qa.wordings import Wording
 from turnwise.environments.search_qa.world import MIN_ENTITIES
+from turnwise.rewards.normal_form import Normalize
 
 Mode = Literal["fresh", "fixed", "files"]
 Prompt = Literal["search_r1", "short", "chat"]
@@ -62,6 +63,9 @@ class SearchArguments(FamilyArguments):
     """"on", or a control that must fail: "off" finds nothing, "shuffled" returns random passages."""
     reward: str = "exact_match"
     """"exact_match", "f1", "format", or the import path "package.module:NAME" of an `AnswerReward`."""
+    normalize: Normalize = "numbers"
+    """What answers are compared by: "numbers" keeps signs, decimal points and fractions, "squad" is SQuAD's rule, by
+    which published figures were computed and 3.14 is 314 (see `rewards.normal_form`)."""
     corpus_path: str = ""
     """JSONL or Parquet corpus of mode "files" (layouts: see `files`)."""
     train_path: str = ""

@@ -16,6 +16,7 @@ from turnwise.environments.search_qa.retrieval import Retriever
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.answers import AnswerCase, AnswerReward, exact_match, f1, final_answer, format_score
 from turnwise.rewards.guard import score_guarded
+from turnwise.rewards.normal_form import Normalize
 
 SearchSwitch = Literal["on", "off", "shuffled"]
 DocumentFormat = Literal["search_r1", "plain"]
@@ -56,11 +57,13 @@ class SearchEnvironment(ToolEnvironment):
         reward_timeout_s: float,
         tool_timeout_s: float,
         max_observation_chars: int,
+        normalize: Normalize = "numbers",
     ) -> None:
         """`retriever` is the index that the task's searches go to; the rest is as in `SearchArguments`."""
         super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
         self._retriever = retriever
         self._reward = reward
+        self._normalize: Normalize = normalize
         self._top_k = top_k
         self._document_format: DocumentFormat = document_format
         self._switch = search
@@ -107,16 +110,17 @@ class SearchEnvironment(ToolEnvironment):
             golds=self._golds,
             information=tuple(record.observation for record in self.tool_records),
             stop=stop,
+            normalize=self._normalize,
         )
         total = await score_guarded(lambda: self._reward.compute(case), self._reward_timeout_s)
         if isinstance(total, Invalid):
             return total
         answer = final_answer(case)
-        correct = 0.0 if answer is None else exact_match(answer, self._golds)
+        correct = 0.0 if answer is None else exact_match(answer, self._golds, self._normalize)
         parts = {
             "success": correct,
             "exact_match": correct,
-            "f1": 0.0 if answer is None else f1(answer, self._golds),
+            "f1": 0.0 if answer is None else f1(answer, self._golds, self._normalize),
             "format": format_score(case),
         }
         return Scored(

@@ -228,6 +228,7 @@ class SearchQA(FromFiles):
             reward_timeout_s=self._chosen.reward_timeout_s,
             tool_timeout_s=self._chosen.tool_timeout_s,
             max_observation_chars=self._chosen.max_observation_chars,
+            normalize=self._chosen.normalize,
         )
 
     def gold_answer(self, task: Task) -> str:

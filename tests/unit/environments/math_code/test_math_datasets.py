@@ -36,6 +36,19 @@ def test_published_layouts(name: str, question: str, answers: list[str], kinds: 
     assert {row.kind for row in rows} == kinds
 
 
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        (r"so it is $\boxed 2$.", "2"),
+        (r"so it is \boxed 2", "2"),
+        (r"$\boxed{2}$ and $\boxed{3}$", "2, 3"),
+        (r"$\boxed{2}$ at first, but then $\boxed{3}$", "3"),
+    ],
+)
+def test_the_boxes_of_a_solution(solution: str, answer: str) -> None:
+    assert to_math_row({"problem": "p", "solution": solution}).answers == (answer,)
+
+
 def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     import pyarrow
