@@ -17,10 +17,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from turnwise.core.errors import RenderError
 from turnwise.core.types import ToolCall, ToolCallError, ToolSpec
-from turnwise.rendering.hermes_calls import format_call_object, parse_tool_call, parse_tool_calls
-from turnwise.rendering.raw_json import DECODER, split_members
+from turnwise.rendering.call_blocks import read_block
+from turnwise.rendering.hermes_calls import ARGUMENT_KEYS, format_call_object, parse_tool_call, parse_tool_calls
+from turnwise.rendering.raw_json import split_members
+from turnwise.rendering.react_calls import OBSERVATION, read_react, write_react
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 _PLAIN = frozenset({"type", "properties", "required", "additionalProperties", "title", "$schema"})
@@ -60,13 +61,12 @@ def describe_tool(tool: ToolSpec) -> str:
     than half of the tokens of a schema, which every opening pays. JSON keeps what a signature cannot say: nested
     values, alternatives, bounds.
     """
-    properties = tool.parameters.get("properties", {})
+    properties = tool.properties
     if not set(tool.parameters) <= _PLAIN or not all(_is_plain(schema) for schema in properties.values()):
         whole = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return json.dumps(whole, ensure_ascii=False, default=dict)
-    required = tool.parameters.get("required", ())
     arguments = ", ".join(
-        f"{name}{'' if name in required else '?'}: {schema['type']}" for name, schema in properties.items()
+        f"{name}{'' if name in tool.required else '?'}: {schema['type']}" for name, schema in properties.items()
     )
     texts = [tool.description, *(f"{name}: {text}" for name, s in properties.items() if (text := s.get("description")))]
     return f"{tool.name}({arguments}): {' '.join(' '.join(texts).split())}".removesuffix(": ")
@@ -90,65 +90,32 @@ def _read_hermes(text: str, first_id: int) -> Read:
     return parse_tool_calls(text, first_id=first_id)
 
 
-_BLOCK = re.compile(r"```(tool_call|tool|json)[ \t]*\n(.*?)(```|\Z)", re.DOTALL)
+_FENCE = "```"
+_FENCE_OPENING = re.compile(r"```(tool_call|tool|json)[ \t]*+\n")
 
 
 def _write_fenced(call: ToolCall) -> str:
-    body = format_call_object(call).replace("```", r"\u0060\u0060\u0060")
-    return f"```tool\n{body}\n```"
+    body = format_call_object(call).replace(_FENCE, r"\u0060\u0060\u0060")
+    return f"{_FENCE}tool\n{body}\n{_FENCE}"
 
 
 def _read_fenced(text: str, first_id: int) -> Read:
     """Take every block marked as a tool's for a call, and a block of JSON where it is an object with a name and
     arguments."""
-    calls: list[ToolCall] = []
-    errors: list[ToolCallError] = []
-
-    def take(match: re.Match[str]) -> str:
-        call_id = f"call_{first_id + len(calls)}"
-        outcome = parse_tool_call(match[2], closed=bool(match[3]), call_id=call_id, closing="```")
-        if match[1] == "json" and (isinstance(outcome, ToolCallError) or "arguments" not in split_members(match[2])):
-            return match[0]
-        if isinstance(outcome, ToolCall):
-            calls.append(outcome)
-        else:
-            errors.append(outcome)
-        return ""
-
-    content = _BLOCK.sub(take, text).strip()
-    return content, tuple(calls), tuple(errors)
-
-
-_ACTION = re.compile(r"^[ \t]*Action:[ \t]*([^\n]*?)[ \t]*(?:\n\s*Action Input:[ \t]*|(?=\n)|\Z)", re.MULTILINE)
-_INPUT = re.compile(r"\n\s*Action Input:")
-_RESULT = "\nObservation:"
-_WANTED = "write Action: and a tool's name, then Action Input: and a JSON object on the next line"
-
-
-def _write_react(call: ToolCall) -> str:
-    arguments = call.arguments.strip()
-    try:
-        split_members(arguments)
-    except (ValueError, RecursionError):
-        arguments = ""
-    if not arguments or not call.name.strip() or call.name != " ".join(call.name.split()):
-        raise RenderError(
-            f"this call cannot be written as an action: {call.name}({call.arguments})"[:300]
-            + '; give a plain name and a JSON object of arguments, or use renderer.calls="hermes"'
-        )
-    return f"Action: {call.name}\nAction Input: {arguments}"
-
-
-def _read_react(text: str, first_id: int) -> Read:
-    text = f"\n{text}".split(_RESULT, 1)[0]
     content: list[str] = []
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
     at = 0
-    while match := _ACTION.search(text, at):
+    while match := _FENCE_OPENING.search(text, at):
         content.append(text[at : match.start()])
-        outcome, at = _read_action(text, match, f"call_{first_id + len(calls)}")
-        if isinstance(outcome, ToolCall):
+        block = read_block(text, match.end(), opening=_FENCE, closing=_FENCE)
+        at = block.end
+        outcome = parse_tool_call(
+            block.body, closed=block.closed, call_id=f"call_{first_id + len(calls)}", closing=_FENCE
+        )
+        if match[1] == "json" and not (isinstance(outcome, ToolCall) and _has_arguments(block.body)):
+            content.append(text[match.start() : at])
+        elif isinstance(outcome, ToolCall):
             calls.append(outcome)
         else:
             errors.append(outcome)
@@ -156,23 +123,8 @@ def _read_react(text: str, first_id: int) -> Read:
     return "".join(content).strip(), tuple(calls), tuple(errors)
 
 
-def _read_action(text: str, match: re.Match[str], call_id: str) -> tuple[ToolCall | ToolCallError, int]:
-    """The call that begins at a match of `_ACTION`, or what is wrong with it, and where the text goes on."""
-    at = match.end()
-    if not _INPUT.search(match[0]):
-        return ToolCallError(kind="bad_call", raw=match[0].strip(), message=f"an action has no input: {_WANTED}"), at
-    at += len(text[at:]) - len(text[at:].lstrip())
-    line_end = text.find("\n", at)
-    line_end = len(text) if line_end < 0 else line_end
-    try:
-        value, end = DECODER.raw_decode(text, at)
-    except (ValueError, RecursionError) as cause:
-        message = f"the action's input is not valid JSON ({str(cause)[:100]}): {_WANTED}"
-        return ToolCallError(kind="bad_json", raw=text[at:line_end], message=message), line_end
-    if not isinstance(value, dict) or not match[1]:
-        message = f"an action needs a tool's name and an object as its input: {_WANTED}"
-        return ToolCallError(kind="bad_call", raw=text[match.start() : end].strip(), message=message), end
-    return ToolCall(id=call_id, name=match[1], arguments=text[at:end]), end
+def _has_arguments(body: str) -> bool:
+    return any(key in split_members(body) for key in ARGUMENT_KEYS)
 
 
 CALL_TEXTS: Mapping[str, CallText] = {
@@ -202,10 +154,10 @@ CALL_TEXTS: Mapping[str, CallText] = {
             "To call a tool, write two lines:\nAction: {name}\nAction Input: {arguments}\n"
             "The result then comes after Observation:. When you have what you need, reply without an action."
         ),
-        write=_write_react,
-        read=_read_react,
+        write=write_react,
+        read=read_react,
         result=("Observation: ", ""),
-        stop=(_RESULT,),
+        stop=(OBSERVATION,),
     ),
 }
 """The formats by name (`renderer.calls`)."""

@@ -77,7 +77,7 @@ class CallsRenderer:
         if not message.tool_calls:
             return message
         (block,) = message.tool_calls
-        calls, errors = parse_calls(json.loads(block.arguments)[CALLS_FORMAT.argument], id_prefix=block.id)
+        calls, errors = parse_calls(json.loads(block.arguments)[CALLS_FORMAT.argument].strip(), id_prefix=block.id)
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:

@@ -68,7 +68,7 @@ def choose_renderer(
 
 
 def _choose_for_random_weights(tools: Sequence[ToolSpec]) -> RendererChoice:
-    offered = {(tool.name, tuple(tool.parameters.get("properties", {}))) for tool in tools}
+    offered = {(tool.name, tuple(tool.properties)) for tool in tools}
     names = ", ".join(sorted({tool.name for tool in tools})) or "none"
     for form in _FORMATS:
         if offered <= {(FORMATS[form].tool, (FORMATS[form].argument,))}:

@@ -17,6 +17,15 @@ DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 """Reads standard JSON: without NaN and Infinity."""
 
 
+def is_json(text: str) -> bool:
+    """Whether the text is one JSON value, with white space around it or none."""
+    try:
+        DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def split_members(text: str) -> dict[str, str]:
     """Return the text of every value of a JSON object by key; of a repeated key the last one.
 

@@ -151,7 +151,7 @@ class TemplateRenderer:
         if not tools:
             return ""
         fence = self._fences.fence
-        arguments = [fence(str(key)) for key in tools[0].parameters.get("properties", {})]
+        arguments = [fence(str(key)) for key in tools[0].properties]
         return self._format.describe([fence(describe_tool(tool)) for tool in tools], fence(tools[0].name), arguments)
 
     def extend(

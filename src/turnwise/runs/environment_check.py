@@ -197,7 +197,7 @@ async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
             return "fail", f"task {task.id} opens without any text"
         for tool in opening.tools:
             names.add(tool.name)
-            bare = [name for name, part in tool.parameters.get("properties", {}).items() if not _is_described(part)]
+            bare = [name for name, part in tool.properties.items() if not _is_described(part)]
             if not tool.description or bare:
                 what = f"parameter {bare[0]!r} of tool" if bare else "tool"
                 return "fail", f"{what} {tool.name!r} has no description or no type; the model reads nothing else"
@@ -206,8 +206,8 @@ async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
     return ("fail" if max(lengths) > MAX_PROMPT_CHARS else "pass"), text
 
 
-def _is_described(schema: Mapping[str, Any]) -> bool:
-    return bool(schema.get("description")) and bool({"type", "anyOf", "enum", "oneOf", "$ref"} & schema.keys())
+def _is_described(schema: Mapping[str, Any] | bool) -> bool:
+    return isinstance(schema, Mapping) and bool(schema.get("description")) and bool({"type", "anyOf", "enum", "oneOf", "$ref"} & schema.keys())
 
 
 class _Silent:
@@ -380,7 +380,7 @@ async def _check_malformed(checked: _Checked) -> tuple[Verdict, str]:
 
 
 def _wrong_arguments(tools: Sequence[Any]) -> dict[str, Any]:
-    return {name: [[]] for name in tools[0].parameters.get("properties", {})} if tools else {}
+    return {name: [[]] for name in tools[0].properties} if tools else {}
 
 
 def _call(name: str, arguments: str) -> Message:

@@ -115,8 +115,10 @@ def test_a_schema_may_allow_further_arguments() -> None:
         return asyncio.run(run_tool(tool, call, timeout_s=5, max_chars=100)).observation
 
     schema = {"type": "object", "properties": {"known": {"type": "integer"}}}
-    assert answer({**schema, "additionalProperties": True}) == '{"known": 1, "other": 2}'
-    assert answer(schema) == "error: collect takes known; unknown: other"
+    for more in ({}, {"additionalProperties": True}, {"additionalProperties": {}}):
+        assert answer({**schema, **more}) == '{"known": 1, "other": 2}'
+    assert answer({**schema, "additionalProperties": False}) == "error: collect takes known; unknown: other"
+    assert "other of collect must be of type string" in answer({**schema, "additionalProperties": {"type": "string"}})
 
 
 def test_null_fits_an_optional_argument_and_an_integer_fits_a_number() -> None:
