@@ -1,10 +1,13 @@
 """How a model without a tool format of its own is told about tools, writes calls, and reads their results: as text.
 
-Three formats, each a row of `CALL_TEXTS`:
+Formats, each a row of `CALL_TEXTS`: three for models that know none,
 
     hermes    <tool_call>\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n</tool_call>
     fenced    ```tool\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n```
     react     Action: search\\nAction Input: {"query": "Blue Lantern"}
+
+and those that families of models were trained on, each in a file of its own: llama, mistral, qwen_coder, deepseek_v3,
+deepseek_v31.
 
 Reading is total: any text gives content, calls and errors. What would end a call early inside its arguments is written
 as a JSON escape, so that every call that is written is read back.
@@ -16,10 +19,23 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from turnwise.core.types import ToolCall, ToolCallError, ToolSpec
-from turnwise.rendering.call_blocks import read_block
-from turnwise.rendering.hermes_calls import ARGUMENT_KEYS, format_call_object, parse_tool_call, parse_tool_calls
+from turnwise.rendering.call_blocks import escape_marks, read_block
+from turnwise.rendering.deepseek_calls import MARKS as DEEPSEEK_MARKS
+from turnwise.rendering.deepseek_calls import read_deepseek, write_deepseek_v3, write_deepseek_v31
+from turnwise.rendering.hermes_calls import (
+    ARGUMENT_KEYS,
+    CLOSING,
+    OPENING,
+    format_call_object,
+    parse_tool_call,
+    parse_tool_calls,
+)
+from turnwise.rendering.llama_calls import TAG, read_llama, write_llama
+from turnwise.rendering.mistral_calls import ARGUMENTS, MARK, read_mistral, write_mistral
+from turnwise.rendering.qwen_coder_calls import read_qwen_coder, write_qwen_coder
 from turnwise.rendering.raw_json import split_members
 from turnwise.rendering.react_calls import OBSERVATION, read_react, write_react
 
@@ -30,27 +46,37 @@ Read = tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]
 """Content, calls and errors of a reply."""
 
 
+class ReadCalls(Protocol):
+    """Takes a reply apart. Total."""
+
+    def __call__(self, text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
+        """Content, calls with ids `call_<first_id>` and on, and errors; `tools` say what values without quotes are."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallText:
     """A text format of calls."""
 
     explanation: str
-    """What the system message says after the list of tools; `{name}` and `{arguments}` stand for an example's."""
+    """What the system message says after the list of tools; `{call}` stands for an example."""
     write: Callable[[ToolCall], str]
     """One call as text. Raises RenderError for a call that the format cannot express."""
-    read: Callable[[str, int], Read]
-    """A reply taken apart; ids are `call_<number>`, counted from the second argument. Total."""
+    read: ReadCalls
     result: tuple[str, str]
     """The text before and after a tool's result where it stands in a user message."""
     stop: tuple[str, ...] = ()
     """Strings after which sampling stops: where a model goes on with a result that it made up."""
+    marks: tuple[str, ...] = ()
+    """Control tokens that a model samples inside a call, where its tokenizer has them."""
 
     def describe(self, tools: Sequence[str], name: str, arguments: Sequence[str]) -> str:
         """The text that tells a model about its tools: each one's line (`describe_tool`), and a call of `name` as the
         example."""
         example = json.dumps(dict.fromkeys(arguments, "..."), ensure_ascii=False)
         listed = "\n".join(tools)
-        explanation = self.explanation.replace("{arguments}", example).replace("{name}", name)
+        call = self.write(ToolCall(id="call_0", name=name, arguments=example))
+        explanation = self.explanation.replace("{call}", call)
         return f"You can call tools. They are, one per line:\n{listed}\n\n{explanation}"
 
 
@@ -82,11 +108,10 @@ def _is_plain(schema: object) -> bool:
 
 
 def _write_hermes(call: ToolCall) -> str:
-    body = re.sub(r"<(?=/?tool_call>)", r"\\u003c", format_call_object(call))
-    return f"<tool_call>\n{body}\n</tool_call>"
+    return f"{OPENING}\n{escape_marks(format_call_object(call), (OPENING, CLOSING))}\n{CLOSING}"
 
 
-def _read_hermes(text: str, first_id: int) -> Read:
+def _read_hermes(text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
     return parse_tool_calls(text, first_id=first_id)
 
 
@@ -99,7 +124,7 @@ def _write_fenced(call: ToolCall) -> str:
     return f"{_FENCE}tool\n{body}\n{_FENCE}"
 
 
-def _read_fenced(text: str, first_id: int) -> Read:
+def _read_fenced(text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
     """Take every block marked as a tool's for a call, and a block of JSON where it is an object with a name and
     arguments."""
     content: list[str] = []
@@ -127,22 +152,34 @@ def _has_arguments(body: str) -> bool:
     return any(key in split_members(body) for key in ARGUMENT_KEYS)
 
 
+_RESPONSE = "<tool_response>\n", "\n</tool_response>"
+
+
+def _explain(how: str) -> str:
+    return (
+        f"To call a tool, write {how}:\n{{call}}\n"
+        "The result then comes between <tool_response> and </tool_response>. "
+        "When you have what you need, reply without a call."
+    )
+
+
 CALL_TEXTS: Mapping[str, CallText] = {
     "hermes": CallText(
         explanation=(
             "To call a tool, write its name and its arguments as JSON between these tags:\n"
-            '<tool_call>\n{"name": "{name}", "arguments": {arguments}}\n</tool_call>\n'
+            "{call}\n"
             "The result then comes between <tool_response> and </tool_response>. "
             "When you have what you need, reply without a call."
         ),
         write=_write_hermes,
         read=_read_hermes,
-        result=("<tool_response>\n", "\n</tool_response>"),
+        result=_RESPONSE,
+        marks=(OPENING, CLOSING),
     ),
     "fenced": CallText(
         explanation=(
             "To call a tool, write its name and its arguments as JSON in a block:\n"
-            '```tool\n{"name": "{name}", "arguments": {arguments}}\n```\n'
+            "{call}\n"
             "The result then comes in a block marked result. When you have what you need, reply without a block."
         ),
         write=_write_fenced,
@@ -151,13 +188,48 @@ CALL_TEXTS: Mapping[str, CallText] = {
     ),
     "react": CallText(
         explanation=(
-            "To call a tool, write two lines:\nAction: {name}\nAction Input: {arguments}\n"
+            "To call a tool, write two lines:\n{call}\n"
             "The result then comes after Observation:. When you have what you need, reply without an action."
         ),
         write=write_react,
         read=read_react,
         result=("Observation: ", ""),
         stop=(OBSERVATION,),
+    ),
+    "llama": CallText(
+        explanation=_explain("a JSON object of its name and its parameters"),
+        write=write_llama,
+        read=read_llama,
+        result=_RESPONSE,
+        marks=(TAG,),
+    ),
+    "mistral": CallText(
+        explanation=_explain("its name and its arguments as JSON after these marks"),
+        write=write_mistral,
+        read=read_mistral,
+        result=_RESPONSE,
+        marks=(MARK, ARGUMENTS),
+    ),
+    "qwen_coder": CallText(
+        explanation=_explain("its name and its parameters between these tags"),
+        write=write_qwen_coder,
+        read=read_qwen_coder,
+        result=_RESPONSE,
+        marks=(OPENING, CLOSING),
+    ),
+    "deepseek_v3": CallText(
+        explanation=_explain("its name and its arguments as JSON between these marks"),
+        write=write_deepseek_v3,
+        read=read_deepseek,
+        result=_RESPONSE,
+        marks=DEEPSEEK_MARKS,
+    ),
+    "deepseek_v31": CallText(
+        explanation=_explain("its name and its arguments as JSON between these marks"),
+        write=write_deepseek_v31,
+        read=read_deepseek,
+        result=_RESPONSE,
+        marks=DEEPSEEK_MARKS,
     ),
 }
 """The formats by name (`renderer.calls`)."""

@@ -71,7 +71,7 @@ class CallsRenderer:
         """See `TagRenderer.extend`; every tool's answer has a `<tool_response>` of its own."""
         return self._tags.extend(prompt_ids, completion_ids, observations, tools)
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """See `Renderer.parse` and `parse_calls`. The first complete block or `<answer>` wins."""
         message = self._tags.parse(prompt_ids, completion_ids)
         if not message.tool_calls:

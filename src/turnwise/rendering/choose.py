@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Format = Literal["search_r1", "retool", "shell"]
-Calls = Literal["hermes", "fenced", "react"]
-CallsOption = Literal["auto", "hermes", "fenced", "react"]
+Calls = Literal["hermes", "fenced", "react", "llama", "mistral", "qwen_coder", "deepseek_v3", "deepseek_v31"]
+CallsOption = Literal[
+    "auto", "hermes", "fenced", "react", "llama", "mistral", "qwen_coder", "deepseek_v3", "deepseek_v31"
+]
 _FORMATS: tuple[Format, ...] = ("search_r1", "retool", "shell")
 
 

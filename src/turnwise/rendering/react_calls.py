@@ -1,15 +1,16 @@
 """Tool calls as ReAct (2210.03629) writes them, in two lines: `Action: search`, then `Action Input: {"query": ...}`.
 
-Labels may be bold or numbered (`**Action:**`, `Action 2:`), and the input may stand in a code block. Linear in the length
-of a reply: it is cut at its labels, and no line is searched twice.
+Labels may be bold or numbered (`**Action:**`, `Action 2:`), and the input may stand in a code block. Linear in the
+length of a reply: it is cut at its labels, and no line is searched twice.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from turnwise.core.errors import RenderError
-from turnwise.core.types import ToolCall, ToolCallError
+from turnwise.core.types import ToolCall, ToolCallError, ToolSpec
 from turnwise.rendering.raw_json import DECODER, split_members
 
 OBSERVATION = "\nObservation:"
@@ -47,7 +48,9 @@ def _read_name(written: str) -> str:
     return _INPUT_IN_LINE.split(written, maxsplit=1)[0].strip(" \t\r*`\"'")
 
 
-def read_react(text: str, first_id: int) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
+def read_react(
+    text: str, first_id: int, tools: Sequence[ToolSpec] = ()
+) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
     """Content, calls and errors of a reply, up to a result that the model made up. Total."""
     content: list[str] = []
     calls: list[ToolCall] = []
@@ -105,6 +108,10 @@ def _read_action(segment: str, call_id: str) -> tuple[ToolCall | ToolCallError, 
     written = segment[at:end]
     if mark and (closing := re.compile(rf"\s*+{mark}").match(segment, end)):
         end = closing.end()
+    line_end = segment.index("\n", end)
+    if segment[end:line_end].strip(" \t\r*"):
+        message = f"text stands after the action's input on its line: {_WANTED}"
+        return ToolCallError(kind="bad_json", raw=segment[at:line_end], message=message), segment[line_end:]
     if not isinstance(value, dict) or not name:
         message = f"an action needs a tool's name and an object as its input: {_WANTED}"
         return ToolCallError(kind="bad_call", raw=segment[:end].strip(), message=message), segment[end:]

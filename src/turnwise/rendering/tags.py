@@ -45,8 +45,8 @@ class TagFormat:
     gaps: tuple[str, str, str, str]
     """If tags are plain text: the text before and after the observation's opening tag, then its closing tag."""
     ends_unmarked: str | None
-    """Regular expression of a text that ends the episode without a tag, matched at the content's start and linear in its
-    length; None if only `<answer>` ends it."""
+    """Regular expression of a text that ends the episode without a tag, matched at the content's start and linear in
+    its length; None if only `<answer>` ends it."""
     no_action: str
     """What the model is told about a reply that neither calls the tool nor answers."""
     unclosed: str
@@ -189,18 +189,18 @@ class TagRenderer:
             ids = ids[: max(0, self._max_observation_tokens - len(head) - len(tail))]
         return [*head, *ids, *tail]
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """See `Renderer.parse`.
 
         The first complete action or `<answer>` wins, in the order of the text; an answer stays in the content, tags and
         all. The call's arguments are a JSON object of the format's one argument: all that stands between the tags, tags
         among it too, without the one space or new line that the format has at each end. `<think>` spans outside become
-        `reasoning`, one that is not closed up to the end of the reply, and an answer in it is none. What the format lets
-        end an episode without a tag counts where there is no complete action or answer. A reply with none of these has
-        one tool error, `unclosed` when a tag was left open, else `no_action`.
+        `reasoning`, one that is not closed up to the end of the reply, and an answer in it is none. What the format
+        lets end an episode without a tag counts where there is no complete action or answer. A reply with none of these
+        has one tool error, `unclosed` when a tag was left open, else `no_action`.
         """
         form = self._format
-        read = _read_pieces(self._split(completion_ids), form)
+        read = read_pieces(self._split(completion_ids), form)
         content = _join(read.content)
         thoughts = [text.strip() for text in read.thoughts]
         calls: tuple[ToolCall, ...] = ()
@@ -273,11 +273,12 @@ class TagRenderer:
         """A reply that ends with a call: the argument as it is, with the space at its ends that `parse` takes off."""
         opening, closing = f"<{self._format.action}>", f"</{self._format.action}>"
         if not self._tag_ids:
-            text = " ".join(part for part in (_join(before), f"{opening} {argument}{' ' * bool(argument)}{closing}") if part)
+            written = f"{opening} {argument}{' ' * bool(argument)}{closing}"
+            text = " ".join(part for part in (_join(before), written) if part)
             return self._encode_plain(text, [*before, (False, argument)])
         spaced = f" {argument}{' ' * argument[-1].isspace()}" if argument else ""
-        written = encode_text(self._tokenizer, spaced, continues=True)
-        return [*self._encode_tokens(before), self._tag_ids[opening], *written, self._tag_ids[closing]]
+        ids = encode_text(self._tokenizer, spaced, continues=True)
+        return [*self._encode_tokens(before), self._tag_ids[opening], *ids, self._tag_ids[closing]]
 
     def _encode_tokens(self, pieces: Sequence[_Piece]) -> list[int]:
         ids: list[int] = []
@@ -313,7 +314,7 @@ class _Reply:
     """Whether a tag was left open."""
 
 
-def _read_pieces(pieces: Sequence[_Piece], form: TagFormat) -> _Reply:
+def read_pieces(pieces: Sequence[_Piece], form: TagFormat) -> _Reply:
     """Read from left to right: what is inside a tag that closes is text, whatever tags it holds. Linear."""
     last = {text: at for at, (is_tag, text) in enumerate(pieces) if is_tag}
     content: list[_Piece] = []

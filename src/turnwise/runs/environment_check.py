@@ -207,7 +207,9 @@ async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
 
 
 def _is_described(schema: Mapping[str, Any] | bool) -> bool:
-    return isinstance(schema, Mapping) and bool(schema.get("description")) and bool({"type", "anyOf", "enum", "oneOf", "$ref"} & schema.keys())
+    if not isinstance(schema, Mapping):
+        return False
+    return bool(schema.get("description")) and bool({"type", "anyOf", "enum", "oneOf", "$ref"} & schema.keys())
 
 
 class _Silent:

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.types import ToolSpec
-from turnwise.tools.schema import make_whole, read_schema, read_types, validate
+from turnwise.rendering.schema_types import read_types
+from turnwise.tools.schema import make_whole, read_schema, validate
 
 _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("boolean", bool),

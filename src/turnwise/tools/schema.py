@@ -8,10 +8,11 @@ search could take forever on what a model writes, and with references to other d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
+
+from turnwise.rendering.schema_types import list_options, list_types
 
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _LITERALS = frozenset({"const", "default", "enum", "examples"})
@@ -41,56 +42,17 @@ def make_whole(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
     standard, and a Python function cannot count to it."""
     if not isinstance(value, float | dict | list):
         return value
-    options = list(_alternatives(schema, root))
+    options = list(list_options(schema, root))
     if isinstance(value, float):
-        kinds = {kind for option in options for kind in read_types(option)}
+        kinds = list_types(schema, root)
         return int(value) if value.is_integer() and "integer" in kinds and "number" not in kinds else value
     if isinstance(value, list):
         items = next((option["items"] for option in options if "items" in option), True)
         first = next((option["prefixItems"] for option in options if "prefixItems" in option), ())
-        return [
-            make_whole(item, first[at] if at < len(first) else items, root) for at, item in enumerate(value)
-        ]
+        return [make_whole(item, first[at] if at < len(first) else items, root) for at, item in enumerate(value)]
     named = {key: each for option in options for key, each in option.get("properties", {}).items()}
     others = next((option["additionalProperties"] for option in options if "additionalProperties" in option), True)
     return {key: make_whole(item, named.get(key, others), root) for key, item in value.items()}
-
-
-def read_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The types that a schema names; () for any."""
-    kinds = schema.get("type", ())
-    return (kinds,) if isinstance(kinds, str) else tuple(kinds)
-
-
-def _alternatives(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The schema and those that it refers to or combines, each once."""
-    waiting, seen = [schema], set()
-    while waiting:
-        each = waiting.pop()
-        if not isinstance(each, Mapping) or id(each) in seen:
-            continue
-        seen.add(id(each))
-        yield each
-        if "$ref" in each:
-            waiting.append(resolve_reference(each["$ref"], root))
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            waiting.extend(each.get(keyword, ()))
-
-
-def resolve_reference(reference: str, root: Any) -> Any:
-    """What a reference inside the document (`#/$defs/Point`) points to; None where it points nowhere."""
-    if not reference.startswith("#") or (len(reference) > 1 and reference[1] != "/"):
-        return None
-    at = root
-    for part in unquote(reference).split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(at, Mapping) and key in at:
-            at = at[key]
-        elif isinstance(at, list) and key.isdecimal() and int(key) < len(at):
-            at = at[int(key)]
-        else:
-            return None
-    return at
 
 
 def _as_json(value: object) -> Any:
@@ -170,7 +132,9 @@ def _validator_class() -> Any:
 
     def unless_null(check: Any) -> Any:
         def checked(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
-            return () if instance is None and schema.get("nullable") is True else check(validator, wanted, instance, schema)
+            if instance is None and schema.get("nullable") is True:
+                return ()
+            return check(validator, wanted, instance, schema)
 
         return checked
 

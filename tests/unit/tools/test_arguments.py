@@ -10,8 +10,8 @@ import pytest
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.types import ToolSpec
+from turnwise.rendering.schema_types import resolve_reference
 from turnwise.tools.arguments import read_arguments
-from turnwise.tools.schema import resolve_reference
 
 
 def take(**arguments: Any) -> None: ...
@@ -67,6 +67,7 @@ POINT = {
         ({"type": "array", "uniqueItems": True}, [{"k": 1}, {"k": 1}]),
         ({"properties": {"required": {"type": "string"}}, "required": "required"}, {"required": "a"}),
         ({"enum": [1, None]}, None),
+        ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#/properties/x/anyOf/0"}}]}, [1]),
     ],
 )
 def test_legal_values_pass_and_broken_schemas_say_nothing(schema: Any, value: Any) -> None:
@@ -137,7 +138,9 @@ def test_a_function_decides_which_names_it_takes() -> None:
     assert refuse({"additionalProperties": False}, {"x": 1}) == "f takes no arguments; unknown: x"
 
 
-@pytest.mark.parametrize("raw", ['{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}', "{'x': 1}", '{"x": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "raw", ['{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}', "{'x': 1}", '{"x": ' + "9" * 5000 + "}"]
+)
 def test_what_is_no_number_or_text_of_json_is_refused(raw: str) -> None:
     assert refuse(of({}), raw) == "the arguments of f are not valid JSON"
 

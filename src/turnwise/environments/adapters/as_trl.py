@@ -118,6 +118,6 @@ def build_method(tool: ToolSpec) -> Callable[..., str]:
     method.__name__ = method.__qualname__ = tool.name
     method.__doc__ = "\n".join([tool.description, *(["", "Args:", *lines] if lines else [])])
     method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": str}
-    self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    self_parameter = inspect.Parameter("self_" if "self" in properties else "self", inspect.Parameter.POSITIONAL_ONLY)
     method.__signature__ = inspect.Signature([self_parameter, *parameters], return_annotation=str)  # type: ignore[attr-defined]
     return method
