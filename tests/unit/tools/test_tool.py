@@ -115,7 +115,8 @@ def test_a_schema_may_allow_further_arguments() -> None:
         return asyncio.run(run_tool(tool, call, timeout_s=5, max_chars=100)).observation
 
     schema = {"type": "object", "properties": {"known": {"type": "integer"}}}
-    for more in ({}, {"additionalProperties": True}, {"additionalProperties": {}}):
+    absent: list[dict[str, Any]] = [{}, {"additionalProperties": True}, {"additionalProperties": {}}]
+    for more in absent:
         assert answer({**schema, **more}) == '{"known": 1, "other": 2}'
     assert answer({**schema, "additionalProperties": False}) == "error: collect takes known; unknown: other"
     assert "other of collect must be of type string" in answer({**schema, "additionalProperties": {"type": "string"}})
