@@ -124,6 +124,11 @@ CASES: dict[str, Case] = {
     "template, fenced": build_template("Gemma 2", "fenced"),
     "template, react": build_template("SmolLM2", "react"),
     "no template, react": build_template("", "react"),
+    "template, llama": build_template("Llama 3", "llama"),
+    "template, mistral": build_template("Mistral Small 3", "mistral"),
+    "template, qwen_coder": build_template("Qwen2.5", "qwen_coder"),
+    "template, deepseek_v3": build_template("DeepSeek-V3", "deepseek_v3"),
+    "no template, deepseek_v31": build_template("", "deepseek_v31"),
 }
 OPENING = (text_message("user", "Who wrote Blue Lantern ?"),)
 words = st.text(st.sampled_from("abcXYZ 019.,:+*/()[]{}=\n\"'\\é你🙂"), min_size=1, max_size=24).map(str.strip)

@@ -59,9 +59,12 @@ class RendererSection(Section):
     boxed answer) or of a shell (think, command, output)."""
     name: str = "qwen3"
     """For "chat": name of the renderer, or "auto" to choose it by `model.path`."""
-    calls: Literal["auto", "hermes", "fenced", "react"] = "auto"
+    calls: Literal[
+        "auto", "hermes", "fenced", "react", "llama", "mistral", "qwen_coder", "deepseek_v3", "deepseek_v31"
+    ] = "auto"
     """For "template": how calls are written. "hermes" is JSON in `<tool_call>` tags, "fenced" JSON in a block after
-    three backticks, "react" the lines `Action:` and `Action Input:`. "auto" is hermes, or react where the tokenizer has
-    no chat template."""
+    three backticks, "react" the lines `Action:` and `Action Input:`. "llama", "mistral", "qwen_coder", "deepseek_v3"
+    and "deepseek_v31" are the formats that these models were trained on. "auto" is hermes, or react where the tokenizer
+    has no chat template."""
     max_observation_tokens: int = Field(512, ge=8)
     """Most tokens of an observation; a longer one is cut, with its closing tag kept. "chat" cuts nothing."""

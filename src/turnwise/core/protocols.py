@@ -175,8 +175,11 @@ class Renderer(Protocol):
         """
         ...
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
-        """The reply as a message. Total: any ids give a message, malformed calls become `tool_errors`."""
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
+        """The reply as a message. Total: any ids give a message, malformed calls become `tool_errors`.
+
+        `tools` are those on offer: where a format writes values without quotes, their schemas say what is text.
+        """
         ...
 
     def encode_reply(self, message: Message) -> IntArray:

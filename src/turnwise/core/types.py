@@ -141,7 +141,19 @@ class ToolSpec:
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """JSON schema of the arguments object."""
+    """JSON schema of the arguments object, as whoever offers the tool wrote it."""
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The schemas of the arguments by name (a schema may be a truth value); empty where the schema names none."""
+        named = self.parameters.get("properties")
+        return named if isinstance(named, Mapping) else {}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Names of the arguments that every call must have."""
+        names = self.parameters.get("required")
+        return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

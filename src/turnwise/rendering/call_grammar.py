@@ -6,7 +6,8 @@ A call names one of the offered tools, with arguments that match its schema. Tex
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from turnwise.core.types import Grammar, ToolSpec
 
@@ -33,11 +34,14 @@ def build_call_grammar(
         "anyOf": [
             {
                 "type": "object",
-                "properties": {"name": {"const": tool.name}, "arguments": dict(tool.parameters)},
+                "properties": {
+                    "name": {"const": tool.name},
+                    "arguments": _move_references(tool.parameters, f"#/anyOf/{place}/properties/arguments"),
+                },
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
             }
-            for tool in tools
+            for place, tool in enumerate(tools)
         ]
     }
     opening, closing = ("<tool_call>", "</tool_call>") if special_tokens else ('"<tool_call>"', '"</tool_call>"')
@@ -48,3 +52,14 @@ call: {opening} "\\n" body "\\n" {closing} "\\n"?
 body: %json {json.dumps(calls)}
 """
     return Grammar(kind="lark", text=text)
+
+
+def _move_references(schema: Any, place: str) -> Any:
+    """A schema as part of a larger document: its references to itself (`#/$defs/Point`) point below `place`."""
+    if isinstance(schema, Mapping):
+        moved = {key: _move_references(value, place) for key, value in schema.items()}
+        reference = moved.get("$ref")
+        if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+            moved["$ref"] = place + reference[1:]
+        return moved
+    return [_move_references(value, place) for value in schema] if isinstance(schema, list | tuple) else schema

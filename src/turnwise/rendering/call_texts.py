@@ -1,10 +1,13 @@
 """How a model without a tool format of its own is told about tools, writes calls, and reads their results: as text.
 
-Three formats, each a row of `CALL_TEXTS`:
+Formats, each a row of `CALL_TEXTS`: three for models that know none,
 
     hermes    <tool_call>\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n</tool_call>
     fenced    ```tool\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n```
     react     Action: search\\nAction Input: {"query": "Blue Lantern"}
+
+and those that families of models were trained on, each in a file of its own: llama, mistral, qwen_coder, deepseek_v3,
+deepseek_v31.
 
 Reading is total: any text gives content, calls and errors. What would end a call early inside its arguments is written
 as a JSON escape, so that every call that is written is read back.
@@ -16,11 +19,25 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from turnwise.core.errors import RenderError
 from turnwise.core.types import ToolCall, ToolCallError, ToolSpec
-from turnwise.rendering.hermes_calls import format_call_object, parse_tool_call, parse_tool_calls
-from turnwise.rendering.raw_json import DECODER, split_members
+from turnwise.rendering.call_blocks import escape_marks, read_block
+from turnwise.rendering.deepseek_calls import MARKS as DEEPSEEK_MARKS
+from turnwise.rendering.deepseek_calls import read_deepseek, write_deepseek_v3, write_deepseek_v31
+from turnwise.rendering.hermes_calls import (
+    ARGUMENT_KEYS,
+    CLOSING,
+    OPENING,
+    format_call_object,
+    parse_tool_call,
+    parse_tool_calls,
+)
+from turnwise.rendering.llama_calls import TAG, read_llama, write_llama
+from turnwise.rendering.mistral_calls import ARGUMENTS, MARK, read_mistral, write_mistral
+from turnwise.rendering.qwen_coder_calls import read_qwen_coder, write_qwen_coder
+from turnwise.rendering.raw_json import split_members
+from turnwise.rendering.react_calls import OBSERVATION, read_react, write_react
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 _PLAIN = frozenset({"type", "properties", "required", "additionalProperties", "title", "$schema"})
@@ -29,27 +46,37 @@ Read = tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]
 """Content, calls and errors of a reply."""
 
 
+class ReadCalls(Protocol):
+    """Takes a reply apart. Total."""
+
+    def __call__(self, text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
+        """Content, calls with ids `call_<first_id>` and on, and errors; `tools` say what values without quotes are."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallText:
     """A text format of calls."""
 
     explanation: str
-    """What the system message says after the list of tools; `{name}` and `{arguments}` stand for an example's."""
+    """What the system message says after the list of tools; `{call}` stands for an example."""
     write: Callable[[ToolCall], str]
     """One call as text. Raises RenderError for a call that the format cannot express."""
-    read: Callable[[str, int], Read]
-    """A reply taken apart; ids are `call_<number>`, counted from the second argument. Total."""
+    read: ReadCalls
     result: tuple[str, str]
     """The text before and after a tool's result where it stands in a user message."""
     stop: tuple[str, ...] = ()
     """Strings after which sampling stops: where a model goes on with a result that it made up."""
+    marks: tuple[str, ...] = ()
+    """Control tokens that a model samples inside a call, where its tokenizer has them."""
 
     def describe(self, tools: Sequence[str], name: str, arguments: Sequence[str]) -> str:
         """The text that tells a model about its tools: each one's line (`describe_tool`), and a call of `name` as the
         example."""
         example = json.dumps(dict.fromkeys(arguments, "..."), ensure_ascii=False)
         listed = "\n".join(tools)
-        explanation = self.explanation.replace("{arguments}", example).replace("{name}", name)
+        call = self.write(ToolCall(id="call_0", name=name, arguments=example))
+        explanation = self.explanation.replace("{call}", call)
         return f"You can call tools. They are, one per line:\n{listed}\n\n{explanation}"
 
 
@@ -60,13 +87,12 @@ def describe_tool(tool: ToolSpec) -> str:
     than half of the tokens of a schema, which every opening pays. JSON keeps what a signature cannot say: nested
     values, alternatives, bounds.
     """
-    properties = tool.parameters.get("properties", {})
+    properties = tool.properties
     if not set(tool.parameters) <= _PLAIN or not all(_is_plain(schema) for schema in properties.values()):
         whole = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return json.dumps(whole, ensure_ascii=False, default=dict)
-    required = tool.parameters.get("required", ())
     arguments = ", ".join(
-        f"{name}{'' if name in required else '?'}: {schema['type']}" for name, schema in properties.items()
+        f"{name}{'' if name in tool.required else '?'}: {schema['type']}" for name, schema in properties.items()
     )
     texts = [tool.description, *(f"{name}: {text}" for name, s in properties.items() if (text := s.get("description")))]
     return f"{tool.name}({arguments}): {' '.join(' '.join(texts).split())}".removesuffix(": ")
@@ -82,73 +108,39 @@ def _is_plain(schema: object) -> bool:
 
 
 def _write_hermes(call: ToolCall) -> str:
-    body = re.sub(r"<(?=/?tool_call>)", r"\\u003c", format_call_object(call))
-    return f"<tool_call>\n{body}\n</tool_call>"
+    return f"{OPENING}\n{escape_marks(format_call_object(call), (OPENING, CLOSING))}\n{CLOSING}"
 
 
-def _read_hermes(text: str, first_id: int) -> Read:
+def _read_hermes(text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
     return parse_tool_calls(text, first_id=first_id)
 
 
-_BLOCK = re.compile(r"```(tool_call|tool|json)[ \t]*\n(.*?)(```|\Z)", re.DOTALL)
+_FENCE = "```"
+_FENCE_OPENING = re.compile(r"```(tool_call|tool|json)[ \t]*+\n")
 
 
 def _write_fenced(call: ToolCall) -> str:
-    body = format_call_object(call).replace("```", r"\u0060\u0060\u0060")
-    return f"```tool\n{body}\n```"
+    body = format_call_object(call).replace(_FENCE, r"\u0060\u0060\u0060")
+    return f"{_FENCE}tool\n{body}\n{_FENCE}"
 
 
-def _read_fenced(text: str, first_id: int) -> Read:
+def _read_fenced(text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
     """Take every block marked as a tool's for a call, and a block of JSON where it is an object with a name and
     arguments."""
-    calls: list[ToolCall] = []
-    errors: list[ToolCallError] = []
-
-    def take(match: re.Match[str]) -> str:
-        call_id = f"call_{first_id + len(calls)}"
-        outcome = parse_tool_call(match[2], closed=bool(match[3]), call_id=call_id, closing="```")
-        if match[1] == "json" and (isinstance(outcome, ToolCallError) or "arguments" not in split_members(match[2])):
-            return match[0]
-        if isinstance(outcome, ToolCall):
-            calls.append(outcome)
-        else:
-            errors.append(outcome)
-        return ""
-
-    content = _BLOCK.sub(take, text).strip()
-    return content, tuple(calls), tuple(errors)
-
-
-_ACTION = re.compile(r"^[ \t]*Action:[ \t]*([^\n]*?)[ \t]*(?:\n\s*Action Input:[ \t]*|(?=\n)|\Z)", re.MULTILINE)
-_INPUT = re.compile(r"\n\s*Action Input:")
-_RESULT = "\nObservation:"
-_WANTED = "write Action: and a tool's name, then Action Input: and a JSON object on the next line"
-
-
-def _write_react(call: ToolCall) -> str:
-    arguments = call.arguments.strip()
-    try:
-        split_members(arguments)
-    except (ValueError, RecursionError):
-        arguments = ""
-    if not arguments or not call.name.strip() or call.name != " ".join(call.name.split()):
-        raise RenderError(
-            f"this call cannot be written as an action: {call.name}({call.arguments})"[:300]
-            + '; give a plain name and a JSON object of arguments, or use renderer.calls="hermes"'
-        )
-    return f"Action: {call.name}\nAction Input: {arguments}"
-
-
-def _read_react(text: str, first_id: int) -> Read:
-    text = f"\n{text}".split(_RESULT, 1)[0]
     content: list[str] = []
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
     at = 0
-    while match := _ACTION.search(text, at):
+    while match := _FENCE_OPENING.search(text, at):
         content.append(text[at : match.start()])
-        outcome, at = _read_action(text, match, f"call_{first_id + len(calls)}")
-        if isinstance(outcome, ToolCall):
+        block = read_block(text, match.end(), opening=_FENCE, closing=_FENCE)
+        at = block.end
+        outcome = parse_tool_call(
+            block.body, closed=block.closed, call_id=f"call_{first_id + len(calls)}", closing=_FENCE
+        )
+        if match[1] == "json" and not (isinstance(outcome, ToolCall) and _has_arguments(block.body)):
+            content.append(text[match.start() : at])
+        elif isinstance(outcome, ToolCall):
             calls.append(outcome)
         else:
             errors.append(outcome)
@@ -156,41 +148,38 @@ def _read_react(text: str, first_id: int) -> Read:
     return "".join(content).strip(), tuple(calls), tuple(errors)
 
 
-def _read_action(text: str, match: re.Match[str], call_id: str) -> tuple[ToolCall | ToolCallError, int]:
-    """The call that begins at a match of `_ACTION`, or what is wrong with it, and where the text goes on."""
-    at = match.end()
-    if not _INPUT.search(match[0]):
-        return ToolCallError(kind="bad_call", raw=match[0].strip(), message=f"an action has no input: {_WANTED}"), at
-    at += len(text[at:]) - len(text[at:].lstrip())
-    line_end = text.find("\n", at)
-    line_end = len(text) if line_end < 0 else line_end
-    try:
-        value, end = DECODER.raw_decode(text, at)
-    except (ValueError, RecursionError) as cause:
-        message = f"the action's input is not valid JSON ({str(cause)[:100]}): {_WANTED}"
-        return ToolCallError(kind="bad_json", raw=text[at:line_end], message=message), line_end
-    if not isinstance(value, dict) or not match[1]:
-        message = f"an action needs a tool's name and an object as its input: {_WANTED}"
-        return ToolCallError(kind="bad_call", raw=text[match.start() : end].strip(), message=message), end
-    return ToolCall(id=call_id, name=match[1], arguments=text[at:end]), end
+def _has_arguments(body: str) -> bool:
+    return any(key in split_members(body) for key in ARGUMENT_KEYS)
+
+
+_RESPONSE = "<tool_response>\n", "\n</tool_response>"
+
+
+def _explain(how: str) -> str:
+    return (
+        f"To call a tool, write {how}:\n{{call}}\n"
+        "The result then comes between <tool_response> and </tool_response>. "
+        "When you have what you need, reply without a call."
+    )
 
 
 CALL_TEXTS: Mapping[str, CallText] = {
     "hermes": CallText(
         explanation=(
             "To call a tool, write its name and its arguments as JSON between these tags:\n"
-            '<tool_call>\n{"name": "{name}", "arguments": {arguments}}\n</tool_call>\n'
+            "{call}\n"
             "The result then comes between <tool_response> and </tool_response>. "
             "When you have what you need, reply without a call."
         ),
         write=_write_hermes,
         read=_read_hermes,
-        result=("<tool_response>\n", "\n</tool_response>"),
+        result=_RESPONSE,
+        marks=(OPENING, CLOSING),
     ),
     "fenced": CallText(
         explanation=(
             "To call a tool, write its name and its arguments as JSON in a block:\n"
-            '```tool\n{"name": "{name}", "arguments": {arguments}}\n```\n'
+            "{call}\n"
             "The result then comes in a block marked result. When you have what you need, reply without a block."
         ),
         write=_write_fenced,
@@ -199,13 +188,48 @@ CALL_TEXTS: Mapping[str, CallText] = {
     ),
     "react": CallText(
         explanation=(
-            "To call a tool, write two lines:\nAction: {name}\nAction Input: {arguments}\n"
+            "To call a tool, write two lines:\n{call}\n"
             "The result then comes after Observation:. When you have what you need, reply without an action."
         ),
-        write=_write_react,
-        read=_read_react,
+        write=write_react,
+        read=read_react,
         result=("Observation: ", ""),
-        stop=(_RESULT,),
+        stop=(OBSERVATION,),
+    ),
+    "llama": CallText(
+        explanation=_explain("a JSON object of its name and its parameters"),
+        write=write_llama,
+        read=read_llama,
+        result=_RESPONSE,
+        marks=(TAG,),
+    ),
+    "mistral": CallText(
+        explanation=_explain("its name and its arguments as JSON after these marks"),
+        write=write_mistral,
+        read=read_mistral,
+        result=_RESPONSE,
+        marks=(MARK, ARGUMENTS),
+    ),
+    "qwen_coder": CallText(
+        explanation=_explain("its name and its parameters between these tags"),
+        write=write_qwen_coder,
+        read=read_qwen_coder,
+        result=_RESPONSE,
+        marks=(OPENING, CLOSING),
+    ),
+    "deepseek_v3": CallText(
+        explanation=_explain("its name and its arguments as JSON between these marks"),
+        write=write_deepseek_v3,
+        read=read_deepseek,
+        result=_RESPONSE,
+        marks=DEEPSEEK_MARKS,
+    ),
+    "deepseek_v31": CallText(
+        explanation=_explain("its name and its arguments as JSON between these marks"),
+        write=write_deepseek_v31,
+        read=read_deepseek,
+        result=_RESPONSE,
+        marks=DEEPSEEK_MARKS,
     ),
 }
 """The formats by name (`renderer.calls`)."""

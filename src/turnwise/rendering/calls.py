@@ -71,13 +71,13 @@ class CallsRenderer:
         """See `TagRenderer.extend`; every tool's answer has a `<tool_response>` of its own."""
         return self._tags.extend(prompt_ids, completion_ids, observations, tools)
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """See `Renderer.parse` and `parse_calls`. The first complete block or `<answer>` wins."""
         message = self._tags.parse(prompt_ids, completion_ids)
         if not message.tool_calls:
             return message
         (block,) = message.tool_calls
-        calls, errors = parse_calls(json.loads(block.arguments)[CALLS_FORMAT.argument], id_prefix=block.id)
+        calls, errors = parse_calls(json.loads(block.arguments)[CALLS_FORMAT.argument].strip(), id_prefix=block.id)
         return replace(message, tool_calls=calls, tool_errors=errors)
 
     def encode_reply(self, message: Message) -> IntArray:

@@ -24,9 +24,12 @@ from turnwise.core.types import (
     text_message,
     to_ids,
 )
+from turnwise.rendering.call_texts import CALL_TEXTS, ReadCalls
+from turnwise.rendering.deepseek_calls import CALL, read_deepseek
 from turnwise.rendering.fences import Fences
-from turnwise.rendering.hermes_calls import parse_tool_calls
-from turnwise.rendering.raw_json import find_object
+from turnwise.rendering.hermes_calls import OPENING, parse_tool_call, parse_tool_calls
+from turnwise.rendering.llama_calls import read_llama
+from turnwise.rendering.raw_json import DECODER, find_object, is_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -128,20 +131,30 @@ class ChatRenderer:
             return [*completion[:-1], self._own_ends[0]]
         return completion
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """See `Renderer.parse`. Where the package cannot parse the ids, the hermes format is read from their text.
 
-        The arguments of a call are the model's own text where the format writes them as a JSON object (Qwen's hermes
-        format, DeepSeek's, Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the
-        package gives values only, and the arguments are their JSON.
+        The package finds the thoughts and the first call. From there on the formats of Qwen (hermes and tags), DeepSeek
+        V3 and Llama 3 are read by the readers of `call_texts`, which know where a value ends and drop no arguments;
+        other formats by the package. There the arguments are the model's own text where the format writes them as a
+        JSON object (Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the package
+        gives values only, and the arguments are their JSON.
         """
         tokens = [token for token in self._end_as_own(completion_ids) if token >= 0]
         first_id = len(prompt_ids)
         reasoning: str | None = None
         try:
             with boundary(RenderError, "the reply cannot be parsed"):
-                parsed = self._renderer.parse_response(tokens, prompt_ids=prompt_ids.tolist())
+                parsed = self._renderer.parse_response(
+                    tokens, prompt_ids=prompt_ids.tolist(), tools=to_specs(tools) or None
+                )
+            read = self._find_reader(tokens, parsed)
             content, reasoning = str(parsed.content), parsed.reasoning_content or None
+            if read is not None:
+                text, read_on = read
+                rest, calls, errors = read_on(text, first_id, tools)
+                content = "\n".join(part for part in (content, rest) if part)
+                return reply_message(content, reasoning=reasoning, tool_calls=calls, tool_errors=errors)
             outcomes = [
                 _read_call(attempt, f"call_{first_id + index}") for index, attempt in enumerate(parsed.tool_calls)
             ]
@@ -156,6 +169,26 @@ class ChatRenderer:
             tool_calls=calls,
             tool_errors=errors,
         )
+
+    def _find_reader(self, tokens: list[int], parsed: Any) -> tuple[str, ReadCalls] | None:
+        """The text of a reply from its first call on, and what reads it; None where the package's calls stand."""
+        end = next((at for at, token in enumerate(tokens) if token in self._own_ends), len(tokens))
+        if type(self._renderer).__name__ == "Llama3Renderer":
+            parsed.content = ""  # calls have no mark of their own there, so the whole reply is read
+            return self._decode(tokens[:end]), read_llama
+        if not parsed.tool_calls or parsed.tool_calls[0].token_span is None:
+            return None
+        text = self._decode(tokens[parsed.tool_calls[0].token_span[0] : end])
+        inside = text.removeprefix(OPENING).lstrip()
+        if text.startswith(CALL):
+            return text, read_deepseek
+        if text.startswith(OPENING) and inside.startswith(("{", "[", "<function=")):
+            reader = "qwen_coder" if inside.startswith("<") else "hermes"
+            return text, CALL_TEXTS[reader].read
+        return None
+
+    def _decode(self, tokens: list[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, message: Message) -> IntArray:
         """See `Renderer.encode_reply`. Renders a probe and the message, cuts the probe off, and ends with a stop token.
@@ -244,6 +277,8 @@ def to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
     """Convert a call that the package parsed, or the error it found."""
     status = str(attempt.status)
+    if _holds_more(attempt):
+        return parse_tool_call(attempt.raw, closed=True, call_id=call_id)
     if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
         arguments = attempt.arguments
         written = find_object(attempt.raw, arguments) if isinstance(arguments, dict) else arguments
@@ -252,3 +287,14 @@ def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
         return ToolCall(id=call_id, name=attempt.name, arguments=written)
     kind = _ERROR_KINDS.get(status, "bad_call")
     return ToolCallError(kind=kind, raw=attempt.raw, message=_ERROR_TEXTS[kind])
+
+
+def _holds_more(attempt: Any) -> bool:
+    """Whether the object of a call holds something although the package found no arguments in it."""
+    value = DECODER.decode(attempt.raw) if is_json(attempt.raw) else None
+    return (
+        isinstance(value, dict)
+        and attempt.name is not None
+        and not attempt.arguments
+        and any(held for key, held in value.items() if key != "name")
+    )

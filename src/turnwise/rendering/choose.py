@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Format = Literal["search_r1", "retool", "shell"]
-Calls = Literal["hermes", "fenced", "react"]
-CallsOption = Literal["auto", "hermes", "fenced", "react"]
+Calls = Literal["hermes", "fenced", "react", "llama", "mistral", "qwen_coder", "deepseek_v3", "deepseek_v31"]
+CallsOption = Literal[
+    "auto", "hermes", "fenced", "react", "llama", "mistral", "qwen_coder", "deepseek_v3", "deepseek_v31"
+]
 _FORMATS: tuple[Format, ...] = ("search_r1", "retool", "shell")
 
 
@@ -68,7 +70,7 @@ def choose_renderer(
 
 
 def _choose_for_random_weights(tools: Sequence[ToolSpec]) -> RendererChoice:
-    offered = {(tool.name, tuple(tool.parameters.get("properties", {}))) for tool in tools}
+    offered = {(tool.name, tuple(tool.properties)) for tool in tools}
     names = ", ".join(sorted({tool.name for tool in tools})) or "none"
     for form in _FORMATS:
         if offered <= {(FORMATS[form].tool, (FORMATS[form].argument,))}:

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, NoReturn
 
+_MAX_TRIES = 100
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -15,6 +16,23 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 """Reads standard JSON: without NaN and Infinity."""
+
+
+def is_json(text: str) -> bool:
+    """Whether the text is one JSON value, with white space around it or none."""
+    try:
+        DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def read_prefix(text: str, start: int) -> int | None:
+    """Where the JSON value that begins at `start` ends; None where none does."""
+    try:
+        return DECODER.raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return None
 
 
 def split_members(text: str) -> dict[str, str]:
@@ -34,11 +52,29 @@ def split_members(text: str) -> dict[str, str]:
     return members
 
 
+def split_items(text: str) -> list[str]:
+    """Return the text of every item of a JSON list. Raises ValueError (or RecursionError) when the text is none."""
+    if not isinstance(DECODER.decode(text), list):
+        raise ValueError("not a JSON list")
+    items: list[str] = []
+    at = text.index("[") + 1
+    while (at := _skip(text, at)) < len(text) and text[at] != "]":
+        start = _skip(text, at + (text[at] == ","))
+        _, at = DECODER.raw_decode(text, start)
+        items.append(text[start:at])
+    return items
+
+
 def find_object(text: str, value: dict[str, Any]) -> str | None:
-    """Return the text of the first JSON object in `text` that reads as `value`; None if there is none."""
+    """Return the text of the first JSON object in `text` that reads as `value`; None if there is none.
+
+    Looks behind the first `_MAX_TRIES` braces, so that the time stays linear.
+    """
     wanted = json.dumps(value)
     at = -1
-    while (at := text.find("{", at + 1)) >= 0:
+    for _ in range(_MAX_TRIES):
+        if (at := text.find("{", at + 1)) < 0:
+            break
         try:
             read, end = DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):

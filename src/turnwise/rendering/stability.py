@@ -37,7 +37,7 @@ def check_prefix_stable(
     remedy.
     """
     name = tools[0].name if tools else "search"
-    argument = next(iter(tools[0].parameters.get("properties", {})), "query") if tools else "query"
+    argument = next(iter(tools[0].properties), "query") if tools else "query"
     history: list[Message] = list(messages)
     built = renderer.open(history, tools)
     _compare(built, renderer.open(history, tools), decode, "opening the same conversation again")

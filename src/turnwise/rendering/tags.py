@@ -45,7 +45,8 @@ class TagFormat:
     gaps: tuple[str, str, str, str]
     """If tags are plain text: the text before and after the observation's opening tag, then its closing tag."""
     ends_unmarked: str | None
-    """Regular expression of a text that ends the episode without a tag; None if only `<answer>` ends it."""
+    """Regular expression of a text that ends the episode without a tag, matched at the content's start and linear in
+    its length; None if only `<answer>` ends it."""
     no_action: str
     """What the model is told about a reply that neither calls the tool nor answers."""
     unclosed: str
@@ -94,7 +95,7 @@ FORMATS: Mapping[str, TagFormat] = {
         argument="code",
         observation="interpreter",
         gaps=("\n", "\n", "\n", "\n\n"),
-        ends_unmarked=r"(?s)\\boxed\s*\{.*\}",
+        ends_unmarked=r"(?s)(?>.*?\\boxed\s*\{).*\}",
         no_action=(
             "no <code> and no answer found; write <code> program </code> to run a program or \\boxed{answer} to answer"
         ),
@@ -191,41 +192,29 @@ class TagRenderer:
             ids = ids[: max(0, self._max_observation_tokens - len(head) - len(tail))]
         return [*head, *ids, *tail]
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """See `Renderer.parse`.
 
-        The first complete action or `<answer>` wins; an answer stays in the content, tags and all. The call's arguments
-        are a JSON object of the format's one argument: the text between the tags as the model wrote it, without the
-        space at its ends. `<think>` spans become `reasoning`; one that is not closed holds no answer, only an action.
-        What the format lets end an episode without a tag counts where there is no complete action or answer. A reply
-        with none of these has one tool error, `unclosed` when a tag was left open, else `no_action`.
+        The first complete action or `<answer>` wins, in the order of the text; an answer stays in the content, tags and
+        all. The call's arguments are a JSON object of the format's one argument: all that stands between the tags, tags
+        among it too, without the one space or new line that the format has at each end. `<think>` spans outside become
+        `reasoning`, one that is not closed up to the end of the reply, and an answer in it is none. What the format
+        lets end an episode without a tag counts where there is no complete action or answer. A reply with none of these
+        has one tool error, `unclosed` when a tag was left open, else `no_action`.
         """
-        pieces = self._split(completion_ids)
-        raw = _join(pieces)
-        thoughts: list[str] = []
-        while span := _find(pieces, "think"):
-            thoughts.append(_join(pieces[span[0] + 1 : span[1]]))
-            del pieces[span[0] : span[1] + 1]
         form = self._format
-        action, answer = _find(pieces, form.action), _find(pieces, "answer")
-        unfinished = pieces.index((True, "<think>")) if (True, "<think>") in pieces else None
-        if unfinished is not None and answer:
-            answer, unfinished = (None, unfinished) if unfinished < answer[0] else (answer, None)
-        if unfinished is not None and not action:
-            thoughts.append(_join(pieces[unfinished + 1 :]))
-            del pieces[unfinished:]
+        read = read_pieces(self._split(completion_ids), form)
+        content = _join(read.content)
+        thoughts = [text.strip() for text in read.thoughts]
         calls: tuple[ToolCall, ...] = ()
         errors: tuple[ToolCallError, ...] = ()
-        if action and not (answer and answer < action):
-            arguments = json.dumps({form.argument: _join(pieces[action[0] + 1 : action[1]])}, ensure_ascii=False)
+        if read.action is not None:
+            arguments = json.dumps({form.argument: _trim(read.action)}, ensure_ascii=False)
             calls = (ToolCall(id=f"call_{len(prompt_ids)}", name=form.tool, arguments=arguments),)
-            pieces = pieces[: action[0]]
-        content = _join(pieces)
-        if not calls and not answer and not (form.ends_unmarked and re.search(form.ends_unmarked, content)):
-            unclosed = unfinished is not None or any((True, f"<{name}>") in pieces for name in (form.action, "answer"))
-            kind: Literal["unclosed", "no_action"] = "unclosed" if unclosed else "no_action"
-            message = UNFINISHED if unfinished is not None else form.unclosed if unclosed else form.no_action
-            errors = (ToolCallError(kind=kind, raw=raw, message=message),)
+        elif not read.answered and not (form.ends_unmarked and re.match(form.ends_unmarked, content)):
+            kind: Literal["unclosed", "no_action"] = "unclosed" if read.unclosed else "no_action"
+            message = UNFINISHED if read.unfinished else form.unclosed if read.unclosed else form.no_action
+            errors = (ToolCallError(kind=kind, raw=content, message=message),)
         return reply_message(
             content,
             reasoning="\n".join(thoughts) if thoughts else None,
@@ -278,10 +267,21 @@ class TagRenderer:
         pieces += [piece for piece in self._split_text(message.text) if piece[1].strip()]
         if message.tool_calls:
             argument = _read_argument(message.tool_calls, self._format)
-            pieces += [(True, f"<{self._format.action}>"), (False, argument), (True, f"</{self._format.action}>")]
+            return to_ids(self._encode_call(pieces, argument))
         ended = bool(pieces) and pieces[-1][0] and pieces[-1][1] in self._format.ends
-        body = self._encode_tokens(pieces) if self._tag_ids else self._encode_plain(pieces)
+        body = self._encode_tokens(pieces) if self._tag_ids else self._encode_plain(_join(pieces), pieces)
         return to_ids(body if ended else body + self._eos)
+
+    def _encode_call(self, before: Sequence[_Piece], argument: str) -> list[int]:
+        """A reply that ends with a call: the argument as it is, with the space at its ends that `parse` takes off."""
+        opening, closing = f"<{self._format.action}>", f"</{self._format.action}>"
+        if not self._tag_ids:
+            written = f"{opening} {argument}{' ' * bool(argument)}{closing}"
+            text = " ".join(part for part in (_join(before), written) if part)
+            return self._encode_plain(text, [*before, (False, argument)])
+        spaced = f" {argument}{' ' * argument[-1].isspace()}" if argument else ""
+        ids = encode_text(self._tokenizer, spaced, continues=True)
+        return [*self._encode_tokens(before), self._tag_ids[opening], *ids, self._tag_ids[closing]]
 
     def _encode_tokens(self, pieces: Sequence[_Piece]) -> list[int]:
         ids: list[int] = []
@@ -294,22 +294,78 @@ class TagRenderer:
                 ids += encode_text(self._tokenizer, spaced, continues=True)
         return ids
 
-    def _encode_plain(self, pieces: Sequence[_Piece]) -> list[int]:
+    def _encode_plain(self, text: str, pieces: Sequence[_Piece]) -> list[int]:
+        """Token ids of the text that `pieces` make. Raises RenderError for a tag where none is meant."""
         if any(self._format.pattern.search(text) for is_tag, text in pieces if not is_tag):
             raise RenderError(
                 "a tag inside the thinking or the call cannot be written where tags are plain text; remove it"
             )
-        return encode_text(self._tokenizer, _join(pieces), continues=True)
+        return encode_text(self._tokenizer, text, continues=True)
 
 
-def _find(pieces: Sequence[_Piece], name: str) -> tuple[int, int] | None:
-    """Find the first `<name>` that is closed later: where it opens and where it closes; None if there is none."""
-    if (True, f"<{name}>") not in pieces:
-        return None
-    start = pieces.index((True, f"<{name}>"))
-    if (True, f"</{name}>") not in pieces[start:]:
-        return None
-    return start, pieces.index((True, f"</{name}>"), start)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reply:
+    """A reply taken apart at its tags."""
+
+    content: list[_Piece]
+    """What stands outside thoughts and before the action; with an answer, all that follows too."""
+    thoughts: list[str]
+    action: str | None
+    """The text in the first complete action's tags, untouched; None if an answer came first, or neither."""
+    answered: bool
+    unclosed: bool
+    """Whether a tag was left open."""
+    unfinished: bool = False
+    """Whether a thought was left open and holds the rest."""
+
+
+def read_pieces(pieces: Sequence[_Piece], form: TagFormat) -> _Reply:
+    """Read from left to right: what is inside a tag that closes is text, whatever tags it holds. Linear."""
+    last = {text: at for at, (is_tag, text) in enumerate(pieces) if is_tag}
+    content: list[_Piece] = []
+    thoughts: list[str] = []
+    thinks_from: int | None = None  # where an unclosed thought begins in the content
+    unclosed = False
+    at = 0
+    while at < len(pieces):
+        is_tag, text = pieces[at]
+        name = text[1:-1] if is_tag and text[1] != "/" else ""
+        end = last.get(f"</{name}>", -1) if name in ("think", form.action, "answer") else None
+        if end is not None and end > at:
+            end = next(later for later in range(at + 1, end + 1) if pieces[later] == (True, f"</{name}>"))
+            inside = "".join(text for _, text in pieces[at + 1 : end])
+            if name == form.action:
+                return _Reply(content=content, thoughts=thoughts, action=inside, answered=False, unclosed=unclosed)
+            if name == "think":
+                thoughts.append(inside)
+            elif thinks_from is None:
+                content += [(True, text), (False, inside), *pieces[end:]]
+                return _Reply(content=content, thoughts=thoughts, action=None, answered=True, unclosed=unclosed)
+            else:
+                content += pieces[at : end + 1]
+            at = end + 1
+            continue
+        unclosed = unclosed or end is not None
+        if name == "think" and thinks_from is None:
+            thinks_from = len(content)
+        content.append((is_tag, text))
+        at += 1
+    if thinks_from is not None:
+        thoughts.append("".join(text for _, text in content[thinks_from + 1 :]))
+        content = content[:thinks_from]
+    unfinished = thinks_from is not None
+    return _Reply(
+        content=content, thoughts=thoughts, action=None, answered=False, unclosed=unclosed, unfinished=unfinished
+    )
+
+
+def _trim(argument: str) -> str:
+    """The text without the one space or new line that the format puts at each end."""
+    for space in ("\r\n", "\n", " "):
+        if argument.startswith(space):
+            argument = argument.removeprefix(space)
+            break
+    return next((argument.removesuffix(space) for space in ("\r\n", "\n", " ") if argument.endswith(space)), argument)
 
 
 def _join(pieces: Sequence[_Piece]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from turnwise.core.errors import RenderError
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, reply_message, to_ids
@@ -25,7 +25,7 @@ from turnwise.rendering.call_texts import CALL_TEXTS, describe_tool
 from turnwise.rendering.chat import to_specs
 from turnwise.rendering.chat_template import ChatMessage, ChatTemplate
 from turnwise.rendering.fences import Fences
-from turnwise.rendering.hermes_calls import format_tool_call
+from turnwise.rendering.hermes_calls import CLOSING, OPENING
 from turnwise.rendering.template_turns import MODEL_MARKS, read_turns
 from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text, find_opening_ids
 
@@ -44,7 +44,7 @@ class TemplateRenderer:
         self,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        calls: Literal["hermes", "fenced", "react"] = "hermes",
+        calls: str = "hermes",
         ends: Sequence[int] = (),
         max_observation_tokens: int | None = None,
     ) -> None:
@@ -65,7 +65,9 @@ class TemplateRenderer:
             self._template.render,
             added_tokens=added_tokens_pattern(tokenizer),
             eos=eos,
-            write_call=_write_probe if calls == "hermes" else None,
+            write_call=lambda name, arguments: self._format.write(
+                ToolCall(id="call_0", name=name, arguments=arguments)
+            ),
         )
         own = [int(tokenizer.convert_tokens_to_ids(turns.end)), tokenizer.eos_token_id]
         all_ends = [int(token) for token in (*own, *ends) if token is not None]
@@ -151,7 +153,7 @@ class TemplateRenderer:
         if not tools:
             return ""
         fence = self._fences.fence
-        arguments = [fence(str(key)) for key in tools[0].parameters.get("properties", {})]
+        arguments = [fence(str(key)) for key in tools[0].properties]
         return self._format.describe([fence(describe_tool(tool)) for tool in tools], fence(tools[0].name), arguments)
 
     def extend(
@@ -189,7 +191,7 @@ class TemplateRenderer:
 
     # -------------------------------------------------------------------------------------------- replies
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """See `Renderer.parse`. A `<think>` at the start becomes `reasoning`; an unclosed one is all reasoning."""
         text = self._decode([token for token in completion_ids.tolist() if token not in self.stop_token_ids])
         if self._next_turn:
@@ -202,7 +204,7 @@ class TemplateRenderer:
         reasoning = None
         if match := _THOUGHT.match(text):
             reasoning, text = match[1].strip() or None, text[match.end() :]
-        content, calls, errors = self._format.read(text, len(prompt_ids))
+        content, calls, errors = self._format.read(text, len(prompt_ids), tools)
         return reply_message(
             content,
             reasoning=reasoning,
@@ -244,16 +246,14 @@ class TemplateRenderer:
                 "message, or choose another renderer.calls"
             )
         written = [self._write_call(call) for call in message.tool_calls]
-        return head + "\n".join([*([fence(content, _MARKS)] if content else []), *written])
+        return head + "\n".join([*([fence(content, _MARKS.union(self._format.marks))] if content else []), *written])
 
     def _write_call(self, call: ToolCall) -> str:
-        """The call with its first and last marks as tokens, and everything between as plain text."""
-        text = self._format.write(call)
-        for mark in _MARKS:
-            if text.startswith(mark):
-                closing = mark.replace("<", "</")
-                return mark + self._fences.fence(text.removeprefix(mark).removesuffix(closing)) + closing
-        return self._fences.fence(text)
+        """The call with the marks of its format as tokens, and everything else as plain text."""
+        text, fence = self._format.write(call), self._fences.fence
+        if text.startswith(OPENING) and text.endswith(CLOSING):
+            return OPENING + fence(text.removeprefix(OPENING).removesuffix(CLOSING)) + CLOSING
+        return fence(text, frozenset(self._format.marks))
 
     # -------------------------------------------------------------------------------------------- text and ids
 
@@ -276,7 +276,3 @@ class TemplateRenderer:
 def _mark(number: int) -> str:
     """A text that stands for a reply while the template runs; no message has its noncharacters."""
     return f"\ufdd2{number}\ufdd3"
-
-
-def _write_probe(name: str, arguments: str) -> str:
-    return format_tool_call(ToolCall(id="call_0", name=name, arguments=arguments))

@@ -54,7 +54,7 @@ class Conversation:
 
     def reply(self, completion: Completion, *, state: str | None = None, engine_s: float = 0.0) -> Message:
         """Append what was sampled after `prompt_ids`; returns it parsed."""
-        message = self.renderer.parse(self.prompt_ids, completion.token_ids)
+        message = self.renderer.parse(self.prompt_ids, completion.token_ids, self.tools)
         self.append(completion, message, state=state, engine_s=engine_s)
         return message
 

@@ -215,7 +215,7 @@ async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
             return "fail", f"task {task.id} opens without any text"
         for tool in opening.tools:
             names.add(tool.name)
-            bare = [name for name, part in tool.parameters.get("properties", {}).items() if not _is_described(part)]
+            bare = [name for name, part in tool.properties.items() if not _is_described(part)]
             if not tool.description or bare:
                 what = f"parameter {bare[0]!r} of tool" if bare else "tool"
                 return "fail", f"{what} {tool.name!r} has no description or no type; the model reads nothing else"
@@ -224,7 +224,9 @@ async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
     return ("fail" if max(lengths) > MAX_PROMPT_CHARS else "pass"), text
 
 
-def _is_described(schema: Mapping[str, Any]) -> bool:
+def _is_described(schema: Mapping[str, Any] | bool) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
     return bool(schema.get("description")) and bool({"type", "anyOf", "enum", "oneOf", "$ref"} & schema.keys())
 
 
@@ -414,7 +416,7 @@ async def _check_malformed(checked: _Checked) -> tuple[Verdict, str]:
 
 
 def _wrong_arguments(tools: Sequence[Any]) -> dict[str, Any]:
-    return {name: [[]] for name in tools[0].parameters.get("properties", {})} if tools else {}
+    return {name: [[]] for name in tools[0].properties} if tools else {}
 
 
 def _call(name: str, arguments: str) -> Message:

@@ -242,7 +242,7 @@ def check_tag_tools(format_name: str, tools: tuple[ToolSpec, ...]) -> None:
     """Raise ConfigError for a tool that the tags of `renderer.format` cannot call, naming the renderers that can."""
     tags = FORMATS[format_name]
     for tool in tools:
-        names, needed = tool.parameters.get("properties", {}), tool.parameters.get("required", ())
+        names, needed = tool.properties, tool.required
         if tool.name != tags.tool or tags.argument not in names or set(needed) - {tags.argument}:
             raise ConfigError(
                 f"renderer.kind='tags' with renderer.format={format_name!r} calls {tags.tool}({tags.argument}) only, "

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,16 +20,7 @@ from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, Too
 from turnwise.core.holding import named
 from turnwise.core.threads import OwnThread, run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
-
-_JSON_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "null": (type(None),),
-}
+from turnwise.tools.arguments import read_arguments
 
 # Environments are built thousands of times and their tools are the same functions; weak, so that closures may go.
 _specs: WeakKeyDictionary[Callable[..., object], ToolSpec] = WeakKeyDictionary()
@@ -94,7 +85,7 @@ async def run_tool(
     started = time.perf_counter()
     error: str | None = None
     try:
-        arguments = _read_arguments(tool.spec, call.arguments)
+        arguments = read_arguments(tool.spec, call.arguments, tool.function)
         with boundary(
             EnvironmentFault, f"tool {tool.spec.name!r} crashed (raise ToolFailure for what the model did wrong)"
         ):
@@ -184,60 +175,3 @@ def clip(text: str, max_chars: int) -> tuple[str, int]:
     if cut <= 0:
         return text, 0
     return f"{text[:max_chars]} [... {cut} characters cut]", cut
-
-
-# ------------------------------------------------------------------------------------------------ arguments
-
-
-def _read_arguments(spec: ToolSpec, raw: str) -> dict[str, Any]:
-    """The checked arguments. Raises ToolFailure with what to tell the model."""
-    try:
-        arguments = json.loads(raw, parse_constant=_refuse_constant)
-        json.dumps(arguments, ensure_ascii=False).encode()  # a lone surrogate would crash the next encoder
-    except (ValueError, RecursionError):
-        raise ToolFailure(f"the arguments of {spec.name} are not valid JSON") from None
-    if not isinstance(arguments, dict):
-        raise ToolFailure(f"the arguments of {spec.name} must be a JSON object")
-    properties: Mapping[str, Any] = spec.parameters.get("properties", {})
-    missing = [key for key in spec.parameters.get("required", ()) if key not in arguments]
-    unknown = [] if spec.parameters.get("additionalProperties") else [key for key in arguments if key not in properties]
-    if missing or unknown:
-        problem = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
-        raise ToolFailure(f"{spec.name} takes {', '.join(properties) or 'no arguments'}; {problem}")
-    for key, value in arguments.items():
-        problem = _mismatch(value, properties.get(key, {}), f"{key} of {spec.name}")
-        if problem:
-            raise ToolFailure(problem)
-    return arguments
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _mismatch(value: object, schema: Mapping[str, Any], where: str) -> str:
-    """What is wrong with a value by its schema (type, enum, items, values of objects); empty when nothing is."""
-    if value is None and schema.get("nullable"):
-        return ""
-    options = schema.get("anyOf")
-    if options and all(_mismatch(value, option, where) for option in options):
-        return f"{where} fits none of the allowed types"
-    kinds = schema.get("type", ())
-    kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-    allowed = tuple(kind for name in kinds for kind in _JSON_TYPES.get(name, (object,)))
-    if allowed and (
-        not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed and object not in allowed)
-    ):
-        return f"{where} must be of type {' or '.join(kinds)}, not {_name_type(value)}"
-    if "enum" in schema and value not in schema["enum"]:
-        return f"{where} must be one of {json.dumps(schema['enum'], ensure_ascii=False)}"
-    children: list[tuple[object, Any, str]] = []
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        children = [(item, schema["items"], f"item {index} of {where}") for index, item in enumerate(value)]
-    elif isinstance(value, dict) and isinstance(schema.get("additionalProperties"), Mapping):
-        children = [(item, schema["additionalProperties"], f"{key} in {where}") for key, item in value.items()]
-    return next((problem for child in children if (problem := _mismatch(*child))), "")
-
-
-def _name_type(value: object) -> str:
-    return next(name for name in ("boolean", *_JSON_TYPES) if isinstance(value, _JSON_TYPES[name]))

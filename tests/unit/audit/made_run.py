@@ -133,7 +133,7 @@ class CharRenderer:
     ) -> IntArray:
         return encode("".join(message.text for message in observations))
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         text = "".join(map(chr, completion_ids.tolist()))
         name, colon, number = text.partition(":")
         calls = (

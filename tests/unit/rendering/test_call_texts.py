@@ -21,7 +21,11 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.parametrize("calls", CALL_TEXTS)
+QUOTED = [name for name in CALL_TEXTS if name != "qwen_coder"]
+"""Formats whose arguments are JSON."""
+
+
+@pytest.mark.parametrize("calls", QUOTED)
 @given(arguments=st.dictionaries(words, json_values, max_size=3), content=st.sampled_from(["", "Let me look.\n\nYes:"]))
 def test_what_is_written_is_read_back(calls: str, arguments: dict[str, Any], content: str) -> None:
     form = CALL_TEXTS[calls]
@@ -35,7 +39,7 @@ def test_what_is_written_is_read_back(calls: str, arguments: dict[str, Any], con
     ]
 
 
-@pytest.mark.parametrize("calls", CALL_TEXTS)
+@pytest.mark.parametrize("calls", QUOTED)
 def test_arguments_keep_their_spelling(calls: str) -> None:
     form = CALL_TEXTS[calls]
     call = ToolCall(id="call_0", name="search", arguments='{ "a" : 1e3, "b":25.0,"é": "caf\\u00e9" }')

@@ -48,7 +48,7 @@ class CharacterRenderer:
         text = "".join(m.text for m in observations) + ">"
         return to_ids([STOP if c == "#" and self.fault == "forgeable" else ord(c) for c in text])
 
-    def parse(self, prompt_ids: IntArray, completion_ids: IntArray) -> Message:
+    def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         text = decode(completion_ids.tolist()).removesuffix("#")
         if "|" not in text:
             return text_message("assistant", text)

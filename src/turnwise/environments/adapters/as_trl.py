@@ -97,19 +97,19 @@ def _describe(name: str, schema: Mapping[str, Any]) -> str:
 def build_method(tool: ToolSpec) -> Callable[..., str]:
     """A method whose signature and docstring give the tool's schema again, read as TRL reads them: names, types,
     descriptions, choices, and what is required. Bounds of numbers have no such form and are left out."""
-    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
-    required = set(tool.parameters.get("required", ()))
+    properties = {name: part if isinstance(part, Mapping) else {} for name, part in tool.properties.items()}
+    required = set(tool.required)
     parameters = [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            annotation=TYPES.get(schema.get("type", ""), str),
+            annotation=TYPES.get(str(schema.get("type")), str),
             default=inspect.Parameter.empty if name in required else None,
         )
         for name, schema in properties.items()
     ]
 
-    def method(self: Any, **arguments: object) -> str:
+    def method(self: Any, /, **arguments: object) -> str:
         given = {name: value for name, value in arguments.items() if name in required or value is not None}
         message = call_message(tool.name, given, self._episode.num_replies)
         return str(self._loop.run_until_complete(self._episode.reply(message)))
@@ -118,6 +118,6 @@ def build_method(tool: ToolSpec) -> Callable[..., str]:
     method.__name__ = method.__qualname__ = tool.name
     method.__doc__ = "\n".join([tool.description, *(["", "Args:", *lines] if lines else [])])
     method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": str}
-    self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    self_parameter = inspect.Parameter("self_" if "self" in properties else "self", inspect.Parameter.POSITIONAL_ONLY)
     method.__signature__ = inspect.Signature([self_parameter, *parameters], return_annotation=str)  # type: ignore[attr-defined]
     return method

@@ -80,6 +80,8 @@ def describe_tool(function: Callable[..., object], server: str) -> ToolSpec:
     """What the model is told: the name with the server's as prefix, the docstring, a schema from the type hints."""
     schema = TypeAdapter[Any](function).json_schema()  # type: ignore[arg-type] # the arguments of a call
     parameters = {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
+    if "$defs" in schema:
+        parameters["$defs"] = schema["$defs"]  # what references in the properties point to
     name = getattr(function, "tool_name", None) or function.__name__
     description = inspect.getdoc(function) or name
     return ToolSpec(name=f"{server}_{name}" if server else name, description=description, parameters=parameters)

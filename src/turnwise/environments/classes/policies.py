@@ -90,16 +90,18 @@ def _call(name: str, arguments: Mapping[str, Any], *, number: int) -> Message:
 def draw_arguments(schema: Mapping[str, Any], messages: Sequence[Message], rng: Random) -> dict[str, Any]:
     """Arguments that fit a tool's JSON schema: all required ones, and each other one half the time."""
     opening = " ".join(message.text for message in messages if message.role in ("system", "user"))
-    required = schema.get("required", ())
+    required = schema.get("required") or ()
     return {
         name: _draw(part, opening, rng)
-        for name, part in schema.get("properties", {}).items()
+        for name, part in (schema.get("properties") or {}).items()
         if name in required or rng.random() < 0.5
     }
 
 
-def _draw(schema: Mapping[str, Any], opening: str, rng: Random) -> Any:
+def _draw(schema: Mapping[str, Any] | bool, opening: str, rng: Random) -> Any:
     """A value that fits a schema."""
+    if not isinstance(schema, Mapping):
+        schema = {}
     if "enum" in schema:
         return rng.choice(schema["enum"])
     if "anyOf" in schema:
@@ -116,6 +118,6 @@ def _draw(schema: Mapping[str, Any], opening: str, rng: Random) -> Any:
         return [_draw(schema.get("items", {}), opening, rng) for _ in range(rng.randint(1, 3))]
     if kind == "object":
         values = schema.get("additionalProperties")
-        named = {name: _draw(part, opening, rng) for name, part in schema.get("properties", {}).items()}
+        named = {name: _draw(part, opening, rng) for name, part in (schema.get("properties") or {}).items()}
         return {**named, **({"key": _draw(values, opening, rng)} if isinstance(values, Mapping) else {})}
     return None if kind == "null" else rng.choice(_WORD.findall(opening) or ["word"])

@@ -112,14 +112,18 @@ class McpEnvironment(ToolEnvironment):
     def _bound(self, tool: ServerTool) -> dict[str, Any]:
         """The row's values for parameters of a tool."""
         return {
-            key: value for key, value in self._row.bind.items() if key in tool.spec.parameters.get("properties", {})
+            key: value for key, value in self._row.bind.items() if key in tool.spec.properties
         }
 
-    async def _answer(self, tool: ServerTool, **arguments: Any) -> str:
-        """What the model is answered when it calls a tool."""
+    async def _answer(self, tool: ServerTool, /, **arguments: Any) -> str:
+        """What the model is answered when it calls a tool. Raises ToolFailure for a parameter that it was not shown."""
         assert self._connection is not None
+        bound = self._bound(tool)
+        if taken := [key for key in arguments if key in bound]:
+            shown = ", ".join(key for key in tool.spec.properties if key not in bound) or "no arguments"
+            raise ToolFailure(f"{tool.spec.name} takes {shown}; unknown: {', '.join(taken)}")
         try:
-            return to_text(await self._connection.call(tool, {**arguments, **self._bound(tool)}))
+            return to_text(await self._connection.call(tool, {**arguments, **bound}))
         finally:
             self.done = self._connection.is_over
 

@@ -200,8 +200,8 @@ def _tool(name: str, description: str, properties: Mapping[str, Any], required: 
 def _with_episode(spec: ToolSpec) -> dict[str, Any]:
     """A tool of the environment, with the name of the episode as its first argument."""
     schema = dict(spec.parameters)
-    schema["properties"] = {**_NAMED, **schema.get("properties", {})}
-    schema["required"] = [EPISODE, *schema.get("required", ())]
+    schema["properties"] = {**_NAMED, **spec.properties}
+    schema["required"] = [EPISODE, *spec.required]
     return {"name": spec.name, "description": spec.description, "inputSchema": {"type": "object", **schema}}
 
 

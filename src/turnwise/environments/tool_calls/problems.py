@@ -42,7 +42,12 @@ class Api:
     def to_spec(self) -> ToolSpec:
         """The same as a JSON schema."""
         properties = {name: {"type": "string", "description": slot} for name, slot in self.parameters}
-        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        schema = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
         return ToolSpec(name=self.name, description=self.capability, parameters=schema)
 
 

@@ -64,9 +64,9 @@ def hide_parameters(spec: ToolSpec, hidden: Iterable[str]) -> ToolSpec:
     """The tool without some parameters of its schema: those whose values the environment fills in."""
     names = set(hidden)
     schema = dict(spec.parameters)
-    schema["properties"] = {key: value for key, value in schema.get("properties", {}).items() if key not in names}
-    if "required" in schema:
-        schema["required"] = [key for key in schema["required"] if key not in names]
+    schema["properties"] = {key: value for key, value in spec.properties.items() if key not in names}
+    if spec.required:
+        schema["required"] = [key for key in spec.required if key not in names]
     return ToolSpec(name=spec.name, description=spec.description, parameters=schema)
 
 

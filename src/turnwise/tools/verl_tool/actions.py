@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,11 +60,11 @@ def read_action(text: str, tools: Sequence[ToolSpec]) -> Written | None:
 
 def only_parameter(spec: ToolSpec) -> str | None:
     """The parameter that a call without names fills: the only one that is required, a text; None if there is none."""
-    required = spec.parameters.get("required", ())
-    if len(required) != 1:
+    if len(spec.required) != 1:
         return None
-    schema = spec.parameters.get("properties", {}).get(required[0], {})
-    return str(required[0]) if schema.get("type") == "string" else None
+    (name,) = spec.required
+    schema = spec.properties.get(name)
+    return name if isinstance(schema, Mapping) and schema.get("type") == "string" else None
 
 
 def _find_blocks(text: str, opening: re.Pattern[str], closing: str) -> list[tuple[str, str]]:

@@ -47,7 +47,12 @@ class ActionTool(Section):
     def to_wire(self, name: str) -> dict[str, Any]:
         """The tool as a JSON object of the Model Context Protocol, as all tools of servers are kept."""
         properties = {parameter: {"type": "string"} for parameter in self.parameters}
-        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        schema = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
         return {"name": name, "description": self.description, "inputSchema": schema}
 
 
