@@ -41,6 +41,7 @@ def check_sections(config: RunConfig) -> RunConfig:
         _adapter_problems,
         _optimizer_problems,
         _rate_problems,
+        _warmup_problems,
     )
     for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
@@ -100,6 +101,22 @@ def _rate_problems(config: RunConfig) -> list[Problem]:
             bool(path) and sft.steps > 0 and "lr" not in sft.model_fields_set,
             f"sft.lr is not given beside model.path={path!r}, and the default of {sft.lr:g} is for random weights; "
             f"set it ({remedy}), or sft.steps=0",
+        ),
+    ]
+
+
+def _warmup_problems(config: RunConfig) -> list[Problem]:
+    """Files of conversations that nothing would read."""
+    sft = config.sft
+    return [
+        (
+            bool(sft.path) and not sft.steps,
+            f"sft.path={sft.path!r} is read by the warm-up, and sft.steps=0 has none; set sft.steps (a pass over the "
+            "file is its number of rows divided by sft.batch_size)",
+        ),
+        (
+            bool(sft.heldout_path) and not sft.path,
+            f"sft.heldout_path={sft.heldout_path!r} is measured for sft.path only, which is empty; set sft.path",
         ),
     ]
 

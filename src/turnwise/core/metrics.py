@@ -192,6 +192,7 @@ METRICS: dict[str, Definition] = {
     "train/tokens_per_s": Definition("rate", "tokens/s", "`train/tokens` per second of the training phase."),
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
     "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
+    "sft/heldout_loss": Definition("mean", "nats", "Mean cross-entropy per token of replies in sft.heldout_path."),
     "sft/seconds": Definition("sum", "s", "Wall time of the supervised step."),
     "schedule/trainer_idle_seconds": Definition("sum", "s", "Time the trainer waited for the groups of the step."),
     "schedule/engine_idle_seconds": Definition(
