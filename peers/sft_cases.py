@@ -3,7 +3,7 @@
     .venv-peers/bin/python -m peers.sft_cases            writes tests/agreement/sft_masks.json
     .venv-peers/bin/python -m peers.sft_cases --check    recomputes and compares with the committed file
 
-The trainer's own preparation of a data set runs on a trainer object without a model: `assistant_only_loss` for messages,
+The trainer prepares a data set on an object without a model: `assistant_only_loss` for messages,
 with TRL's training template of a family where it has one, and `completion_only_loss` for prompts with completions.
 Tokenizers are made from nothing (tests/chat_families.py)."""
 
