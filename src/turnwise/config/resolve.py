@@ -147,6 +147,11 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
     weighty = [role for role, text in config.roles.items() if text.startswith(("learns:", "frozen:", "past:"))]
     return [
         (
+            config.evaluate.samples > 1 and config.evaluate.temperature == 0,
+            f"evaluate.samples={config.evaluate.samples} with evaluate.temperature=0: greedy attempts at a task are "
+            "all the same; set evaluate.temperature (1.0 samples as training does), or evaluate.samples=1",
+        ),
+        (
             by_url and bool(weighty),
             f"engine.kind='server' with weights of their own for {', '.join(weighty)} in roles: servers hold those of "
             "one policy; use 'paged' or 'vllm'",

@@ -211,7 +211,10 @@ METRICS: dict[str, Definition] = {
     "schedule/publish_seconds": Definition("sum", "s", "Time until every engine held the step's weights."),
     "schedule/restarted_tokens": Definition("sum", "tokens", "Sampled tokens of replies that new weights restarted."),
     "schedule/outstanding_groups": Definition("sum", "groups", "Groups open or waiting after the publication."),
-    "evaluate/success": Definition("mean", "share", "Share of held-out tasks answered correctly, greedy decoding."),
+    "evaluate/success": Definition("mean", "share", "Share of attempts at held-out tasks that succeed."),
+    "evaluate/pass_at_samples": Definition(
+        "mean", "share", "Share of held-out tasks that one of evaluate.samples attempts solves."
+    ),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
 }
 

@@ -129,7 +129,8 @@ def draw_results(summaries: Sequence[Summary]) -> str:
     return (
         f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
-        '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. '
+        '<p class="dim">Success in percent with its 95% interval, in which attempts at one question belong together; '
+        "mean tool calls per episode. "
         "Questions that could not be scored are not part of n.</p>"
         + "".join(f"<p>{escape(text)}.</p>" for text in map(describe_behaviour, summaries) if text)
     )

@@ -288,8 +288,13 @@ class Run:
         )
         row = summary.row("all")
         if control is None:
-            values = record({"evaluate/success": Mean(row.success), "evaluate/tool_calls": Mean(row.tool_calls)})
-            self.recorder.record(StepEnds(step=step, phase="evaluate", values=values))
+            metrics: dict[str, Metric] = {
+                "evaluate/success": Mean(row.success),
+                "evaluate/tool_calls": Mean(row.tool_calls),
+            }
+            if row.pass_at:
+                metrics["evaluate/pass_at_samples"] = Mean(row.pass_at[-1].share)
+            self.recorder.record(StepEnds(step=step, phase="evaluate", values=record(metrics)))
         self.recorder.record(Evaluated(step=step, label=label, summary=summary.to_json()))
 
     async def _check_parity(self, step: int) -> None:
