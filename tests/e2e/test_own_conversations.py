@@ -4,20 +4,26 @@ The conversations follow notes to a code (`turnwise.testing`) and are written he
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError
+from turnwise.evaluation.summary import is_success
 from turnwise.runs.evaluate import load_run
+from turnwise.runs.export import export_policy
 from turnwise.runs.sft import run_sft
 from turnwise.runs.start import rehearse_train
 from turnwise.runs.train import run_train
 from turnwise.runs.transcripts import export_sft
 from turnwise.store.run_folder import RunFolder
-from turnwise.testing.notes import CODES, NAMES
+from turnwise.store.trajectories import load_groups
+from turnwise.testing.notes import CODES, NAMES, NotesFamily
 
 OPTIONS = [
     "environment.name=turnwise.testing:NotesFamily",
@@ -89,6 +95,31 @@ def test_the_run_says_what_it_read(taught: Path) -> None:
     events = (taught / "events.jsonl").read_text()
     assert "1.jsonl: 600 conversations, " in events
     assert "held out: " in events
+
+
+def test_a_served_copy_plays_as_the_run_does_by_its_own_chat_template(taught: Path, tmp_path: Path) -> None:
+    """A client that knows the export only: text in, text out, notes read by hand."""
+    folder = export_policy(taught, tmp_path / "out")
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    request = json.loads((folder / "turnwise_usage.json").read_text())["request"]
+    rights = []
+    for index in range(12):
+        task = NotesFamily().task("heldout", index)
+        messages, reply = [{"role": "user", "content": task.prompt[0].text}], ""
+        while "</answer>" not in reply and len(messages) < 8:
+            tools = request["tools"]
+            ids = tokenizer.apply_chat_template(messages, tools=tools, return_dict=False, return_tensors="pt")
+            sampled = model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=request["max_tokens"]
+            )
+            reply = tokenizer.decode(sampled[0, ids.shape[1] :], skip_special_tokens=request["skip_special_tokens"])
+            said = re.search(r"<search>(.*)</search>", reply)
+            told = task.payload["notes"].get(said[1].strip(), "nothing") if said else ""
+            messages += [{"role": "assistant", "content": reply}, {"role": "tool", "content": told}]
+        rights.append(f"<answer> {task.payload['answer']}</answer>" in reply)
+    groups = load_groups(taught / "evaluations", "heldout_000000")[:12]
+    assert rights == [is_success(group.trajectories[0]) for group in groups]
+    assert sum(rights) > 3
 
 
 def test_rows_of_a_run_warm_up_another_run(taught: Path, tmp_path: Path) -> None:
