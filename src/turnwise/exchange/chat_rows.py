@@ -44,6 +44,8 @@ _SPEAKERS = {
 """ShareGPT's names of roles."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 """Names that thoughts have in a message, beside its content."""
+_WEIGHTS = ("weight", "train", "training", "trainable", "loss_mask", "loss")
+"""Names of the flag of a message that says whether it trains: OpenAI's, and those of other trainers."""
 _LAYOUTS = (
     'expected "messages", or "prompt" and "completion", or "conversations" (docs/data.md, conversations of your own)'
 )
@@ -154,7 +156,7 @@ def _read_turn(turn: Row, index: int) -> Row:
     if not isinstance(value, str):
         raise DataError(f"message {index}: value={_show(value)} is no text")
     if speaker != "function_call":
-        return {"role": _SPEAKERS[speaker], "content": value, **{key: turn[key] for key in ("weight",) if key in turn}}
+        return {"role": _SPEAKERS[speaker], "content": value, **{name: turn[name] for name in _WEIGHTS if name in turn}}
     calls = _parse_if_text(value, f"message {index}: a function_call")
     return {"role": "assistant", "content": None, "tool_calls": calls if isinstance(calls, list) else [calls]}
 
@@ -225,11 +227,12 @@ def _read_call(call: Any, where: str, call_id: str) -> ToolCall:
 
 
 def _read_weight(message: Row, index: int) -> bool:
-    """Whether a reply may train, by OpenAI's `weight`."""
-    weight = message.get("weight")
-    if weight not in (None, 0, 1):
-        raise DataError(f"message {index}: weight={_show(weight)}; 1 trains a reply, 0 does not")
-    return weight != 0
+    """Whether a reply may train, by any of `_WEIGHTS`."""
+    given = {name: message[name] for name in _WEIGHTS if message.get(name) is not None}
+    for name, weight in given.items():
+        if weight not in (0, 1):
+            raise DataError(f"message {index}: {name}={_show(weight)}; 1 or true trains a reply, 0 or false does not")
+    return all(given.values())
 
 
 def read_tools(value: Any) -> tuple[ToolSpec, ...]:

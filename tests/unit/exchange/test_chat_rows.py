@@ -54,6 +54,12 @@ def test_replies_of_a_prompt_do_not_train() -> None:
 def test_a_weight_of_0_keeps_a_reply_from_training() -> None:
     row = read(messages=[ASK, {**SAY, "weight": 0}, ASK, {**SAY, "weight": 1}])
     assert [trains for _, _, trains in spell(row)] == [False, False, False, True]
+    for name in ("train", "training", "trainable", "loss_mask", "loss"):
+        row = read(messages=[ASK, {**SAY, name: False}, ASK, {**SAY, name: True}])
+        assert [trains for _, _, trains in spell(row)] == [False, False, False, True]
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "train": 0}]
+    with pytest.raises(DataError, match="no assistant message"):
+        read(conversations=turns)
 
 
 def test_sharegpt_is_converted() -> None:
