@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 from turnwise.batching.samples import to_samples
 from turnwise.config.roles import find_binding, list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import DataError, RenderError
 from turnwise.core.protocols import Renderer
-from turnwise.core.types import Sample, TrajectoryId
+from turnwise.core.types import Message, Sample, TrajectoryId
 from turnwise.exchange.chat_rows import load_chat_rows
+from turnwise.rendering.calls import CALLS_FORMAT
+from turnwise.rendering.tags import FORMATS
 from turnwise.rollout.recorded import record_conversation
 
 
@@ -27,7 +31,7 @@ class Lessons:
     """One line per file: what was read and what was left out."""
 
 
-def load_lessons(config: RunConfig, renderer: Renderer) -> Lessons | None:
+def load_lessons(config: RunConfig, renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> Lessons | None:
     """The conversations of `sft.path` and `sft.heldout_path`, rendered as a rollout would see them; None where the
     recipe has none.
 
@@ -36,20 +40,39 @@ def load_lessons(config: RunConfig, renderer: Renderer) -> Lessons | None:
     sft = config.sft
     if not sft.path or not sft.steps:
         return None
-    samples, note = _encode_file(config, renderer, sft.path, "sft.path")
+    ends = list_end_texts(renderer, tokenizer)
+    samples, note = _encode_file(config, renderer, ends, sft.path, "sft.path")
     notes, heldout = [note], {}
     for name, own in samples.items():
         if not own:
             raise DataError(f'{sft.path}: no conversation of the learner {name!r}; name its role as "role" in its rows')
     if sft.heldout_path:
-        read, note = _encode_file(config, renderer, sft.heldout_path, "sft.heldout_path")
+        read, note = _encode_file(config, renderer, ends, sft.heldout_path, "sft.heldout_path")
         heldout = {name: own for name, own in read.items() if own}
         notes.append(f"held out: {note}")
     return Lessons(samples=samples, heldout=heldout, notes=tuple(notes))
 
 
+def list_end_texts(renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    """The control tokens that end a reply, as text, without the tags that a reply has in its text."""
+    tags = {tag for form in (*FORMATS.values(), CALLS_FORMAT) for tag in form.tags}
+    texts = (str(tokenizer.convert_ids_to_tokens(token)) for token in renderer.stop_token_ids)
+    return tuple(text for text in texts if text not in tags)
+
+
+def check_ends(messages: Sequence[Message], ends: Sequence[str]) -> None:
+    """Raise DataError for a reply whose text spells out its own end: it would be learned as characters."""
+    for index, message in enumerate(messages):
+        text = message.text.rstrip()
+        if message.role == "assistant" and (spelled := next((end for end in ends if text.endswith(end)), None)):
+            raise DataError(
+                f"message {index}: the reply ends with the text {spelled!r}, the token that ends a reply and is added "
+                "to each; leave it out of the content"
+            )
+
+
 def _encode_file(
-    config: RunConfig, renderer: Renderer, path: str, option: str
+    config: RunConfig, renderer: Renderer, ends: Sequence[str], path: str, option: str
 ) -> tuple[dict[str, list[Sample]], str]:
     """The samples of a file by learner, and one line about it."""
     file, most = Path(path).expanduser(), config.rollout.max_tokens
@@ -65,6 +88,7 @@ def _encode_file(
         if not binding.is_own:
             raise DataError(f"{path}:{number}: role {row.role!r} does not learn; leave such rows out")
         try:
+            check_ends(row.messages, ends)
             trajectory = record_conversation(
                 row.messages,
                 row.trains,
@@ -73,7 +97,7 @@ def _encode_file(
                 num_opening=row.num_opening,
                 trajectory_id=TrajectoryId(draw=number, member=0, role=row.role),
             )
-        except RenderError as cause:
+        except (DataError, RenderError) as cause:
             raise DataError(f"{path}:{number}: {cause}") from cause
         own = to_samples(trajectory)
         length = max(len(sample.token_ids) for sample in own)

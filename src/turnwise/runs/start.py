@@ -90,7 +90,7 @@ def build_parts(
 
     Raises ConfigError naming what does not fit, DataError for a row of `sft.path` or `sft.heldout_path`."""
     config = system.config
-    lessons = load_lessons(config, system.renderer) if warms_up else None
+    lessons = load_lessons(config, system.renderer, system.tokenizer) if warms_up else None
     trainer = trainer or build_trainer(config, system.model, system.tokenizer, system.host)
     if others is None:
         others = {

@@ -12,6 +12,7 @@ from chat_families import FAMILIES, build_tokenizer
 
 from turnwise.batching.samples import to_samples
 from turnwise.config.load import load_config
+from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import (
     Draw,
@@ -35,6 +36,7 @@ from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.rollout.recorded import record_conversation
 from turnwise.runs.families import build_family
 from turnwise.runs.openings import open_task
+from turnwise.runs.own_conversations import check_ends, list_end_texts
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 SMALL = ("environment.args.num_entities=16", "environment.args.num_words=8")
@@ -207,3 +209,33 @@ def test_a_call_is_written_as_the_model_would_write_it() -> None:
         reply = renderer.encode_reply(Message(role="assistant", content=(), tool_calls=(written,)))
         first = np.flatnonzero(sample.loss_mask)[0]
         assert sample.token_ids[first : first + len(reply)].tolist() == reply.tolist()
+
+
+def test_text_and_calls_of_one_reply_both_train() -> None:
+    call = {"function": {"name": "search", "arguments": '{"query": "Blue Lantern"}'}}
+    messages = [
+        {"role": "user", "content": "NOT MASKED"},
+        {"role": "assistant", "content": "MASKED", "tool_calls": [call]},
+        {"role": "tool", "content": "MASKED"},
+        {"role": "assistant", "content": "NOT MASKED"},
+    ]
+    for kind in ("chat", "Qwen2.5", "Llama 3", "Mistral Nemo"):
+        renderer = renderer_of(kind)
+        [sample] = record({"messages": messages}, renderer)
+        first, second = text_of(sample, renderer)[1]
+        assert first.startswith("MASKED")
+        assert '"query": "Blue Lantern"' in first
+        assert second.startswith("NOT MASKED")
+
+
+ENDS = (("Llama 3", "<|eot_id|>"), ("chat", "<|im_end|>"), ("tags", "<|endoftext|>"))
+
+
+@pytest.mark.parametrize(("kind", "end"), ENDS)
+def test_a_reply_that_spells_out_its_end_is_refused(kind: str, end: str) -> None:
+    renderer: Any = renderer_of(kind)
+    ends = list_end_texts(renderer, renderer._tokenizer)
+    assert end in ends
+    with pytest.raises(DataError, match=r"message 1: the reply ends with the text '<\|"):
+        check_ends([text_message("user", f"Hi {end}"), text_message("assistant", f"Hello{end}\n")], ends)
+    check_ends([text_message("user", end), text_message("assistant", "<answer> 7 </answer>")], ends)
