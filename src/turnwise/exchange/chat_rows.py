@@ -216,7 +216,7 @@ def _read_call(call: Any, where: str, call_id: str) -> ToolCall:
     """A call, with or without `function` around it; arguments are an object or its JSON text."""
     function = _parse_if_text(call.get("function", call), where) if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(name, str) or not name:
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise DataError(f'{where}: {_show(call)} has no name; expected {{"function": {{"name", "arguments"}}}}')
     arguments = function.get("arguments", function.get("parameters"))
     if arguments is None:

@@ -10,6 +10,7 @@ import numpy as np
 from turnwise.core.errors import RenderError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import (
+    IntArray,
     Message,
     Scored,
     StopReason,
@@ -75,7 +76,7 @@ def keep_trained(turns: Sequence[Turn], trains: Sequence[bool]) -> tuple[Turn, .
     kept: list[Turn] = []
     places: dict[int | None, int | None] = {None: None}
     """Of every turn: the last one kept on its path."""
-    before = {None: to_ids([])}
+    before: dict[int | None, IntArray] = {None: to_ids([])}
     """Of every turn: the tokens since then."""
     for index, (turn, is_trained) in enumerate(zip(turns, trains, strict=True)):
         context = np.concatenate([before[turn.parent], turn.context_ids])

@@ -51,7 +51,7 @@ def read_usage(family: EnvironmentFamily) -> Usage:
     """The openings of a family's first training tasks, of a mixture's those of its first family."""
     try:
         with ThreadPoolExecutor(1) as pool:  # a loop may be running in this thread
-            openings = pool.submit(asyncio.run, _open_first(list_families(family)[0])).result()
+            openings = pool.submit(asyncio.run, _open_first(next(iter(list_families(family))))).result()
     except TurnwiseError as problem:
         return Usage(openings=(), system=None, problem=f"the environment does not open here: {problem}")
     systems = {each.messages[0].text if each.messages[0].role == "system" else None for each in openings}
@@ -59,7 +59,7 @@ def read_usage(family: EnvironmentFamily) -> Usage:
 
 
 async def _open_first(family: EnvironmentFamily) -> list[Opening]:
-    openings = []
+    openings: list[Opening] = []
     for index in range(NUM_OPENINGS):
         try:
             task = take_task(family, "train", index, f"there are {index} training tasks")
