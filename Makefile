@@ -55,9 +55,11 @@ peers: ## Install verl and TRL in .venv-peers, for comparison.
 
 golden: peers ## Recompute the numbers of tests/agreement with verl and TRL.
 	$(PEERS) -W ignore -m peers.make_golden
+	$(PEERS) -W ignore -m peers.sft_cases
 
 golden-check: peers ## Compare the committed numbers with those of verl and TRL.
 	$(PEERS) -W ignore -m peers.make_golden --check
+	$(PEERS) -W ignore -m peers.sft_cases --check
 
 test-adapters: ## Install the packages that adapters serve, a group at a time, and run the adapters' tests.
 	PYTHON=$(PYTHON) sh adapters/setup.sh

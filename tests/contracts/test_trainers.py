@@ -436,6 +436,18 @@ def test_the_warm_up_has_an_optimizer_of_its_own_and_comes_first() -> None:
         trainer.step(batch)
 
 
+def test_a_warm_up_without_updates_measures_its_samples_and_changes_nothing() -> None:
+    trainer, samples = CASES["plain"].build(), tuple(make_samples(1))
+    before = compute_checksums(trainer.model)
+    report = trainer.step(TrainingBatch(step=1, objective="warmup", samples=samples))
+    assert compute_checksums(trainer.model) == before == report.sums
+    again = CASES["plain"].build().step(
+        TrainingBatch(step=1, objective="warmup", samples=samples, updates=((0, 1, 2, 3),))
+    )
+    assert set(report.metrics) == {"sft/heldout_loss"}
+    assert report.metrics["sft/heldout_loss"].value == pytest.approx(again.metrics["sft/loss"].value, rel=1e-12)
+
+
 def test_what_a_trainer_lacks_is_named() -> None:
     trainer = CASES["plain"].build()
     with pytest.raises(TrainingError, match=r"no model for values; set critic\.kind"):

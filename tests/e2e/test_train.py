@@ -24,6 +24,7 @@ from turnwise.core.types import Draw, DropReason
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.environments.search_qa.policies import search_message
 from turnwise.runs.build import build_system
+from turnwise.runs.evaluate import run_evaluate
 from turnwise.runs.sft import run_sft
 from turnwise.runs.train import run_train
 from turnwise.store.groups import GroupStore
@@ -447,3 +448,30 @@ def test_a_run_starts_from_a_local_model_directory(finished: Path, tmp_path: Pat
     assert left == right
     with pytest.raises(ConfigError, match="/nowhere"):
         build_system(recipe(tmp_path, "model.path=/nowhere"))
+
+
+def test_every_way_to_evaluate_keeps_its_results(finished: Path) -> None:
+    asked: list[dict[str, float | int]] = [{}, {"tasks": 3}, {"tasks": 3, "samples": 4, "temperature": 1.0}]
+    summaries = []
+    for given in asked:
+        defaults = {"tasks": None, "samples": None, "temperature": None}
+        summaries.append(run_evaluate(finished, **{**defaults, **given}, changes={}, step=None))  # type: ignore[arg-type]
+    assert [summary.name for summary in summaries] == [
+        "again_000004",
+        "again_000004_tasks3",
+        "again_000004_tasks3_samples4_temperature1",
+    ]
+    assert [summary.label for summary in summaries] == [
+        "checkpoint of step 4",
+        "tasks=3",
+        "tasks=3, samples=4, temperature=1.0",
+    ]
+    for summary in summaries:
+        assert (finished / "evaluations" / f"{summary.name}.summary.json").is_file()
+        assert (finished / "evaluations" / f"{summary.name}.jsonl").is_file()
+    row = summaries[-1].row("all")
+    assert (row.n, row.episodes + row.invalid) == (3, 12)
+    assert [each.k for each in row.pass_at] == [1, 2, 4]
+    assert row.pass_at[0].share == pytest.approx(row.success)
+    with pytest.raises(ConfigError, match=r"evaluate.samples=4 with evaluate.temperature=0"):
+        run_evaluate(finished, tasks=3, samples=4, changes={}, step=None)

@@ -204,6 +204,12 @@ def evaluate(
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Number of held-out tasks; default: that of the recipe.")
     ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Attempts at each task: mean@k and pass@k; default: that of the recipe.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="Sampling temperature, 0 is greedy; default: that of the recipe.")
+    ] = None,
     step: Annotated[int | None, typer.Option(min=0, help="RL step of the checkpoint; default: the latest.")] = None,
     device: Device = None,
     change: Annotated[
@@ -222,7 +228,9 @@ def evaluate(
         if not separator:
             raise ConfigError(f"--set {item!r} is not of the form key=value")
         changes[key] = parse_value(value)
-    summary = run_evaluate(run, tasks=tasks, changes=changes, step=step, device=device).to_json()
+    summary = run_evaluate(
+        run, tasks=tasks, samples=samples, temperature=temperature, changes=changes, step=step, device=device
+    ).to_json()
     if as_json:
         print(json.dumps(summary, indent=1))
     else:

@@ -81,8 +81,10 @@ def export(
     if dtype is not None:
         _check_dtype(dtype)
     from turnwise.runs.export import export_policy
+    from turnwise.runs.export_usage import read_check
 
-    print(f"written to {export_policy(path, to, dtype=dtype)}")
+    folder = export_policy(path, to, dtype=dtype)
+    print(f"written to {folder}\nserved against run: {read_check(folder)}")
 
 
 def _check_dtype(dtype: str) -> None:

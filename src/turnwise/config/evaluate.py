@@ -14,6 +14,9 @@ class EvaluateSection(Section):
 
     tasks: int = Field(500, ge=0)
     """Number of held-out tasks, always the first of the split; 0 never evaluates."""
+    samples: int = Field(1, ge=1)
+    """Attempts at each task: success is then their mean (mean@k), beside the share of tasks that one of k attempts
+    solves (pass@k). More than one needs a temperature above 0."""
     every: int = Field(0, ge=0)
     """RL steps between further evaluations; 0 makes none."""
     temperature: float = Field(0.0, ge=0)

@@ -13,20 +13,27 @@ DECAYS = ("none", "linear", "cosine")
 
 
 class SftSection(Section):
-    """The supervised warm-up on scripted demonstrations."""
+    """The supervised warm-up, on conversations of your own or on scripted demonstrations."""
 
     steps: int = Field(0, ge=0)
     """Optimizer steps; 0 skips the warm-up."""
     batch_size: int = Field(64, ge=1)
-    """Demonstrations per step."""
+    """Conversations per step."""
+    path: str = ""
+    """JSONL or Parquet file of your own conversations, whose replies are imitated (docs/data.md); empty plays
+    demonstrations. Conversations of more than `rollout.max_tokens` tokens are left out and counted."""
+    heldout_path: str = ""
+    """File of conversations that never train: their loss is measured before the warm-up, ten times in it, and after
+    it. For `path` only."""
     num_demonstrations: int = Field(4096, ge=1)
-    """Number of demonstrations, each of a different task; every pass over them has a new order."""
+    """Number of demonstrations, each of a different task; every pass over them has a new order. Not read beside
+    `path`."""
     lr: float = Field(3e-3, gt=0)
     """Peak learning rate, which decays to 0 as a cosine. Must be given beside `model.path`."""
     warmup_steps: int = Field(10, ge=0)
     """Optimizer steps over which the learning rate rises linearly."""
     policy: str = "naive"
-    """Name of the family's scripted policy that demonstrates."""
+    """Name of the family's scripted policy that demonstrates. Not read beside `path`."""
 
 
 class RejectionSection(Section):

@@ -94,7 +94,7 @@ def compute_plan(
     trajectories = rollout.tasks_per_step * rollout.group_size
     num_branches = trajectories * _branches_per_attempt(config, branches)
     sampled = min(rollout.max_tokens, rollout.max_turns * rollout.max_turn_tokens)
-    demonstrations = config.sft.num_demonstrations if config.sft.steps else 0
+    demonstrations = config.sft.num_demonstrations if config.sft.steps and not config.sft.path else 0
     shapes = shapes or read_shapes(config, copies)
     shape = None if shapes is None else shapes.policy
     has_adapter = config.model.lora is not None

@@ -41,6 +41,7 @@ def check_sections(config: RunConfig) -> RunConfig:
         _adapter_problems,
         _optimizer_problems,
         _rate_problems,
+        _warmup_problems,
     )
     for broken, message in (problem for check in checks for problem in check(config)):
         if broken:
@@ -104,6 +105,22 @@ def _rate_problems(config: RunConfig) -> list[Problem]:
     ]
 
 
+def _warmup_problems(config: RunConfig) -> list[Problem]:
+    """Files of conversations that nothing would read."""
+    sft = config.sft
+    return [
+        (
+            bool(sft.path) and not sft.steps,
+            f"sft.path={sft.path!r} is read by the warm-up, and sft.steps=0 has none; set sft.steps (a pass over the "
+            "file is its number of rows divided by sft.batch_size)",
+        ),
+        (
+            bool(sft.heldout_path) and not sft.path,
+            f"sft.heldout_path={sft.heldout_path!r} is measured for sft.path only, which is empty; set sft.path",
+        ),
+    ]
+
+
 def _adapter_problems(config: RunConfig) -> list[Problem]:
     lora = config.model.lora
     if lora is None:
@@ -129,6 +146,11 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
     by_url = engine.kind == "server"
     weighty = [role for role, text in config.roles.items() if text.startswith(("learns:", "frozen:", "past:"))]
     return [
+        (
+            config.evaluate.samples > 1 and config.evaluate.temperature == 0,
+            f"evaluate.samples={config.evaluate.samples} with evaluate.temperature=0: greedy attempts at a task are "
+            "all the same; set evaluate.temperature (1.0 samples as training does), or evaluate.samples=1",
+        ),
         (
             by_url and bool(weighty),
             f"engine.kind='server' with weights of their own for {', '.join(weighty)} in roles: servers hold those of "

@@ -85,7 +85,8 @@ class TrainingBatch:
     samples: tuple[Sample, ...]
     columns: Columns = Columns()
     updates: tuple[tuple[int, ...], ...] = ()
-    """Indices of samples per optimizer step; an empty one counts as a step of the schedule and changes nothing."""
+    """Indices of samples per optimizer step; an empty one counts as a step of the schedule and changes nothing. A
+    warm-up without any measures its samples as held-out ones."""
     pairs: tuple[Pair, ...] = ()
     """Of the objective "preference"; its one optimizer step trains all of them."""
     kl_coefficient: float | None = None

@@ -192,6 +192,7 @@ METRICS: dict[str, Definition] = {
     "train/tokens_per_s": Definition("rate", "tokens/s", "`train/tokens` per second of the training phase."),
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
     "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
+    "sft/heldout_loss": Definition("mean", "nats", "Mean cross-entropy per token of replies in sft.heldout_path."),
     "sft/seconds": Definition("sum", "s", "Wall time of the supervised step."),
     "schedule/trainer_idle_seconds": Definition("sum", "s", "Time the trainer waited for the groups of the step."),
     "schedule/engine_idle_seconds": Definition(
@@ -210,7 +211,10 @@ METRICS: dict[str, Definition] = {
     "schedule/publish_seconds": Definition("sum", "s", "Time until every engine held the step's weights."),
     "schedule/restarted_tokens": Definition("sum", "tokens", "Sampled tokens of replies that new weights restarted."),
     "schedule/outstanding_groups": Definition("sum", "groups", "Groups open or waiting after the publication."),
-    "evaluate/success": Definition("mean", "share", "Share of held-out tasks answered correctly, greedy decoding."),
+    "evaluate/success": Definition("mean", "share", "Share of attempts at held-out tasks that succeed."),
+    "evaluate/pass_at_samples": Definition(
+        "mean", "share", "Share of held-out tasks that one of evaluate.samples attempts solves."
+    ),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
 }
 

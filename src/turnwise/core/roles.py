@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from turnwise.core.types import TrajectoryGroup
+from turnwise.core.types import Trajectory, TrajectoryGroup
 
 
 def split_roles(group: TrajectoryGroup) -> list[TrajectoryGroup]:
@@ -37,3 +37,9 @@ def learns(group: TrajectoryGroup) -> bool:
 def count_members(group: TrajectoryGroup) -> int:
     """Episodes in the group, whatever the number of their roles."""
     return len({t.id.member for t in group.trajectories})
+
+
+def take_measured(group: TrajectoryGroup) -> tuple[Trajectory, ...]:
+    """The trajectories that say how good a policy is: those of the roles that learn, or all of them where none does (an
+    evaluation of a served or a frozen model)."""
+    return tuple(t for t in group.trajectories if t.learns) or group.trajectories

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from turnwise.core.roles import count_members, take_measured
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
-from turnwise.evaluation.intervals import compute_wilson_interval
+from turnwise.evaluation.intervals import compute_clustered_interval, compute_pass_at, compute_wilson_interval
 
 ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassAt:
+    """How often at least one of several samples of a task succeeded."""
+
+    k: int
+    n: int
+    """Tasks with that many scored samples."""
+    share: float
+    """Mean over them of the unbiased estimate."""
+    low: float
+    high: float
+    """95% Wilson interval of `share`; tasks are independent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +34,15 @@ class Row:
 
     kind: str
     n: int
+    """Different tasks, by their ids, with an episode that was scored: copies of a row are one task."""
+    episodes: int
     """Episodes that were scored, each once however many roles learn in it."""
     success: float
-    """Share of them that succeeded; one in which some of the roles that learn succeeded counts as their share. NaN
-    never occurs: 0.0 with n=0 and the interval (0, 1)."""
+    """Share of the episodes that succeeded: of k samples per task mean@k. One in which some of the roles that learn
+    succeeded counts as their share. NaN never occurs: 0.0 with n=0 and the interval (0, 1)."""
     low: float
     high: float
-    """95% Wilson interval of `success`."""
+    """95% interval of `success`, which knows that episodes of one task belong together: Wilson's where each has one."""
     tool_calls: float
     """Mean per episode."""
     response_tokens: float
@@ -36,7 +54,9 @@ class Row:
     truncated: float
     """Share that a limit ended."""
     invalid: int
-    """Episodes that could not be scored; not part of `n`."""
+    """Episodes that could not be scored; not part of `episodes`."""
+    pass_at: tuple[PassAt, ...] = ()
+    """For 1, 2, 4, ... and all samples of a task; empty where tasks have one sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,34 +108,41 @@ def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step:
 
     Of several environments, rows per environment ("search_qa") and per kind in it ("search_qa/2hop")."""
     several = len({group.task.environment for group in groups}) > 1
-    by_kind: dict[str, list[Sequence[Trajectory]]] = {}
+    by_kind: dict[str, list[tuple[str, Sequence[Trajectory]]]] = {}
+    num_samples = max(map(count_members, groups), default=1)
     for group in groups:
         kind, environment = group.task.payload.get("kind"), group.task.environment
         keys = [] if kind is None else [f"{environment}/{kind}" if several else str(kind)]
         for key in [*keys, *([environment] if several else []), ALL]:
-            by_kind.setdefault(key, []).extend(_list_episodes(group))
+            by_kind.setdefault(key, []).extend((group.task.id, episode) for episode in _list_episodes(group))
     kinds = [*sorted(k for k in by_kind if k != ALL), ALL]
-    return Summary(name=name, label=label, step=step, rows=tuple(_row(kind, by_kind.get(kind, [])) for kind in kinds))
+    rows = tuple(_row(kind, by_kind.get(kind, []), num_samples) for kind in kinds)
+    return Summary(name=name, label=label, step=step, rows=rows)
 
 
 def _list_episodes(group: TrajectoryGroup) -> list[Sequence[Trajectory]]:
-    """What the roles that learn said, episode by episode."""
+    """What the roles that learn said, episode by episode; what all roles said where none learns (a served model)."""
     episodes: dict[int, list[Trajectory]] = {}
-    for trajectory in group.trajectories:
-        if trajectory.learns:
-            episodes.setdefault(trajectory.id.member, []).append(trajectory)
+    for trajectory in take_measured(group):
+        episodes.setdefault(trajectory.id.member, []).append(trajectory)
     return list(episodes.values())
 
 
-def _row(kind: str, episodes: Sequence[Sequence[Trajectory]]) -> Row:
-    scored = [episode for episode in episodes if any(isinstance(t.reward, Scored) for t in episode)]
+def _row(kind: str, members: Sequence[tuple[str, Sequence[Trajectory]]], num_samples: int) -> Row:
+    """The row of episodes, each with the id of its task."""
+    played = [(task, episode) for task, episode in members if any(isinstance(t.reward, Scored) for t in episode)]
+    scored = [episode for _, episode in played]
     success = [_share_of_success(episode) for episode in scored]
-    low, high = compute_wilson_interval(sum(success), len(scored))
+    by_task: dict[str, list[float]] = {}
+    for (task, _), share in zip(played, success, strict=True):
+        by_task.setdefault(task, []).append(share)
+    low, high = compute_clustered_interval(list(by_task.values()))
     count = max(1, len(scored))
     errored = [share for share, episode in zip(success, scored, strict=True) if any(map(had_error, episode))]
     return Row(
         kind=kind,
-        n=len(scored),
+        n=len(by_task),
+        episodes=len(scored),
         success=sum(success) / count,
         low=low,
         high=high,
@@ -124,8 +151,26 @@ def _row(kind: str, episodes: Sequence[Sequence[Trajectory]]) -> Row:
         errored=len(errored),
         recovered=sum(errored) / len(errored) if errored else None,
         truncated=sum(any(t.stop.is_truncated for t in episode) for episode in scored) / count,
-        invalid=len(episodes) - len(scored),
+        invalid=len(members) - len(scored),
+        pass_at=_pass_at(list(by_task.values()), num_samples),
     )
+
+
+def _pass_at(tasks: Sequence[Sequence[float]], num_samples: int) -> tuple[PassAt, ...]:
+    """For every power of two below the number of samples of a task, and for all of them."""
+    if num_samples == 1:
+        return ()
+    powers = (2**power for power in range(num_samples.bit_length()))
+    rows = []
+    for k in sorted({*(power for power in powers if power < num_samples), num_samples}):
+        shares = [
+            compute_pass_at(k, num_samples=len(task), num_passed=sum(value > 0.5 for value in task))
+            for task in tasks
+            if len(task) >= k
+        ]
+        low, high = compute_wilson_interval(math.fsum(shares), len(shares))
+        rows.append(PassAt(k=k, n=len(shares), share=math.fsum(shares) / max(1, len(shares)), low=low, high=high))
+    return tuple(rows)
 
 
 def _share_of_success(episode: Sequence[Trajectory]) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from turnwise.core.paths import trained_paths
 from turnwise.core.protocols import Opening
+from turnwise.core.roles import take_measured
 from turnwise.core.types import Invalid, Message, ToolSpec, Trajectory, TrajectoryGroup, Turn
 
 
@@ -33,11 +34,11 @@ class Conversation:
 
 
 def list_conversations(groups: Sequence[TrajectoryGroup], openings: Mapping[str, Opening]) -> Iterator[Conversation]:
-    """The conversations of all members that learn, in order. `openings` are those of the environments by task id; a
-    task that lacks one opens with its prompt and without tools."""
+    """The conversations of all members that learn, in order, or of all where none does. `openings` are those of the
+    environments by task id; a task that lacks one opens with its prompt and without tools."""
     for group in groups:
         default = openings.get(group.task.id) or Opening(messages=group.task.prompt, tools=())
-        for member in (trajectory for trajectory in group.trajectories if trajectory.learns):
+        for member in take_measured(group):
             index = 0
             for path in trained_paths(member):
                 for branch in path.trajectory.branches():

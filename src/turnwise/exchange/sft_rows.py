@@ -11,7 +11,7 @@ from turnwise.exchange.conversations import Conversation, find_total, text_of, t
 
 
 def to_sft_row(conversation: Conversation, *, as_text: bool) -> dict[str, Any]:
-    """`{"messages", "tools", "reward", "task_id", "trajectory", "stop"}`; "tools" is absent where there are none.
+    """`{"messages", "tools", "role", "reward", "task_id", "trajectory", "stop"}`; without tools there is no "tools".
 
     `as_text` writes arguments and tools as JSON texts, so that all rows have one layout (Parquet); else they are
     objects, as templates expect them.
@@ -21,6 +21,7 @@ def to_sft_row(conversation: Conversation, *, as_text: bool) -> dict[str, Any]:
     if tools:
         row["tools"] = json.dumps(tools) if as_text else tools
     return row | {
+        "role": conversation.trajectory.id.role,
         "reward": find_total(conversation.trajectory),
         "task_id": conversation.group.task.id,
         "trajectory": f"{conversation.trajectory.id}#{conversation.index}",

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.adapter_base import check_base
+from turnwise.models.adapter_tensors import leave_out_base, read_tensors
 from turnwise.models.tensor_names import compare_shapes
 
 ADAPTER = "default"
@@ -124,15 +125,19 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
             "trust them, load them with peft and save_pretrained to another folder"
         )
     if not (folder / CONFIG_FILE).is_file() or not (folder / WEIGHTS_FILE).is_file():
-        raise ConfigError(f"{where} lacks {CONFIG_FILE} or {WEIGHTS_FILE}; give a folder in peft's format")
+        named = [path.parent.name for path in sorted(folder.glob(f"*/{CONFIG_FILE}"))]
+        other = f"; did you mean {str(folder / named[0])!r}?" if named else "; give a folder in peft's format"
+        raise ConfigError(f"{where} lacks {CONFIG_FILE} or {WEIGHTS_FILE}{other}")
     with boundary(ConfigError, f"{where} cannot be read"):
-        config, stored = peft.PeftConfig.from_pretrained(str(folder)), load_file(folder / WEIGHTS_FILE)
+        config = peft.PeftConfig.from_pretrained(str(folder))
+    stored = read_tensors(folder / WEIGHTS_FILE, where)
     _check_kind(peft, config, where)
     check_base(str(config.base_model_name_or_path or ""), base, where)
     config.inference_mode, config.lora_dropout = False, dropout
     with torch.random.fork_rng(devices=[]):
         _inject(model, config, where)
     own = name_in_file(list_adapter(model))
+    stored = leave_out_base(stored, {_PREFIX + name: tensor for name, tensor in list_base(model).items()}, where)
     shapes = [{name: tuple(tensor.shape) for name, tensor in each.items()} for each in (own, stored)]
     problem = compare_shapes(*shapes, is_adapter=True)
     if problem is not None:
@@ -202,6 +207,11 @@ def _check_kind(peft: Any, config: Any, where: str) -> None:
         "init_lora_weights": (True, False, "gaussian"),
         "lora_bias": (False, None),
     }
+    if not isinstance(config.lora_alpha, int | float) or config.lora_alpha <= 0:
+        raise ConfigError(
+            f"{where} has lora_alpha={config.lora_alpha!r}, by which all that it adds is multiplied; it must be a "
+            "number above 0"
+        )
     for option, values in plain.items():
         if getattr(config, option, values[0]) not in values:
             raise ConfigError(

@@ -126,9 +126,7 @@ def _read_header(file: Path, where: str, error: type[TurnwiseError]) -> Mapping[
                 header[name] = StoredTensor(file=file, shape=tuple(part.get_shape()), dtype=str(part.get_dtype()))
             return header
     except (OSError, SafetensorError) as cause:
-        with file.open("rb") as stream:
-            is_pointer = stream.read(len(_LFS)) == _LFS
-        if is_pointer:
+        if is_git_lfs_pointer(file):
             raise error(
                 f"{where}: {file.name} is a pointer of Git LFS and no weights; run `git lfs pull` in the folder"
             ) from cause
@@ -136,3 +134,9 @@ def _read_header(file: Path, where: str, error: type[TurnwiseError]) -> Mapping[
             f"{where}: {file.name} is truncated or no safetensors file ({cause}, {file.stat().st_size} bytes); copy or "
             "fetch it again"
         ) from cause
+
+
+def is_git_lfs_pointer(file: Path) -> bool:
+    """Whether a file is what Git LFS puts in the place of one that it has not fetched."""
+    with file.open("rb") as stream:
+        return stream.read(len(_LFS)) == _LFS

@@ -61,6 +61,11 @@ class CallsRenderer:
         self.stop_token_ids = self._tags.stop_token_ids
         self.stop = self._tags.stop
 
+    @property
+    def tags(self) -> TagRenderer:
+        """What writes everything but the lines of calls."""
+        return self._tags
+
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
         """See `TagRenderer.open`."""
         return self._tags.open(messages, tools)

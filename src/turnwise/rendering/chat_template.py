@@ -53,14 +53,14 @@ class ChatTemplate:
             text = self._tokenizer.apply_chat_template(
                 list(messages),
                 tools=specs,
-                chat_template=_define_date(date) + template if "strftime_now" in template else template,
+                chat_template=define_date(date) + template if "strftime_now" in template else template,
                 add_generation_prompt=add_generation_prompt,
                 tokenize=False,
             )
         return str(text)
 
 
-def _define_date(date: datetime) -> str:
+def define_date(date: datetime) -> str:
     """Return a macro in front of a template that gives `date` in place of the clock."""
     codes = "".join(f" | replace('%{code}', '{date.strftime('%' + code)}')" for code in "aAbBdHIjmMpSyY")
     return "{% macro strftime_now(format) %}{{ format" + codes + " }}{% endmacro %}\n"

@@ -151,6 +151,16 @@ class TagRenderer:
         self._opening = find_opening_ids(tokenizer)
         self.stop: tuple[str, ...] = () if self._tag_ids else tag_format.ends
 
+    @property
+    def format(self) -> TagFormat:
+        """The tags."""
+        return self._format
+
+    @property
+    def has_tag_tokens(self) -> bool:
+        """Whether each tag is one token; else tags are plain text."""
+        return bool(self._tag_ids)
+
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
         """The texts of the messages, a blank line between two.
 

@@ -255,6 +255,38 @@ class TemplateRenderer:
             return OPENING + fence(text.removeprefix(OPENING).removesuffix(CLOSING)) + CLOSING
         return fence(text, frozenset(self._format.marks))
 
+    # -------------------------------------------------------------------------------------------- for chat templates
+
+    @property
+    def has_native_tools(self) -> bool:
+        """Whether the model's template describes tools itself, and writes calls as this renderer does."""
+        return self._turns.native_tools
+
+    @property
+    def has_system(self) -> bool:
+        """Whether the model's template has system messages; else their text opens the first user message."""
+        return self._turns.has_system
+
+    @property
+    def has_tool_role(self) -> bool:
+        """Whether the model's template has tool messages; else results are user messages between marks."""
+        return self._turns.tool is not None
+
+    @property
+    def result_marks(self) -> tuple[str, str]:
+        """The text before and after a tool's result in a user message."""
+        return self._format.result
+
+    def explain(self, tools: Sequence[ToolSpec]) -> str:
+        """What the system message says about tools that the model's template does not describe; empty for none."""
+        lines = [describe_tool(tool) for tool in tools]
+        arguments = [str(key) for key in tools[0].parameters.get("properties", {})] if tools else []
+        return self._format.describe(lines, tools[0].name, arguments) if tools else ""
+
+    def write_call_text(self, call: ToolCall) -> str:
+        """A call as the model writes it. Raises RenderError for one that the format cannot express."""
+        return self._format.write(call)
+
     # -------------------------------------------------------------------------------------------- text and ids
 
     def _encode_after(self, context: str, text: str) -> list[int]:

@@ -27,6 +27,7 @@ PLAIN_INTERVAL_S = 2.0
 
 SHOWN = (
     ("sft/loss", "loss {:.3f}"),
+    ("sft/heldout_loss", "held-out loss {:.3f}"),
     ("rollout/reward", "reward {:.2f}"),
     ("rollout/success", "success {:.2f}"),
     ("rollout/tool_calls", "calls {:.2f}"),

@@ -59,7 +59,7 @@ def write_report(run: RunFolder) -> Path:
     )
     steps = sum(row["phase"] == "train" for row in metrics)
     model = config.model.path or f"a {config.model.model_type} model from random weights"
-    warmup_steps = sum(row["phase"] == "sft" for row in metrics)
+    warmup_steps = sum(row["phase"] == "sft" and row["step"] > 0 for row in metrics)
     about = (
         f"{escape(model)} in the environment {escape(config.environment.name)}: {warmup_steps} warm-up steps, "
         f"{steps} of {config.train.steps} RL steps, seed {config.run.seed}"

@@ -38,7 +38,8 @@ CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         ("sampled", "train", "rollout/tokens_per_s"), ("trained", "train", "train/tokens_per_s"))),
     ("Importance correction", "Share of trained tokens it kept; their mean weight, a dropped one counting 0.", (
         ("kept", "train", "train/correction_kept"), ("weight", "train", "train/correction_weight"))),
-    ("Warm-up loss", "Cross-entropy of the demonstrations, nats per trained token.", (("loss", "sft", "sft/loss"),)),
+    ("Warm-up loss", "Cross-entropy of the replies that are imitated, nats per token.", (
+        ("loss", "sft", "sft/loss"), ("held out", "sft", "sft/heldout_loss"))),
 )  # fmt: skip
 """Title, note, and lines as (label, phase, metric)."""
 
@@ -128,7 +129,8 @@ def draw_results(summaries: Sequence[Summary]) -> str:
     return (
         f'<div class="scroll"><table><thead><tr><th>questions</th><th>n</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
-        '<p class="dim">Success in percent with its 95% Wilson interval; mean tool calls per question. '
+        '<p class="dim">Success in percent with its 95% interval, in which attempts at one question belong together; '
+        "mean tool calls per episode. "
         "Questions that could not be scored are not part of n.</p>"
         + "".join(f"<p>{escape(text)}.</p>" for text in map(describe_behaviour, summaries) if text)
     )

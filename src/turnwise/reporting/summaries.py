@@ -55,7 +55,7 @@ def describe_behaviour(summary: Mapping[str, Any]) -> str:
     row = row_of(summary, "all")
     if row is None or "response_tokens" not in row:
         return ""
-    text = f"{summary['label']}: {row['response_tokens']:.1f} sampled tokens per question"
+    text = f"{summary['label']}: {describe_samples(row)}{row['response_tokens']:.1f} sampled tokens per episode"
     if row["recovered"] is None:
         return f"{text}, no tool call failed" if row["tool_calls"] else f"{text}, no tool was called"
     return (
@@ -63,8 +63,19 @@ def describe_behaviour(summary: Mapping[str, Any]) -> str:
     )
 
 
+def describe_samples(row: Mapping[str, Any]) -> str:
+    """Say how many attempts at how many tasks a row has, and how often one of k succeeds; "" where each has one."""
+    episodes, passes = row.get("episodes", row["n"]), row.get("pass_at") or ()
+    if episodes == row["n"]:
+        return ""
+    shares = "".join(f"pass@{each['k']} {_format_share(each)}, " for each in passes if each["k"] > 1)
+    return f"{episodes} episodes on {row['n']} tasks, {shares}"
+
+
 def format_success(row: Mapping[str, Any]) -> str:
     """A row's success with its interval in percent, `37.2% [33.3, 41.2]`; "-" if it counts no task."""
-    if not row["n"]:
-        return "-"
-    return f"{100 * row['success']:.1f}% [{100 * row['low']:.1f},\u00a0{100 * row['high']:.1f}]"
+    return _format_share({**row, "share": row["success"]}) if row["n"] else "-"
+
+
+def _format_share(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['share']:.1f}% [{100 * row['low']:.1f},\u00a0{100 * row['high']:.1f}]"

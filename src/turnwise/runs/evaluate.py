@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from turnwise.config.load import list_moves, load_resolved
+from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, DataError
 from turnwise.core.protocols import EnvironmentFamily
@@ -89,7 +90,7 @@ async def evaluate_policy(
     """
     worker = system.worker("evaluate", changes)
     heldout = draw_heldout(system.family, num_tasks, max_left_out=system.config.environment.max_left_out)
-    groups = await worker.run_groups(heldout.draws, group_size=1)
+    groups = await worker.run_groups(heldout.draws, group_size=system.config.evaluate.samples)
     too_long = [group for group in groups if is_too_long(group)]
     for text in [*heldout.notes, *(_say_too_long(system.family, group) for group in too_long)]:
         folder.append_event("evaluation", f"{name}: {text}")
@@ -137,12 +138,30 @@ def load_trained_system(
 
 
 def run_evaluate(
-    run: Path, *, tasks: int | None, changes: dict[str, Any], step: int | None, device: str | None = None
+    run: Path,
+    *,
+    tasks: int | None,
+    changes: dict[str, Any],
+    step: int | None,
+    device: str | None = None,
+    samples: int | None = None,
+    temperature: float | None = None,
 ) -> Summary:
-    """Evaluate a finished run's checkpoint again, with more tasks, changed `environment.args`, or on another device."""
+    """Evaluate a finished run's checkpoint again: on another number of tasks, with other samples of each, with changed
+    `environment.args`, or on another device. None keeps what the recipe says.
+
+    Files and label are named after what differs from the recipe, so that each way to evaluate keeps its results.
+    """
     folder, system, at = load_trained_system(run, step, device=device)
+    given = {"tasks": tasks, "samples": samples, "temperature": temperature}
+    recipe = system.config.evaluate
+    others = {name: value for name, value in given.items() if value not in (None, getattr(recipe, name))}
+    config = check_sections(system.config.model_copy(update={"evaluate": recipe.model_copy(update=others)}))
+    system = replace(system, config=config)
     suffix = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
-    label = ", ".join(f"{key}={value}" for key, value in sorted(changes.items())) or f"checkpoint of step {at}"
+    suffix += "".join(f"_{name}{value:g}" for name, value in others.items())
+    named = [*sorted(changes.items()), *others.items()]
+    label = ", ".join(f"{key}={value}" for key, value in named) or f"checkpoint of step {at}"
 
     async def evaluate() -> Summary:
         try:
@@ -152,7 +171,7 @@ def run_evaluate(
                 name=f"again_{at:06d}{suffix}",
                 label=label,
                 step=at,
-                num_tasks=tasks or system.config.evaluate.tasks,
+                num_tasks=config.evaluate.tasks,
                 changes=changes or None,
             )
         finally:

@@ -17,10 +17,18 @@ from turnwise.core.protocols import Renderer
 from turnwise.models.build import load_model, num_parameters
 from turnwise.models.folders import model_writer, save_tokenizer
 from turnwise.models.lora import holds_adapter, merge_adapter
-from turnwise.rendering.tokenizer import find_opening_ids
 from turnwise.reporting.summaries import format_success, load_summaries, row_of
 from turnwise.runs.build import build_policy_model, load_checkpoint
 from turnwise.runs.evaluate import load_run
+from turnwise.runs.export_usage import (
+    USAGE,
+    check_served,
+    complete_template,
+    describe_usage,
+    read_usage,
+    to_usage_json,
+    write_usage,
+)
 from turnwise.runs.families import build_family
 from turnwise.runs.renderer import (
     build_renderer,
@@ -33,9 +41,6 @@ from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoin
 
 RECIPE = "turnwise_recipe.json"
 """The resolved recipe, in the exported folder."""
-RUNNING_TEXT = "{{ messages | map(attribute='content') | join('\\n\\n') }}"
-"""What the renderers "tags" and "calls" open a conversation with, as a chat template: texts with a blank line between
-two. It shows no tools, and a tool's answer must be appended as tokens (docs/models.md)."""
 
 
 def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path:
@@ -51,18 +56,24 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path
     dtype = dtype or config.model.dtype
     tokenizer = load_checkpoint_tokenizer(config, checkpoint)
     model = load_policy(checkpoint, config, dtype, tokenizer)
-    renderer = build_renderer(config, resolve_renderer(config, build_family(config), tokenizer), tokenizer, checkpoint)
+    family = build_family(config)
+    renderer = build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer, checkpoint)
     name_end_tokens(model, tokenizer, renderer)
-    if config.renderer.kind in ("tags", "calls"):  # a base model's own template is not what it was trained with
-        tokenizer.chat_template = ("{{ bos_token }}" if find_opening_ids(tokenizer) else "") + RUNNING_TEXT
+    usage = read_usage(family)
+    complete_template(tokenizer, renderer, usage)
+    table = to_usage_json(config, tokenizer, renderer, usage, check_served(tokenizer, renderer, usage))
     with model_writer(target) as out:
         model.save_pretrained(out)
         save_tokenizer(tokenizer, out)
         _add_older_names(out / "config.json")
+        (out / USAGE).write_text(write_usage(table), encoding="utf-8")
         (out / RECIPE).write_text(json.dumps(dump_resolved(config), indent=1) + "\n", encoding="utf-8")
         _copy_licence(config, out)
         step = int(whole_folder(checkpoint).name.rpartition("_")[2])
-        card = write_card(config, load_summaries(folder.path), step=step, model=model, dtype=dtype, renderer=renderer)
+        asked = describe_usage(table, usage)
+        card = write_card(
+            config, load_summaries(folder.path), step=step, model=model, dtype=dtype, renderer=renderer, asked=asked
+        )
         (out / "README.md").write_text(card, encoding="utf-8")
     return target
 
@@ -153,8 +164,10 @@ def write_card(
     model: PreTrainedModel,
     dtype: str,
     renderer: Renderer,
+    asked: str,
 ) -> str:
-    """The text of README.md: where the weights come from, how replies end, and what the run measured."""
+    """The text of README.md: where the weights come from, how it is `asked`, how replies end, and what the run
+    measured."""
     start = f"`{config.model.path}`" if config.model.path else "random weights"
     rows = []
     for summary in summaries:
@@ -171,6 +184,10 @@ A policy trained with Turnwise from {start}: {config.train.algorithm.replace("_"
 
 Conversations were written by the renderer "{config.renderer.kind}". A reply ends with one of the tokens
 {model.generation_config.eos_token_id}{f" or one of the texts {stops}" if stops else ""} (`generation_config.json`).
+
+## How to ask it
+
+{asked}
 
 ## Results of the run
 

@@ -1,9 +1,10 @@
-"""The supervised warm-up: scripted demonstrations teach the protocol; strategy is left to RL."""
+"""The supervised warm-up: conversations of the user's own, or scripted demonstrations, teach the protocol; strategy is
+left to RL."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from turnwise.batching.samples import to_samples
@@ -20,6 +21,10 @@ from turnwise.pipeline.steps import name_metrics
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.runs.build import System
+from turnwise.runs.own_conversations import Lessons
+
+NUM_MEASURES = 10
+"""Times that the loss on held-out conversations is measured in a warm-up."""
 
 LeaveOut = Callable[[LeftOut], None]
 """Hears of a task that cannot be made."""
@@ -115,19 +120,39 @@ async def run_warmup(
     system: System,
     trainer: TrainerThread,
     report: Callable[[int, dict[str, Metric]], None],
+    lessons: Lessons | None = None,
     leave_out: LeaveOut = lambda task: None,
 ) -> None:
-    """`sft.steps` optimizer steps on demonstrations of `sft.policy`; `report(step, metrics)` after each, and
-    `leave_out` hears of tasks that cannot be made."""
+    """`sft.steps` optimizer steps on `lessons`, or on demonstrations of `sft.policy`; `report(step, metrics)` after
+    each, and `leave_out` hears of tasks that cannot be made. What is held out is measured before the first one, which
+    is reported as step 0, and `NUM_MEASURES` times."""
     sft, seed = system.config.sft, system.config.run.seed
     if not sft.steps:
         return
-    policy = system.family.policy(sft.policy)
-    samples = await collect_demonstrations(system, policy, sft.num_demonstrations, leave_out)
+    samples: Mapping[str, Sequence[Sample]]
+    heldout: Mapping[str, Sequence[Sample]] = {}
+    if lessons is None:
+        policy = system.family.policy(sft.policy)
+        samples = await collect_demonstrations(system, policy, sft.num_demonstrations, leave_out)
+    else:
+        samples, heldout = lessons.samples, lessons.heldout
     batches = {name: iterate_batches(own, sft.batch_size, sft.steps, seed) for name, own in samples.items()}
+    if heldout:
+        report(0, await _measure(trainer, 0, heldout))
     for step in range(sft.steps):
         reports = await trainer.step({name: _build_batch(step, next(each)) for name, each in batches.items()})
-        report(step + 1, name_metrics({name: done.metrics for name, done in reports.items()}))
+        metrics = name_metrics({name: done.metrics for name, done in reports.items()})
+        if heldout and (step + 1) * NUM_MEASURES // sft.steps > step * NUM_MEASURES // sft.steps:
+            metrics |= await _measure(trainer, step, heldout)
+        report(step + 1, metrics)
+
+
+async def _measure(trainer: TrainerThread, step: int, heldout: Mapping[str, Sequence[Sample]]) -> dict[str, Metric]:
+    """The loss on conversations that do not train, of every learner that has some."""
+    batches = {
+        name: TrainingBatch(step=step, objective="warmup", samples=tuple(samples)) for name, samples in heldout.items()
+    }
+    return name_metrics({name: done.metrics for name, done in (await trainer.step(batches)).items()})
 
 
 def _build_batch(step: int, samples: Sequence[Sample]) -> TrainingBatch:
@@ -137,7 +162,7 @@ def _build_batch(step: int, samples: Sequence[Sample]) -> TrainingBatch:
 
 def first_rl_task(config: RunConfig) -> int:
     """Index of the first training task RL uses: demonstrations and RL never share a task."""
-    return config.sft.num_demonstrations if config.sft.steps else 0
+    return config.sft.num_demonstrations if config.sft.steps and not config.sft.path else 0
 
 
 def run_sft(config: RunConfig, *, display: bool) -> Path:

@@ -43,6 +43,7 @@ from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
 from turnwise.runs.openings import open_task
+from turnwise.runs.own_conversations import Lessons, load_lessons
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
@@ -68,6 +69,8 @@ class Parts:
     learners: Mapping[str, Learner]
     """By name; the first has none."""
     sync: WeightSync
+    lessons: Lessons | None = None
+    """Conversations of the user's own; None where the warm-up is over or has demonstrations."""
 
     async def close(self) -> None:
         """End the trainer's thread and the engine."""
@@ -83,11 +86,14 @@ def build_parts(
     trainer: Trainer | None = None,
     others: Mapping[str, RememberingTrainer] | None = None,
     sync: WeightSync | None = None,
+    warms_up: bool = True,
 ) -> Parts:
     """Build what trains. `trainer`, `others` (of further learners, by name) and `sync` None: those of the recipe.
+    `warms_up` says that a warm-up is still to come, if the recipe has one.
 
-    Raises ConfigError naming what does not fit."""
+    Raises ConfigError naming what does not fit, DataError for a row of `sft.path` or `sft.heldout_path`."""
     config = system.config
+    lessons = load_lessons(config, system.renderer, system.tokenizer) if warms_up else None
     trainer = trainer or build_trainer(config, system.model, system.tokenizer, system.host)
     if others is None:
         others = {
@@ -99,6 +105,7 @@ def build_parts(
         trainer=TrainerThread(trainer, num_threads=config.train.num_threads, others=others),
         learners={name: build_learner(config) for name in ("", *system.others)},
         sync=sync or build_weight_sync(system),
+        lessons=lessons,
     )
 
 
@@ -134,7 +141,8 @@ def rehearse_train(
         checks += [_describe_memory(config), check_disk(config)]
     else:
         raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
-    parts = build_parts(build_system(config, training=True, tokenizer=tokenizer))
+    system = build_system(config, training=True, tokenizer=tokenizer)
+    parts = build_parts(system, warms_up=tokenizer is None)
 
     async def check() -> list[Check]:
         try:
@@ -190,7 +198,9 @@ async def check_start(parts: Parts) -> list[Check]:
     await check_openings(system)
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
     checks.append(_check_training_tasks(system))
-    if config.sft.steps:
+    if parts.lessons is not None:
+        checks += [("conversations", note) for note in parts.lessons.notes]
+    elif config.sft.steps and not config.sft.path:
         checks.append(await _check_demonstration(system))
     if config.evaluate.tasks:
         first, name = _take_heldout(system)

@@ -15,6 +15,7 @@ from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.holding import hear
 from turnwise.core.metrics import Mean, Metric, record
 from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
+from turnwise.environments.draws import LeftOut
 from turnwise.environments.mixture import list_families
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
@@ -110,7 +111,8 @@ class Run:
         sync: WeightSync | None = None,
     ) -> None:
         """`trainer`, `others` and `sync` None: those of the recipe (see `build_parts`)."""
-        self.parts = parts = build_parts(system, trainer=trainer, others=others, sync=sync)
+        warms_up = latest_checkpoint(folder.path) is None
+        self.parts = parts = build_parts(system, trainer=trainer, others=others, sync=sync, warms_up=warms_up)
         self.system, self.trainer, self.sync = system, parts.trainer, parts.sync
         self.config = config = system.config
         self.folder = folder
@@ -246,13 +248,16 @@ class Run:
 
     async def _warm_up(self) -> None:
         self._begin("sft", total=self.config.sft.steps)
+        for note in self.parts.lessons.notes if self.parts.lessons else ():
+            self._note("warm-up", note)
 
         def report(step: int, metrics: dict[str, Metric]) -> None:
             self.recorder.record(StepEnds(step=step, phase="sft", values=record(metrics)))
 
-        await run_warmup(
-            self.system, self.trainer, report, lambda task: self._note("left_out", f"left out: {task.why}")
-        )
+        def leave_out(task: LeftOut) -> None:
+            self._note("left_out", f"left out: {task.why}")
+
+        await run_warmup(self.system, self.trainer, report, self.parts.lessons, leave_out)
 
     async def _evaluate_if_due(self, step: int) -> None:
         evaluate = self.config.evaluate
@@ -285,8 +290,13 @@ class Run:
         )
         row = summary.row("all")
         if control is None:
-            values = record({"evaluate/success": Mean(row.success), "evaluate/tool_calls": Mean(row.tool_calls)})
-            self.recorder.record(StepEnds(step=step, phase="evaluate", values=values))
+            metrics: dict[str, Metric] = {
+                "evaluate/success": Mean(row.success),
+                "evaluate/tool_calls": Mean(row.tool_calls),
+            }
+            if row.pass_at:
+                metrics["evaluate/pass_at_samples"] = Mean(row.pass_at[-1].share)
+            self.recorder.record(StepEnds(step=step, phase="evaluate", values=record(metrics)))
         self.recorder.record(Evaluated(step=step, label=label, summary=summary.to_json()))
 
     async def _check_parity(self, step: int) -> None:

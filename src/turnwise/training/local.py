@@ -39,7 +39,7 @@ from turnwise.training.policy_step import MOVED, PolicyLoss, run_policy_step
 from turnwise.training.preference_step import PairFunction, run_pair_step
 from turnwise.training.resolution import ResolutionWatch
 from turnwise.training.routing import check_routing
-from turnwise.training.sft import run_sft_step
+from turnwise.training.sft import measure_sft_loss, run_sft_step
 from turnwise.training.snapshot import Snapshot
 from turnwise.training.squared_mass import score_squared_mass
 from turnwise.training.state import load_training_state, load_weights, save_training_state
@@ -437,6 +437,8 @@ class LocalTrainer:
         return self._warmup
 
     def _warm_up(self, batch: TrainingBatch, policy: _Policy) -> dict[str, Metric]:
+        if not batch.updates:
+            return measure_sft_loss(self.model, forget_experts(batch.samples), **self._packing)
         metrics: dict[str, Metric] = {}
         for update in batch.updates:
             lr = self.settings.warmup.find_lr(self._warmup_steps)

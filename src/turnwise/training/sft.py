@@ -34,7 +34,7 @@ def run_sft_step(
 ) -> dict[str, Metric]:
     """One optimizer step of mean cross-entropy per trained token. Raises TrainingError when the loss is not finite."""
     started = time.perf_counter()
-    denominator = float(sum(int(s.loss_mask.sum()) for s in samples))
+    denominator = count_trained(samples)
     if denominator == 0:
         raise TrainingError("no token to train on: the demonstrations are empty")
     total = 0.0
@@ -57,3 +57,27 @@ def run_sft_step(
         "sft/loss": Mean(totals["sft/loss"], denominator),
         "sft/seconds": Sum(time.perf_counter() - started),
     }
+
+
+def measure_sft_loss(
+    model: PreTrainedModel,
+    samples: Sequence[Sample],
+    *,
+    micro_batch_tokens: int,
+    shared_prefix: bool = False,
+    ranks: Ranks = ALONE,
+) -> dict[str, Metric]:
+    """Mean cross-entropy per trained token of samples that do not train. Changes nothing."""
+    total, denominator = 0.0, count_trained(samples)
+    with torch.no_grad():
+        for _, batch in iterate_micro_batches(
+            samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
+        ):
+            logprobs, _ = compute_logprobs(model, batch, temperature=1.0)
+            total -= float(logprobs.sum())
+    return {"sft/heldout_loss": Mean(add_totals({"loss": total}, ranks)["loss"], denominator)}
+
+
+def count_trained(samples: Sequence[Sample]) -> float:
+    """Tokens that train."""
+    return float(sum(int(sample.loss_mask.sum()) for sample in samples))

@@ -1,7 +1,9 @@
 """Intervals and summaries."""
 
+import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from turnwise.core.types import (
@@ -24,7 +26,7 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.evaluation.intervals import compute_wilson_interval
+from turnwise.evaluation.intervals import compute_clustered_interval, compute_pass_at, compute_wilson_interval
 from turnwise.evaluation.summary import summarise
 from turnwise.testing import make_group, make_task, make_trajectory
 
@@ -87,8 +89,8 @@ def test_an_episode_counts_once_however_many_roles_learn() -> None:
     ]
     tokens = both[0].num_sampled_tokens
     row = summarise([make_group(*both, task=make_task())], name="n", label="l", step=0).row("all")
-    assert (row.n, row.success) == (3, 0.5)
-    assert (row.low, row.high) == compute_wilson_interval(1.5, 3)
+    assert (row.n, row.episodes, row.success) == (1, 3, 0.5)
+    assert (row.low, row.high) == compute_wilson_interval(0.5, 1)  # three attempts at one task
     assert row.response_tokens == 2 * tokens
 
 
@@ -149,7 +151,99 @@ def test_recovery_counts_only_trajectories_with_a_failed_call() -> None:
         attempt((9, "NameError"), reward=Invalid(reason="crash", retryable=False)),
     ]
     row = summarise(groups, name="n", label="l", step=0).row("all")
-    assert (row.n, row.errored) == (4, 3)
+    assert (row.episodes, row.errored) == (4, 3)
     assert row.recovered == pytest.approx(1 / 3)
     assert row.response_tokens == pytest.approx((6 + 11 + 6 + 11) / 4)  # observations do not count
     assert summarise(groups[:1], name="n", label="l", step=0).row("all").recovered is None
+
+
+def test_pass_at_k_by_hand() -> None:
+    # Of 4 samples 1 passed; of the 6 pairs 3 hold it, of the 4 triples 3.
+    assert [compute_pass_at(k, num_samples=4, num_passed=1) for k in (1, 2, 3, 4)] == [0.25, 0.5, 0.75, 1.0]
+    assert compute_pass_at(2, num_samples=4, num_passed=0) == 0.0
+    for k, num_samples, num_passed in ((0, 4, 1), (5, 4, 1), (2, 4, 5)):
+        with pytest.raises(ValueError, match="not defined"):
+            compute_pass_at(k, num_samples=num_samples, num_passed=num_passed)
+
+
+def test_pass_at_k_is_the_share_of_subsets_that_hold_a_success() -> None:
+    for num_samples in range(1, 7):
+        for num_passed in range(num_samples + 1):
+            for k in range(1, num_samples + 1):
+                subsets = list(itertools.combinations(range(num_samples), k))
+                held = sum(any(sample < num_passed for sample in subset) for subset in subsets)
+                found = compute_pass_at(k, num_samples=num_samples, num_passed=num_passed)
+                assert found == pytest.approx(held / len(subsets))
+
+
+def test_samples_of_one_task_are_no_independent_ones() -> None:
+    # Two tasks, one always solved and one never, are two results however often each is tried: variance of the mean
+    # = 2/1 * (4*0.5)^2 * 2 / 8^2 = 0.25, so 0.25 / 0.25 = 1 independent value.
+    assert compute_clustered_interval([[1.0] * 4, [0.0] * 4]) == compute_wilson_interval(0.5, 1)
+    # As different as the tasks of one sample each: nothing is lost.
+    single = [[1.0], [0.0], [1.0], [1.0]]
+    assert compute_clustered_interval(single) == compute_wilson_interval(3, 4)
+    # Tasks that all behave alike: every sample counts, and none more than once.
+    assert compute_clustered_interval([[1.0, 0.0]] * 50) == compute_wilson_interval(50, 100)
+    # All right, or one task: the tasks count.
+    assert compute_clustered_interval([[1.0] * 8] * 10) == compute_wilson_interval(10, 10)
+    assert compute_clustered_interval([[1.0, 0.0, 1.0, 1.0]]) == compute_wilson_interval(0.75, 1)
+    assert compute_clustered_interval([]) == (0.0, 1.0)
+    assert compute_clustered_interval([[], []]) == (0.0, 1.0)
+
+
+def test_intervals_of_several_samples_hold_the_truth_as_often_as_they_say() -> None:
+    # Tasks of a Beta(0.7, 0.7) difficulty, mean 0.5, with 8 samples each: intervals that took samples for independent
+    # would hold it in about six of ten.
+    random = np.random.default_rng(5)
+    covered = naive = 0
+    for _ in range(400):
+        tasks = random.binomial(1, random.beta(0.7, 0.7, size=(40, 1)), size=(40, 8)).astype(float)
+        low, high = compute_clustered_interval(tasks.tolist())
+        covered += low <= 0.5 <= high
+        low, high = compute_wilson_interval(tasks.sum(), tasks.size)
+        naive += low <= 0.5 <= high
+    assert 0.92 <= covered / 400 <= 0.98
+    assert naive / 400 < 0.75
+
+
+def sampled(task: Task, *rewards: Reward) -> TrajectoryGroup:
+    members = [make_trajectory(member=index, reward=reward, task_id=task.id) for index, reward in enumerate(rewards)]
+    return make_group(*members, task=task)
+
+
+RIGHT, WRONG, BROKEN = Scored(total=1.0), Scored(total=0.0), Invalid(reason="crash", retryable=False)
+
+
+def test_several_samples_give_mean_and_pass_at_k() -> None:
+    tasks = [make_task(str(index)) for index in range(3)]
+    groups = [
+        sampled(tasks[0], RIGHT, WRONG, WRONG, WRONG),
+        sampled(tasks[1], WRONG, WRONG, WRONG, WRONG),
+        sampled(tasks[2], RIGHT, RIGHT, BROKEN, RIGHT),
+    ]
+    row = summarise(groups, name="n", label="l", step=0).row("all")
+    assert (row.n, row.episodes, row.invalid) == (3, 11, 1)
+    assert row.success == pytest.approx(4 / 11)
+    # pass@1: (1/4 + 0 + 1)/3; pass@2: (1/2 + 0 + 1)/3; pass@4: the third task has three samples only, (1 + 0)/2.
+    assert [(each.k, each.n, each.share) for each in row.pass_at] == [
+        (1, 3, pytest.approx(1.25 / 3)),
+        (2, 3, 0.5),
+        (4, 2, 0.5),
+    ]
+    assert (row.pass_at[1].low, row.pass_at[1].high) == compute_wilson_interval(1.5, 3)
+
+
+def test_copies_of_a_task_are_one_task() -> None:
+    task = make_task("a copy")
+    groups = [sampled(task, RIGHT) for _ in range(30)] + [sampled(make_task("another"), WRONG)]
+    row = summarise(groups, name="n", label="l", step=0).row("all")
+    assert (row.n, row.episodes, row.pass_at) == (2, 31, ())
+    assert row.high - row.low > 0.7  # two tasks, not 31
+
+
+def test_where_no_role_learns_all_of_them_are_measured() -> None:
+    served = [replace(make_trajectory(reward=reward), learns=False) for reward in (RIGHT, WRONG)]
+    groups = [make_group(each, task=make_task(str(index))) for index, each in enumerate(served)]
+    row = summarise(groups, name="n", label="l", step=0).row("all")
+    assert (row.n, row.success) == (2, 0.5)

@@ -198,6 +198,62 @@ def test_other_adapters_are_refused(tmp_path: Path, change: dict[str, Any] | Non
         load_adapter(build_tiny_model(), tmp_path, base="")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda name, t: t * float("nan") if "lora_B" in name else t, "holds NaN or infinity in base_model.*lora_B"),
+        (lambda name, t: t / 0, "holds NaN or infinity"),
+        (lambda name, t: t.to(torch.int8), r"whole numbers \(base_model.*torch\.int8"),
+        (lambda name, t: t[:0], r"holds no numbers: .* has 28 empty tensors.*ZeRO-3"),
+        (None, "holds no numbers: .* has no tensor"),
+    ],
+)
+def test_numbers_that_an_adapter_cannot_have_are_refused(tmp_path: Path, change: Any, message: str) -> None:
+    save_adapter(build_trained(), tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    save_file({name: change(name, t) for name, t in load_file(file).items()} if change else {}, file)
+    with pytest.raises(ConfigError, match=message):
+        load_adapter(build_tiny_model(), tmp_path, base="")
+
+
+def test_files_that_are_no_adapters_are_named(tmp_path: Path) -> None:
+    save_adapter(build_trained(), tmp_path / "default")
+    with pytest.raises(ConfigError, match=r"lacks adapter_config.json .*did you mean .*default'\?"):
+        load_adapter(build_tiny_model(), tmp_path, base="")
+    (tmp_path / "default" / "adapter_model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ConfigError, match="is a pointer of Git LFS"):
+        load_adapter(build_tiny_model(), tmp_path / "default", base="")
+
+
+@pytest.mark.parametrize("alpha", [0, -1, "8"])
+def test_an_adapter_that_would_add_nothing_is_refused(tmp_path: Path, alpha: Any) -> None:
+    save_adapter(build_trained(), tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "lora_alpha": alpha}))
+    with pytest.raises(ConfigError, match=f"lora_alpha={alpha!r}"):
+        load_adapter(build_tiny_model(), tmp_path, base="")
+
+
+def test_an_output_layer_with_an_adapter_is_read_with_the_weight_that_peft_writes_beside_it(tmp_path: Path) -> None:
+    options = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "lm_head"], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(build_tiny_model(tie_word_embeddings=False), options)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    tensors = load_file(file)
+    beside = "base_model.model.lm_head.base_layer.weight"
+    assert beside in tensors
+    loaded = load_adapter(build_tiny_model(tie_word_embeddings=False), tmp_path, base="")
+    by_name = {name: parameter for name, parameter in model.base_model.model.named_parameters() if ".lora_" in name}
+    assert by_name.keys() == list_adapter(loaded).keys()
+    assert all(torch.equal(by_name[name], parameter) for name, parameter in list_adapter(loaded).items())
+    save_file({**tensors, beside: tensors[beside] + 1}, file)
+    with pytest.raises(ConfigError, match=r"brings weights of its own as .*lm_head.base_layer.weight"):
+        load_adapter(build_tiny_model(tie_word_embeddings=False), tmp_path, base="")
+
+
 def test_layers_that_cannot_be_adapted_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"names 'query', which no layer .* it has down_proj, gate_proj"):
         adapt(build_tiny_model(), target_modules=["query", "q_proj"])

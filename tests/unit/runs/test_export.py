@@ -10,13 +10,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from turnwise.config.load import dump_resolved, load_config, load_resolved
 from turnwise.core.errors import CheckpointError, ConfigError, StoreError
+from turnwise.core.protocols import Opening
 from turnwise.core.types import text_message
+from turnwise.rendering.tags import TagRenderer
 from turnwise.runs.export import export_policy
+from turnwise.runs.export_usage import check_served, complete_template, describe_usage, read_usage
 from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, resolve_renderer
 from turnwise.store.checkpoint_folder import checkpoint_writer
 from turnwise.store.run_folder import RunFolder
-from turnwise.testing import build_tiny_model, build_tiny_tokenizer
+from turnwise.testing import build_tiny_model, build_tiny_tokenizer, make_task
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.state import save_training_state
 
@@ -80,6 +83,73 @@ def test_tokens_template_and_ends_are_those_of_the_run(run, tmp_path):
     assert ids == opening.tolist()
     ends = AutoModelForCausalLM.from_pretrained(folder).generation_config.eos_token_id
     assert tokenizer.convert_ids_to_tokens(ends) == ["<|endoftext|>", "</search>", "</answer>"]
+
+
+def test_the_card_and_the_usage_say_how_a_conversation_opens(run, tmp_path):
+    folder = export_policy(run, tmp_path / "out")
+    usage = json.loads((folder / "turnwise_usage.json").read_text())
+    assert usage["check"] == "same: the chat template opens 3 training tasks with the tokens of the run"
+    request = usage["request"]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer.apply_chat_template(request["messages"], add_generation_prompt=True, return_dict=False)
+    assert ids == usage["prompt_token_ids"]
+    assert tokenizer.decode(ids) == usage["prompt"]
+    assert [tool["function"]["name"] for tool in request["tools"]] == ["search"]
+    assert tokenizer.convert_ids_to_tokens(request["stop_token_ids"]) == ["<|endoftext|>", "</search>", "</answer>"]
+    card = (folder / "README.md").read_text()
+    assert usage["prompt"] in card
+    assert "Served against run: same" in card
+
+
+class OpensOnce:
+    """A family of one task that opens with a system message, and no more once it is told so."""
+
+    def __init__(self, broken=False, own=False):
+        self.broken, self.own = broken, own
+
+    def task(self, split, index):
+        if index >= 2:
+            raise IndexError(index)
+        return make_task(f"task {index}", environment="once")
+
+    def build_environment(self, task):
+        family = self
+
+        class Environment:
+            async def reset(self, task, seed):
+                if family.broken:
+                    raise OSError("data gone")
+                text = f"You may search . {task.prompt[0].text if family.own else ''}"
+                return Opening(messages=(text_message("system", text), *task.prompt), tools=())
+
+            async def close(self):
+                pass
+
+        return Environment()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_system_message_that_all_tasks_have_is_in_the_template(own):
+    usage = read_usage(OpensOnce(own=own))
+    assert usage.system == (None if own else "You may search . ")
+    assert len(usage.openings) == 2
+    tokenizer = build_tiny_tokenizer(TEXTS)
+    renderer = TagRenderer(tokenizer)
+    complete_template(tokenizer, renderer, usage)
+    assert check_served(tokenizer, renderer, usage).startswith("same: the chat template opens 2 training tasks")
+    asked = [{"role": "user", "content": "task 0"}]
+    ids = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False)
+    assert (ids == renderer.open(usage.openings[0].messages, ()).tolist()) is not own
+    tokenizer.chat_template = "{{ messages[-1].content }}"
+    assert check_served(tokenizer, renderer, usage).startswith("differs: at token 0 the chat template gives 'task 0'")
+
+
+def test_an_environment_that_does_not_open_here_is_no_end_of_the_export():
+    usage = read_usage(OpensOnce(broken=True))
+    check = check_served(build_tiny_tokenizer(TEXTS), TagRenderer(build_tiny_tokenizer(TEXTS)), usage)
+    assert check.startswith("not checked: the environment does not open here: ")
+    assert "data gone" in check
+    assert "is not in this folder" in describe_usage({"check": check}, usage)
 
 
 def test_the_card_has_recipe_and_results_up_to_the_checkpoint(run, tmp_path):

@@ -1,0 +1,326 @@
+"""Rows of a user's own conversations, in the layouts that supervised training is given elsewhere.
+
+    {"messages": [...], "tools": [...]}             OpenAI's and TRL's; `turnwise data sft` writes it
+    {"prompt": [...], "completion": [...]}          TRL's: replies of the prompt do not train
+    {"prompt": "...", "completion": "..."}          a question and a reply
+    {"conversations": [{"from", "value"}, ...]}     ShareGPT's, with `system` and `tools` beside it
+
+Lists, tools and arguments may be JSON texts, as Parquet has them. Columns that are not named here are not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from turnwise.core.errors import DataError
+from turnwise.core.types import Message, Role, StopReason, TextPart, ToolCall, ToolSpec
+from turnwise.environments.data_rows import load_rows
+
+Row = Mapping[str, Any]
+
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_SPEAKERS = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+    "tool": "tool",
+}
+"""ShareGPT's names of roles."""
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""Names that thoughts have in a message, beside its content."""
+_WEIGHTS = ("weight", "train", "training", "trainable", "loss_mask", "loss")
+"""Names of the flag of a message that says whether it trains: OpenAI's, and those of other trainers."""
+_LAYOUTS = (
+    'expected "messages", or "prompt" and "completion", or "conversations" (docs/data.md, conversations of your own)'
+)
+_CUT = frozenset({StopReason.MAX_TURN_TOKENS.value, StopReason.MAX_TOKENS.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRow:
+    """One conversation, up to its last reply that trains."""
+
+    messages: tuple[Message, ...]
+    trains: tuple[bool, ...]
+    """Whether a message is a reply that trains, one per message."""
+    tools: tuple[ToolSpec, ...] = ()
+    role: str = "agent"
+    """Whose words the replies are."""
+    num_opening: int
+    """Messages that open it: those before the first reply, or the whole of a prompt."""
+
+
+def load_chat_rows(path: Path) -> list[tuple[int, ChatRow | None]]:
+    """(line or row number, conversation) of every row; None where a limit had cut its only reply.
+
+    Raises DataError naming file and line with the remedy, ConfigError for Parquet without pyarrow.
+    """
+    is_parquet = path.suffix == ".parquet"
+    return load_rows(path, lambda row: read_chat_row(_drop_nulls(row) if is_parquet else row))
+
+
+def read_chat_row(row: Row) -> ChatRow | None:
+    """The conversation of a row; None where the only reply that would train was cut by a limit (`"stop"` of
+    `turnwise data sft`). Raises DataError saying what is wrong with it."""
+    prompt, replies = _find_messages(row)
+    messages = [read_message(message, index) for index, message in enumerate([*prompt, *replies])]
+    weights = [_read_weight(message, index) for index, message in enumerate([*prompt, *replies])]
+    system = row.get("system")
+    if isinstance(system, str) and system:
+        if messages[0].role == "system":
+            raise DataError('"system" beside a first message of role system; keep one of them')
+        messages.insert(0, Message(role="system", content=(TextPart(text=system),)))
+        weights.insert(0, False)
+    num_prompt = len(messages) - len(replies)
+    messages = link_results(messages)
+    _check_order(messages, num_prompt)
+    trains = [
+        message.role == "assistant" and weight and index >= num_prompt
+        for index, (message, weight) in enumerate(zip(messages, weights, strict=True))
+    ]
+    if True not in trains:
+        raise DataError("no assistant message to train on; give it a reply, or leave the row out")
+    if row.get("stop") in _CUT:  # the last reply has no end, and must not be taught one
+        trains[max(index for index, message in enumerate(messages) if message.role == "assistant")] = False
+        if True not in trains:
+            return None
+    end = max(index for index, each in enumerate(trains) if each) + 1
+    first = next(index for index, message in enumerate(messages) if message.role == "assistant")
+    return ChatRow(
+        messages=tuple(messages[:end]),
+        trains=tuple(trains[:end]),
+        tools=read_tools(row.get("tools") or row.get("functions")),
+        role=str(row.get("role") or "agent"),
+        num_opening=max(first, num_prompt),
+    )
+
+
+def _find_messages(row: Row) -> tuple[list[Row], list[Row]]:
+    """The messages of the prompt, whose replies do not train, and the others."""
+    has_pair = row.get("prompt") is not None and row.get("completion") is not None
+    if row.get("messages") is not None and has_pair:
+        raise DataError('"messages" beside "prompt" and "completion"; keep one of them')
+    if row.get("messages") is not None:
+        return [], _read_list(row["messages"], "messages")
+    if has_pair:
+        prompt = _as_messages(row["prompt"], "prompt", "user")
+        if prompt[-1].get("role") == "assistant":
+            raise DataError("the prompt ends with an assistant message; put it at the start of the completion")
+        return prompt, _as_messages(row["completion"], "completion", "assistant")
+    if row.get("conversations") is not None:
+        turns = _read_list(row["conversations"], "conversations")
+        return [], [turn if "role" in turn else _read_turn(turn, index) for index, turn in enumerate(turns)]
+    if row.get("chosen") is not None:
+        raise DataError('"chosen" and "rejected" are pairs of preferences; write the chosen reply as "completion"')
+    raise DataError(f"columns {', '.join(map(repr, row)) or 'none'}; {_LAYOUTS}")
+
+
+def _as_messages(value: Any, name: str, role: str) -> list[Row]:
+    """A list of messages, or one message of `role` where the value is a text."""
+    if isinstance(value, str) and not value.lstrip().startswith("[{"):
+        return [{"role": role, "content": value}]
+    return _read_list(value, name)
+
+
+def _read_list(value: Any, name: str) -> list[Row]:
+    value = _parse_if_text(value, f'"{name}"')
+    if not isinstance(value, list) or not value or not all(isinstance(item, Mapping) for item in value):
+        raise DataError(f'"{name}" is {_show(value)}; expected a list of messages')
+    return value
+
+
+def _read_turn(turn: Row, index: int) -> Row:
+    """A turn of ShareGPT as a message."""
+    speaker, value = turn.get("from"), turn.get("value")
+    if not isinstance(speaker, str) or speaker not in _SPEAKERS:
+        raise DataError(
+            f"message {index}: from={_show(speaker)} is unknown; use one of {', '.join(_SPEAKERS)}, or messages with "
+            '"role" and "content"'
+        )
+    if not isinstance(value, str):
+        raise DataError(f"message {index}: value={_show(value)} is no text")
+    if speaker != "function_call":
+        return {"role": _SPEAKERS[speaker], "content": value, **{name: turn[name] for name in _WEIGHTS if name in turn}}
+    calls = _parse_if_text(value, f"message {index}: a function_call")
+    return {"role": "assistant", "content": None, "tool_calls": calls if isinstance(calls, list) else [calls]}
+
+
+def read_message(message: Row, index: int) -> Message:
+    """A message of OpenAI's layout. Raises DataError naming it by its index, from 0."""
+    where = f"message {index}"
+    name = message.get("role")
+    if not isinstance(name, str) or name not in _ROLES:
+        raise DataError(f"{where}: role={_show(name)} is unknown; use one of {', '.join(_ROLES)}")
+    role = _ROLES[name]
+    content = _read_content(message.get("content"), where)
+    calls = _parse_if_text(message.get("tool_calls"), f"{where}: tool_calls") or []
+    if not isinstance(calls, list):
+        raise DataError(f"{where}: tool_calls={_show(calls)} is no list of calls")
+    if message.get("function_call") is not None:
+        calls = [*calls, message["function_call"]]
+    if calls and role != "assistant":
+        raise DataError(f"{where}: a message of role {name!r} calls a tool; only an assistant can")
+    if role != "assistant":
+        if message.get("content") is None:
+            raise DataError(f'{where}: a message of role {name!r} has no "content"; give it a text')
+        tool = _read_text(message.get("name"), f"{where}: name")
+        answers = _read_text(message.get("tool_call_id"), f"{where}: tool_call_id")
+        return Message(role=role, content=(TextPart(text=content),), tool_call_id=answers, name=tool)
+    thoughts = [message[key] for key in _THOUGHTS if message.get(key)]
+    reasoning = _read_text(thoughts[0], f"{where}: reasoning_content") if thoughts else None
+    if not content and not calls and reasoning is None:
+        raise DataError(f"{where}: an assistant message says nothing and calls nothing; leave it out")
+    return Message(
+        role="assistant",
+        content=(TextPart(text=content),) if content else (),
+        reasoning=reasoning,
+        tool_calls=tuple(
+            _read_call(call, f"{where}: call {number}", f"call_{index}_{number}") for number, call in enumerate(calls)
+        ),
+    )
+
+
+def _read_content(value: Any, where: str) -> str:
+    """The text of a content: a text, parts of text, or nothing."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise DataError(f"{where}: content={_show(value)} is no text and no list of parts of text")
+    texts = []
+    for part in value:
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise DataError(f"{where}: a part of its content is of type {kind!r}; only parts of text can be read")
+        texts.append(text)
+    return "".join(texts)
+
+
+def _read_call(call: Any, where: str, call_id: str) -> ToolCall:
+    """A call, with or without `function` around it; arguments are an object or its JSON text."""
+    function = _parse_if_text(call.get("function", call), where) if isinstance(call, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+        raise DataError(f'{where}: {_show(call)} has no name; expected {{"function": {{"name", "arguments"}}}}')
+    arguments = function.get("arguments", function.get("parameters"))
+    if arguments is None:
+        arguments = {}
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    given = call.get("id")
+    return ToolCall(id=given if isinstance(given, str) and given else call_id, name=name, arguments=written or "{}")
+
+
+def _read_weight(message: Row, index: int) -> bool:
+    """Whether a reply may train, by any of `_WEIGHTS`."""
+    given = {name: message[name] for name in _WEIGHTS if message.get(name) is not None}
+    for name, weight in given.items():
+        if weight not in (0, 1):
+            raise DataError(f"message {index}: {name}={_show(weight)}; 1 or true trains a reply, 0 or false does not")
+    return all(given.values())
+
+
+def read_tools(value: Any) -> tuple[ToolSpec, ...]:
+    """The tools of a row: OpenAI's functions, with or without their wrapper, or their JSON text. Raises DataError."""
+    value = _parse_if_text(value, "tools")
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise DataError(f"tools={_show(value)} is no list of functions")
+    return tuple(_read_tool(_parse_if_text(item, "a tool"), index) for index, item in enumerate(value))
+
+
+def _read_tool(item: Any, index: int) -> ToolSpec:
+    function = item.get("function", item) if isinstance(item, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+        raise DataError(f'tool {index}: {_show(item)} has no name; expected {{"function": {{"name", "parameters"}}}}')
+    parameters = _parse_if_text(function.get("parameters", function.get("input_schema")), f"parameters of {name}")
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise DataError(f"tool {index}: parameters={_show(parameters)} of {name!r} is no JSON schema")
+    return ToolSpec(
+        name=name,
+        description=str(function.get("description") or ""),
+        parameters=parameters or {"type": "object", "properties": {}},
+    )
+
+
+def link_results(messages: Sequence[Message]) -> list[Message]:
+    """Give every tool's result that lacks them the id of the call that it answers and the tool's name.
+
+    Results come in the order of the calls before them. One that answers no call (a malformed one) stays without.
+    """
+    linked: list[Message] = []
+    waiting: list[ToolCall] = []
+    names: dict[str, str] = {}
+    answered = {message.tool_call_id for message in messages}
+    for message in messages:
+        if message.role == "assistant":
+            waiting = [call for call in message.tool_calls if call.id not in answered]
+            names = {call.id: call.name for call in message.tool_calls}
+        elif message.role == "tool":
+            call_id, name = message.tool_call_id, message.name
+            if call_id is None and waiting:
+                call_id = waiting.pop(0).id
+            if name is None and call_id is not None:
+                name = names.get(call_id)
+            message = replace(message, tool_call_id=call_id, name=name)
+        linked.append(message)
+    return linked
+
+
+def _check_order(messages: Sequence[Message], num_prompt: int) -> None:
+    """Raise DataError for two replies in a row, which are one reply to a renderer, and a conversation that begins with
+    one."""
+    for index, (before, message) in enumerate(pairwise(messages), start=1):
+        if before.role == message.role == "assistant" and index >= num_prompt:
+            raise DataError(f"message {index}: an assistant message follows another one; make them one message")
+    if all(message.role == "system" for message in messages[: _find_first_reply(messages)]):
+        raise DataError("the conversation begins with an assistant message; put a user message before it")
+
+
+def _find_first_reply(messages: Sequence[Message]) -> int:
+    return next((at for at, message in enumerate(messages) if message.role == "assistant"), len(messages))
+
+
+def _read_text(value: Any, where: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{where}={_show(value)} is no text")
+    return value
+
+
+def _parse_if_text(value: Any, where: str) -> Any:
+    """The value of a JSON text; any other value as it is. Raises DataError for a text that is no JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value.strip() else None
+    except (ValueError, RecursionError) as cause:
+        raise DataError(f"{where} is {_show(value)}, which is no JSON ({cause})") from None
+
+
+def _drop_nulls(value: Any) -> Any:
+    """A value without the nulls that Parquet's columns of one type put into objects."""
+    if isinstance(value, Mapping):
+        return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
+    return [_drop_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,89 @@
+"""Conversations that others wrote down, as trajectories: their replies become completions to imitate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from turnwise.core.errors import RenderError
+from turnwise.core.protocols import Renderer
+from turnwise.core.types import (
+    IntArray,
+    Message,
+    Scored,
+    StopReason,
+    ToolSpec,
+    Trajectory,
+    TrajectoryId,
+    Turn,
+    to_ids,
+)
+from turnwise.rollout.conversation import Conversation
+from turnwise.rollout.policies import encode_scripted
+
+
+def record_conversation(
+    messages: Sequence[Message],
+    trains: Sequence[bool],
+    tools: Sequence[ToolSpec],
+    renderer: Renderer,
+    *,
+    num_opening: int,
+    trajectory_id: TrajectoryId,
+) -> Trajectory:
+    """The trajectory in which the assistant messages that train were sampled, each after the tokens that a rollout
+    would have given it.
+
+    The first `num_opening` messages open the conversation; each later assistant message is a reply, and what stands
+    between two is observed. Replies that do not train are context. Where the renderer cannot append what is observed
+    (a template that drops earlier thoughts once the user speaks again), the conversation is opened anew with all
+    messages so far, as an environment would open it: a new root. Log-probabilities are NaN: they are unknown.
+    Raises RenderError for messages that cannot be rendered.
+    """
+    conversation = Conversation(renderer=renderer)
+    conversation.open(messages[:num_opening], tools)
+    flags: list[bool] = []
+    since = num_opening
+    for at in range(num_opening, len(messages)):
+        if messages[at].role != "assistant":
+            continue
+        if at > since:
+            _go_on(conversation, messages[:at], since)
+        conversation.append(encode_scripted(messages[at], renderer), messages[at])
+        flags.append(trains[at])
+        since = at + 1
+    return Trajectory(
+        id=trajectory_id,
+        task_id="",
+        turns=keep_trained(conversation.turns, flags),
+        stop=StopReason.DONE,
+        reward=Scored(total=0.0),
+    )
+
+
+def _go_on(conversation: Conversation, messages: Sequence[Message], since: int) -> None:
+    """Append the messages from `since` on after the last reply, or open the conversation with all of them."""
+    try:
+        conversation.go_on(messages[since:])
+    except RenderError:
+        conversation.restart(messages, name=f"message {since}")
+
+
+def keep_trained(turns: Sequence[Turn], trains: Sequence[bool]) -> tuple[Turn, ...]:
+    """The turns that train, in order; the tokens of the others are context of the next one on their path."""
+    kept: list[Turn] = []
+    places: dict[int | None, int | None] = {None: None}
+    """Of every turn: the last one kept on its path."""
+    before: dict[int | None, IntArray] = {None: to_ids([])}
+    """Of every turn: the tokens since then."""
+    for index, (turn, is_trained) in enumerate(zip(turns, trains, strict=True)):
+        context = np.concatenate([before[turn.parent], turn.context_ids])
+        places[index], before[index] = places[turn.parent], to_ids(context)
+        if is_trained:
+            kept.append(replace(turn, parent=places[turn.parent], context_ids=to_ids(context), conversation=0))
+            places[index], before[index] = len(kept) - 1, to_ids([])
+        else:
+            before[index] = to_ids(np.concatenate([context, turn.completion.token_ids]))
+    return tuple(kept)
