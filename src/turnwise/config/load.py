@@ -92,6 +92,13 @@ def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     return check_sections(fill_model(config)) if overrides else config
 
 
+def change_resolved(
+    config: RunConfig, overrides: Sequence[str] = (), *, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """A resolved config with overrides and `changes` laid over it. Raises ConfigError as `load_config` does."""
+    return load_config([dump_resolved(config)], overrides, changes=changes) if overrides or changes else config
+
+
 def list_moves(*, device: str | None, ranks: int | None = None) -> list[str]:
     """The overrides with which a run goes on elsewhere than it began."""
     moves = {"model.device": device, "train.ranks": ranks}

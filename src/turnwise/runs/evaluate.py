@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,13 @@ def heldout_draws(family: EnvironmentFamily, count: int) -> list[Draw]:
     if not draws:
         raise DataError("the held-out split is empty; give environment.args.heldout_path a file with a question")
     return draws
+
+
+def name_label(config: RunConfig, step: int) -> str:
+    """What people call a run's own evaluation after RL step `step`."""
+    if step == 0:
+        return "after SFT" if config.sft.steps else "before training"
+    return "after RL" if step == config.train.steps else f"step {step}"
 
 
 async def evaluate_policy(
@@ -83,12 +92,19 @@ def load_trained_system(
     return folder, system, int(checkpoint.name.rpartition("_")[2])
 
 
+def _name_changes(changes: dict[str, Any]) -> str:
+    """Changes as the end of a file's name: of a long value, or one with a folder's separator, what a name can hold."""
+    text = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
+    plain = re.sub(r"[^\w.=+-]+", "-", text)[:80]
+    return plain if plain == text else f"{plain}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
 def run_evaluate(
     run: Path, *, tasks: int | None, changes: dict[str, Any], step: int | None, device: str | None = None
 ) -> Summary:
     """Evaluate a finished run's checkpoint again, with more tasks, changed `environment.args`, or on another device."""
     folder, system, at = load_trained_system(run, step, device=device)
-    suffix = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
+    suffix = _name_changes(changes)
     label = ", ".join(f"{key}={value}" for key, value in sorted(changes.items())) or f"checkpoint of step {at}"
 
     async def evaluate() -> Summary:

@@ -11,6 +11,7 @@
     evaluations/NAME.*               trajectories and summary of one evaluation (see `trajectories`)
     checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
     report.html
+    writer.lock, writer.json         the process that writes the run (see `run_lock`)
 
 This module handles files and lines; it reads no config and no tensor.
 """
@@ -35,6 +36,7 @@ METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 LEDGER = "ledger.jsonl"
 FORMAT_FILE = "format.json"
+LOCK, WRITER = "writer.lock", "writer.json"
 FORMAT = 2
 """The format of the run folders this version writes and reads."""
 
@@ -77,7 +79,7 @@ class RunFolder:
         The folder stays if it holds other files.
         """
         with contextlib.suppress(OSError):
-            for name in (CONFIG, FORMAT_FILE, EVENTS):
+            for name in (CONFIG, FORMAT_FILE, EVENTS, LOCK, WRITER):
                 (self.path / name).unlink(missing_ok=True)
             self.path.rmdir()
 

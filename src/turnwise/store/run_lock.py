@@ -25,9 +25,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from turnwise.core.errors import StoreError
-from turnwise.store.run_folder import disk_error
+from turnwise.store.run_folder import LOCK, WRITER, disk_error
 
-LOCK, WRITER = "writer.lock", "writer.json"
 BEAT_S = 5.0
 """Seconds between two signs of life."""
 LEASE_S = 30.0

@@ -42,9 +42,9 @@ def test_the_holder_is_named_and_its_file_goes_with_it(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_refused_in_one_line_that_names_machine_and_process(tmp_path: Path) -> None:
     with hold_run(tmp_path):
-        with pytest.raises(StoreError, match=rf"being written by process {os.getpid()} on .* --wait SECONDS") as caught:
-            with hold_run(tmp_path):
-                pass
+        refusal = rf"being written by process {os.getpid()} on .* --wait SECONDS"
+        with pytest.raises(StoreError, match=refusal) as caught, hold_run(tmp_path):
+            pass
         assert "\n" not in str(caught.value)
         assert read_writer(tmp_path) is not None, "the refused one has removed the holder's file"
 
@@ -83,8 +83,8 @@ def test_a_killed_writer_of_another_machine_is_watched_for_its_lease_and_then_re
     with hold_run(tmp_path, tell=told.append):
         assert 1030 <= clock[0] < 1031
     assert told == [
-        f"process 4711 on node7 (since 2026-01-02 03:04:05+0000) wrote {tmp_path} last and did not end cleanly; looking "
-        "for 30 s whether it still writes"
+        f"process 4711 on node7 (since 2026-01-02 03:04:05+0000) wrote {tmp_path} last and did not end cleanly; "
+        "looking for 30 s whether it still writes"
     ]
 
 
