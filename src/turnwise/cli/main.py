@@ -22,6 +22,7 @@ from turnwise.cli.plan import plan
 from turnwise.cli.recipe import split_recipe
 from turnwise.cli.search import search
 from turnwise.cli.track import track
+from turnwise.config.values import expand_home
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 def main() -> None:
     """Run the command line; an error prints one message instead of a traceback, unless `--debug` is given."""
-    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    arguments = [_expand_home(a) for a in sys.argv[1:] if a != "--debug"]
     keep_interrupts()
     end_as_interrupted()
     if "" not in sys.path and os.getcwd() not in sys.path:
@@ -100,6 +101,12 @@ def main() -> None:
         message, code = explain(error)
         print(clean_for_terminal(message), file=sys.stderr)
         raise SystemExit(code) from None
+
+
+def _expand_home(argument: str) -> str:
+    """The argument with the home folder for a leading `~`, also of `--option=~/path`, which a shell leaves alone."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return option + equals + str(expand_home(value))
 
 
 def explain(error: TurnwiseError | Stopped | MemoryError) -> tuple[str, int]:
