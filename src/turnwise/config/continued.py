@@ -50,18 +50,20 @@ def change_options(
 
 
 def adopt_recipe(config: RunConfig, recipe: RunConfig, run: Path) -> tuple[RunConfig, list[Change]]:
-    """The recipe `config` of `run`, with what `recipe`, by which it is to go on, says otherwise; and what that is.
+    """The recipe `config` of `run`, with what `recipe`, by which it is to go on, says otherwise; and what that is, but
+    for where it computes.
 
     Raises ConfigError naming the run and the first option that differs and may not change.
     """
-    found = [
+    differ = [
         change
         for change in compare(config, recipe)
-        # 0 leaves it to the machine, which chose when the run began.
-        if (change.option, change.after) != ("train.micro_batch_tokens", 0)
+        # A folder may have moved; 0 leaves the tokens to the machine, which chose them when the run began.
+        if change.option != "run.output" and (change.option, change.after) != ("train.micro_batch_tokens", 0)
     ]
+    found = [change for change in differ if change.option not in MOVED]
     check_changes(found, why=f"{run} was made by another recipe", rest="change run.name to start a run of its own")
-    return change_resolved(config, changes={change.option: change.after for change in found}), found
+    return change_resolved(config, changes={change.option: change.after for change in differ}), found
 
 
 def compare(before: RunConfig, after: RunConfig) -> list[Change]:

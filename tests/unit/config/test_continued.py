@@ -57,11 +57,12 @@ def test_a_value_that_is_the_same_changes_nothing() -> None:
 
 
 def test_a_recipe_that_continues_its_run_keeps_what_the_machine_chose() -> None:
-    recipe = load_config([], ["train.steps=9"])
+    recipe = load_config([], ["train.steps=9", "train.ranks=2", "run.output=elsewhere"])
     stored = load_config([], ["train.steps=4", "train.micro_batch_tokens=4096"])
     config, changes = adopt_recipe(stored, recipe, RUN)
     assert list(map(str, changes)) == ["train.steps: 4 -> 9"]
-    assert (config.train.steps, config.train.micro_batch_tokens) == (9, 4096)
+    assert (config.train.steps, config.train.micro_batch_tokens, config.train.ranks) == (9, 4096, 2)
+    assert config.run.output == "runs"
 
 
 def test_another_recipe_of_the_same_name_is_refused_by_its_first_difference() -> None:
