@@ -93,6 +93,9 @@ def main() -> None:
         sys.path.append(os.getcwd())  # a recipe may name a module beside it; nothing installed is hidden by one
     try:
         app(args=arguments, standalone_mode=True)
+    except KeyboardInterrupt:  # while the command was looked up
+        print("stopped; nothing was done yet", file=sys.stderr)
+        raise SystemExit(130) from None
     except (TurnwiseError, Stopped, MemoryError) as error:
         if len(arguments) < len(sys.argv) - 1:
             raise
