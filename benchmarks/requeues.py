@@ -83,7 +83,7 @@ class Job:
 
     pid: int
     log: Path
-    sent: signal.Signals | None = None
+    sent: list[signal.Signals] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -132,8 +132,8 @@ class Siege:
             if time.monotonic() > next_s and not done and self.requeues < self.max_requeues:
                 next_s = self.draw_time()
                 job = self.choose.choice(jobs)
-                job.sent = self.choose.choice([signal.SIGKILL, signal.SIGTERM])
-                os.kill(job.pid, job.sent)
+                job.sent.append(self.choose.choice([signal.SIGKILL, signal.SIGTERM]))
+                os.kill(job.pid, job.sent[-1])
                 self.requeues += 1
         for job in jobs:
             os.kill(job.pid, signal.SIGKILL)
@@ -151,8 +151,8 @@ class Siege:
             kind = "done"
         elif status == 2 and REFUSED in text:
             kind = "refused"
-        elif job.sent is not None and status in (-job.sent, 130):
-            kind = job.sent.name
+        elif -status in job.sent or (status == 130 and signal.SIGTERM in job.sent):
+            kind = "SIGTERM" if status == 130 else signal.Signals(-status).name
         else:
             kind = "failed"
             self.breaches.append(f"{job.log} ended with status {status}: {text[-2000:]}")

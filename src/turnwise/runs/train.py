@@ -35,9 +35,10 @@ from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.start import build_parts, check_engines, check_start
+from turnwise.store.advantages import forget_packed, pack_advantages
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.groups import GroupStore
-from turnwise.store.journal import Journal
+from turnwise.store.journal import Journal, read_journal
 from turnwise.store.run_folder import RunFolder
 
 Announce = Callable[[Path, RunConfig], None]
@@ -185,6 +186,7 @@ class Run:
             verify_checkpoint(checkpoint)
             self.steps.restore(await self.trainer.load(checkpoint))
             self.folder.truncate(after_step=self.steps.step)
+            forget_packed(self.folder.path, after_step=self.steps.step)
             self._note("resumed", f"continuing after step {self.steps.step}")
         await self.sync.publish(self.steps.version)
         # The evaluation of the checkpoint's own step may be what was interrupted.
@@ -314,3 +316,10 @@ class Run:
             await self.trainer.save(temporary, self.steps.counters())
         if not keeps_past(self.config):
             prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})
+        GroupStore(self.folder.path).pack(self._list_settled)
+        pack_advantages(self.folder.path, until=self.steps.step)
+
+    def _list_settled(self) -> list[int]:
+        """Draws whose fate a step until the checkpoint decided."""
+        draws = read_journal(self.folder.path).draws.values()
+        return [draw.draw for draw in draws if draw.step is not None and draw.step <= self.steps.step]

@@ -8,6 +8,7 @@
     groups/000/000000012.*           the trajectories of draw 12 (see `groups`)
     ledger.jsonl                     what became of every sampled token, one line per group (see `ledger`)
     steps/step_000012.npz            the advantages of RL step 12 (see `advantages`)
+    groups/000/000000000.zip, steps/step_000000.zip    those of a hundred draws or steps (see `packs`)
     evaluations/NAME.*               trajectories and summary of one evaluation (see `trajectories`)
     checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
     report.html

@@ -98,11 +98,7 @@ def apply_salvage(run: Path, salvage: Salvage) -> Path:
             if step > salvage.step:
                 os.rename(path, aside / path.name)
         store = GroupStore(run)
-        for draw in store.list_draws():
-            if draw not in state.draws:
-                for path in store.paths(draw):
-                    if path.exists():
-                        os.rename(path, aside / path.name)
+        store.set_aside([draw for draw in store.list_draws() if draw not in state.draws], aside)
     except OSError as cause:
         raise disk_error("set aside", aside, cause) from cause
     accounts = _choose_accounts(run, state, salvage.step)
