@@ -146,7 +146,7 @@ class Siege:
 
     def judge_end(self, job: Job, status: int) -> bool:
         """Whether the run is done; adds a breach for an end that no signal and no other job explains."""
-        text = job.log.read_text(errors="replace")
+        text = job.log.read_text(errors="replace") if job.log.exists() else ""  # killed before it opened its log
         if status == 0:
             kind = "done"
         elif status == 2 and REFUSED in text:

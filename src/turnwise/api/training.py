@@ -42,7 +42,7 @@ def train(
             with a small model from random weights.
         overrides: Options by name, `{"train.steps": 3}`.
         resume: A run folder to continue by its own recipe, with overrides of options that may change then
-            (docs/operations.md); give `environment` again where it was an object. "auto": the newest run of the
+            (docs/runs.md); give `environment` again where it was an object. "auto": the newest run of the
             recipe's name and seed, or a new one.
         wait_s: With `resume`, seconds to wait while another process writes the run.
         display: Whether progress is shown on standard error.

@@ -157,7 +157,7 @@ def train(
         typer.Option(
             metavar="RUN|auto",
             help="Continue this run folder by its own recipe, with overrides of options that may change then "
-            '(docs/operations.md). "auto": continue the newest run of the recipe\'s name and seed, or start one.',
+            '(docs/runs.md). "auto": continue the newest run of the recipe\'s name and seed, or start one.',
         ),
     ] = None,
     wait: Annotated[
