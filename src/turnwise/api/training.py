@@ -62,8 +62,8 @@ def train(
                 "of the recipe's name and seed"
             )
         run = Path(os.path.expanduser(resume))
-        continuation = Continuation(run=run, changes=changes, wait_s=wait_s)
-        return load_run(_run_anywhere(lambda drive: run_train(None, resume=continuation, display=display, drive=drive)))
+        old = Continuation(run=run, changes=changes, wait_s=wait_s)
+        return load_run(_run_anywhere(lambda drive: run_train(None, resume=old, display=display, drive=drive)))
     if name is not None:
         replaced = {"environment.name": name, "environment.args": {}, "environment.mixture": {}}
         changes = {**replaced, "evaluate.controls": {}, **changes}

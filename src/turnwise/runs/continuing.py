@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from turnwise.config.continued import Change, adopt_recipe, change_options
 from turnwise.config.load import change_resolved, dump_resolved, list_moves, load_resolved
@@ -27,7 +27,7 @@ from turnwise.store.journal import read_journal
 from turnwise.store.run_folder import CONFIG, EVENTS, RunFolder, disk_error
 from turnwise.store.run_lock import NO_LOCKS, POLL_S, RunLock, Tell, hold_run
 
-AUTO = "auto"
+AUTO: Final = "auto"
 """Continue the newest run of a recipe's name and seed, or start one."""
 CHOICE_S = 60.0
 """Seconds in which another process that looks for the newest run has begun to write one."""
