@@ -60,6 +60,7 @@ from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.past import SnapshotPool
 from turnwise.runs.build import NamedLearner, System
+from turnwise.runs.data_files import list_data_files
 from turnwise.runs.roles import bind_roles, read_bindings
 from turnwise.runs.train import Run
 from turnwise.store.checkpoint_folder import policy_folder
@@ -474,6 +475,7 @@ class World:
         materials = AuditMaterials(
             config=config,
             family=self.family,
+            data_files=list_data_files(self.family),
             renderer=TagRenderer(make_tokenizer()),
             score=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
             score_exact=lambda path, samples: [score_sample(load(path), sample) for sample in samples],

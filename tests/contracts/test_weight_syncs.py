@@ -29,9 +29,9 @@ from turnwise.sync.publication import check_receipt
 from turnwise.sync.shared import SharedParameters
 
 SHAPE: dict[str, Any] = {"max_concurrency": 4, "max_context": 2000}
-LENGTH = 1800
-"""Tokens of a reply that is under way when weights change: more than a worker samples in the half second after which it
-says how many there are."""
+LENGTHS = {"paged": 300, "workers": 1800}
+"""Tokens of a reply that is under way when weights change; of a worker more than it samples in the half second after
+which it says how many there are."""
 PROMPT = to_ids(np.random.default_rng(5).integers(0, VOCAB, 24))
 ENGINES: Mapping[str, Callable[[PreTrainedModel], Any]] = {
     "paged": lambda model: PagedEngine(model, **SHAPE),
@@ -50,7 +50,7 @@ def train(model: PreTrainedModel, factor: float = 1.2) -> None:
             parameter.mul_(factor)
 
 
-def ask(engine: Any, member: int, max_tokens: int = LENGTH) -> asyncio.Task[Completion]:
+def ask(engine: Any, member: int, max_tokens: int = LENGTHS["paged"]) -> asyncio.Task[Completion]:
     params = SamplingParams(max_tokens=max_tokens, seed=member)
     return asyncio.ensure_future(engine.generate(PROMPT, params, session=Session("g", str(member))))
 
@@ -64,7 +64,7 @@ async def sampled(engine: Any, count: int) -> None:
 
 
 @functools.cache
-def sample_alone(is_trained: bool) -> Completion:
+def sample_alone(is_trained: bool, length: int) -> Completion:
     """The reply of a fresh engine with the weights before or after the step."""
     model = build_trained()
     if is_trained:
@@ -72,7 +72,7 @@ def sample_alone(is_trained: bool) -> Completion:
     engine = PagedEngine(model, **SHAPE)
 
     async def run() -> Completion:
-        reply = await ask(engine, 0)
+        reply = await ask(engine, 0, length)
         await engine.close()
         return reply
 
@@ -114,7 +114,7 @@ def publish_during_a_reply(model: PreTrainedModel, kind: str, way: str, interrup
             return pause(interrupt)
 
         engine.pause = note_pause
-        reply = ask(engine, 0)
+        reply = ask(engine, 0, LENGTHS[kind])
         await sampled(engine, 5)
         if way == "shared":
             shared = SharedParameters({"sampler": engine}, interrupt=interrupt, deadline_s=60)
@@ -158,7 +158,8 @@ def test_versions_are_exact_and_the_engine_holds_the_trainers_weights(
     kind: str, way: Literal["shared", "copied"], interrupt: Interrupt
 ) -> None:
     model = build_trained()
-    old, new = sample_alone(is_trained=False), sample_alone(is_trained=True)
+    length = LENGTHS[kind]
+    old, new = sample_alone(False, length), sample_alone(True, length)
     done = publish_during_a_reply(model, kind, way, interrupt)
     check_receipt(done.receipt, compute_checksums(model), 1)
     assert done.receipt.num_restarted == done.num_restarted
@@ -166,16 +167,16 @@ def test_versions_are_exact_and_the_engine_holds_the_trainers_weights(
     assert set(done.late.versions.tolist()) == {1}  # type: ignore[union-attr]
     versions = done.reply.versions.tolist()  # type: ignore[union-attr]
     num_old = versions.count(0)
-    assert versions == [0] * num_old + [1] * (LENGTH - num_old)
+    assert versions == [0] * num_old + [1] * (length - num_old)
     if interrupt == "continue":
-        assert 0 < num_old < LENGTH
+        assert 0 < num_old < length
         # Up to the change as if nothing changed; after it every token as the new weights score it, prefix and all.
         assert done.reply.token_ids[:num_old].tolist() == old.token_ids[:num_old].tolist()
         assert done.reply.logprobs[:num_old].tolist() == old.logprobs[:num_old].tolist()
         assert done.reply.logprobs[num_old:].tolist() == pytest.approx(score(model, done.reply)[num_old:], abs=2e-5)
     else:
         expected = old if interrupt == "finish" else new
-        assert num_old == (LENGTH if interrupt == "finish" else 0)
+        assert num_old == (length if interrupt == "finish" else 0)
         assert done.reply.token_ids.tolist() == expected.token_ids.tolist()
         assert done.reply.logprobs.tolist() == expected.logprobs.tolist()
 
@@ -234,7 +235,7 @@ def test_a_step_that_failed_lets_the_engines_go_on(model: PreTrainedModel) -> No
         await sync.let_go()
         return await reply
 
-    expected = sample_alone(is_trained=False)
+    expected = sample_alone(False, LENGTHS["paged"])
     assert asyncio.run(run()).logprobs.tolist() == expected.logprobs.tolist()
 
 

@@ -43,6 +43,7 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import DropReason, Invalid, Task, Trajectory, TrajectoryGroup
 from turnwise.rollout.attempt import environment_seed
 from turnwise.store.advantages import load_advantages
+from turnwise.store.data_files import find_changes, read_records
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import DrawRecord, JournalState, read_journal
 from turnwise.store.ledger import GroupAccount, load_accounts
@@ -123,6 +124,7 @@ class _Audit:
 
     def run(self) -> AuditReport:
         """Every check, and the report."""
+        self._check_data()
         journal = self._journal
         if journal is not None:
             self._check_journal(journal)
@@ -162,12 +164,28 @@ class _Audit:
             self._breach("ledger", str(cause))
             return None
 
+    def _check_data(self) -> None:
+        """The files that tasks come from, against those that the run remembers."""
+        now = self._materials.data_files
+        try:
+            before = read_records(self._run)
+        except StoreError as cause:
+            self._breach("data", str(cause))
+            return
+        if before is None:
+            self._tallies.skip("data", "files of a run that kept no digests of them", len(now))
+            return
+        self._tallies["data"].checked += len(now)
+        for text in find_changes(before, now):
+            self._breach("data", text)
+
     def _count_fates(self) -> dict[str, float]:
         journal = self._journal
         if journal is None:
             return {}
         fates = Counter(record.fate for record in journal.draws.values())
-        return {"draws": float(fates.total())} | {f"draws_{fate}": float(count) for fate, count in fates.items()}
+        facts = {"draws": float(fates.total())} | {f"draws_{fate}": float(count) for fate, count in fates.items()}
+        return facts | ({"tasks_left_out": float(len(journal.left_out))} if journal.left_out else {})
 
     def _check_journal(self, journal: JournalState) -> None:
         """Journal against metrics, ledger and the names of stored files."""

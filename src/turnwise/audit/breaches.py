@@ -10,6 +10,7 @@ from turnwise.core.types import TrajectoryId
 
 CHECKS: Mapping[str, tuple[str, str]] = {
     "files": ("groups", "every finished group and step is stored whole"),
+    "data": ("files", "the files that tasks come from are those that the run began with, or accepted"),
     "journal": ("draws", "each draw trained in one step, was dropped for one reason, waits or is open"),
     "masks": ("tokens", "each token belongs to one turn, and the mask follows from who wrote it"),
     "turns": ("trajectories", "turns form a tree in time, every observation was answered, records fit"),

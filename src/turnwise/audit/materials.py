@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
+from turnwise.store.data_files import FileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +37,5 @@ class AuditMaterials:
     """How many versions older than the weights a trained token may be."""
     cuts_late: bool
     """Whether a group may train without members that came late."""
+    data_files: Sequence[FileRecord] = ()
+    """The files that its tasks come from, as they are now."""

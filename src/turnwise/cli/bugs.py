@@ -43,7 +43,9 @@ def make(
     combined: Annotated[int, typer.Option(min=0, help="Combinations of kept bugs per repository.")] = 0,
     slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
 ) -> None:
-    """Draw edits, screen them by fork, confirm each in a fresh process. The same command again goes on."""
+    """Draw edits, screen them by fork, confirm each in a fresh process, and grade each again at the end.
+
+    The same command again goes on."""
     from turnwise.synthesis.bugs.combining import combine_bugs
     from turnwise.synthesis.bugs.edits.table import choose_kinds
 
@@ -73,18 +75,25 @@ async def _work_on(
     """Work on the repositories, as many at a time as there are slots, and share the slots among them, because one large
     program costs less than two; the number that failed. One repository's failure does not stop the others."""
     from turnwise.repositories.library import default_library, load_repository
-    from turnwise.synthesis.bugs.start import open_maker
+    from turnwise.synthesis.bugs.start import locked, open_maker
+    from turnwise.synthesis.bugs.verifying import verify
     from turnwise_sandbox import LocalSandbox
 
     loaded = [load_repository(key, default_library()) for key in dict.fromkeys(repositories)]
     free = asyncio.Semaphore(slots)
-    async with LocalSandbox(num_slots=slots) as sandbox:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(locked(ledger_path(out)))
+        sandbox = await stack.enter_async_context(LocalSandbox(num_slots=slots))
 
         async def work_on(repository: Repository) -> bool:
             async with free:
                 try:
                     maker = open_maker(sandbox, repository, out, ledger_path(out), seed)
-                    print(f"{repository.key:<26} {await work(maker, max(1, slots // len(loaded)))}", flush=True)
+                    before, num_programs = {*maker.instances}, max(1, slots // len(loaded))
+                    print(f"{repository.key:<26} {await work(maker, num_programs)}", flush=True)
+                    new = [name for name in maker.instances if name not in before]
+                    for name, problem in (await verify(maker, new, num_programs=num_programs)).items():
+                        print(f"{repository.key:<26} left out {name}: {problem}", flush=True)
                 except TurnwiseError as error:
                     print(f"{repository.key:<26} stopped: {error}", flush=True)
                     return False

@@ -29,6 +29,7 @@ def convert(
     columns: Annotated[
         list[str] | None, typer.Option("--set", help="Give every row a column, for example env_class=gsm8k.")
     ] = None,
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave a column out of every row.")] = None,
 ) -> None:
     """Convert tasks from one layout to another."""
     from turnwise.config.load import parse_value
@@ -40,8 +41,19 @@ def convert(
         if not separator or not name:
             raise ConfigError(f"--set {item!r} is not of the form column=value")
         values[name] = parse_value(value)
-    count = run_convert(source, target, source_format=source_format, target_format=target_format, columns=values)
+    count = run_convert(
+        source, target, source_format=source_format, target_format=target_format, columns=values, drop=drop or ()
+    )
     print(f"{count} tasks written to {target}")
+
+
+@app.command()
+def accept(run: Run) -> None:
+    """Let a run go on with data files that were changed since it began."""
+    from turnwise.runs.data_files import accept_data_files
+
+    changes = accept_data_files(run)
+    print("\n".join(changes) if changes else f"the data files of {run} are those it began with")
 
 
 @app.command()

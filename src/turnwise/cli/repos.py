@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,10 @@ import typer
 from turnwise.core.errors import ConfigError, TurnwiseError
 
 if TYPE_CHECKING:
+    from turnwise.repositories.library import Needs
     from turnwise.repositories.repository import Repository
+
+_MISSING = re.compile(r"No module named '([\w.]+)'")
 
 app = typer.Typer(help="Real repositories: trees, dependencies, measured suites.", no_args_is_help=True)
 
@@ -23,8 +27,13 @@ def add(
         typer.Argument(metavar="[NAME==VERSION | SDIST | FOLDER]...", help="Repositories to fetch and measure."),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every package that comes by name.")] = False,
+    requires: Annotated[
+        list[str] | None, typer.Option(help="For a package of your own: what its tests import, as pip spells it.")
+    ] = None,
+    plugin: Annotated[list[str] | None, typer.Option(help="Module of a pytest plugin that its tests need.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Argument of pytest that its tests need.")] = None,
 ) -> None:
-    """Fetch a tree, install what its tests need, and run its suite three times in the sandbox, and twice apart from the
+    """Fetch a tree, install what its tests need, and run its suite four times in the sandbox, and twice apart from the
     package.
 
     What is there already is not made again. A repository that cannot be used is one line, and exit status 2 at the end.
@@ -33,15 +42,17 @@ def add(
 
     if bool(what) == all_:
         raise ConfigError("name what to add, or give --all; `turnwise repos list` has the names")
+    from turnwise.repositories.library import Needs
     from turnwise.tools.sandboxed import ask_sandbox
 
+    needs = Needs(requires=tuple(requires or ()), plugins=tuple(plugin or ()), options=tuple(option or ()))
     names = [package.key for package in load_packages()] if all_ else what or []
-    failed = asyncio.run(ask_sandbox(_add(names)))
+    failed = asyncio.run(ask_sandbox(_add(names, needs)))
     if failed:
         raise typer.Exit(2)
 
 
-async def _add(names: list[str]) -> int:
+async def _add(names: list[str], needs: Needs) -> int:
     """Add each; the number that failed. One repository's failure does not stop the others."""
     from turnwise.repositories.library import add_repository, default_library
     from turnwise_sandbox import LocalSandbox
@@ -50,7 +61,7 @@ async def _add(names: list[str]) -> int:
     async with LocalSandbox(num_slots=1) as sandbox:
         for name in names:
             try:
-                print(_describe(await add_repository(sandbox, name, default_library())), flush=True)
+                print(_describe(await add_repository(sandbox, name, default_library(), needs)), flush=True)
             except TurnwiseError as error:
                 num_failed += 1
                 print(f"{name:<26} not added: {error}", flush=True)
@@ -130,8 +141,10 @@ def _describe(repository: Repository) -> str:
 
     baseline = repository.baseline
     left_out = ", ".join(f"{count} {reason}" for reason, count in count_reasons(baseline.left_out).items())
+    missing = sorted({found for reason in baseline.left_out.values() for found in _MISSING.findall(reason)})
+    hint = f" (no module {', '.join(missing)}: add it again with --requires)" if missing else ""
     return (
         f"{repository.key:<26} {len(baseline.outcomes):>5} stable tests, {len(baseline.passing):>5} pass, "
         f"{len(repository.apart):>5} of them apart, "
-        f"{baseline.cpu_s:>5.1f} CPU s; left out: {left_out or 'nothing'}"
+        f"{baseline.cpu_s:>5.1f} CPU s; left out: {left_out or 'nothing'}{hint}"
     )

@@ -35,20 +35,23 @@ def grade(
     output: Annotated[Path | None, typer.Option(help="Write the report here instead of printing it.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Patches at a time; default: one per processor.")] = None,
 ) -> None:
-    """Apply each patch to its repository in the sandbox, run its tests, and print a JSON report."""
+    """Apply each patch to its repository in the sandbox, run its tests, and print a JSON report.
+
+    Several predictions of an instance are graded in rounds, the first of each instance first."""
     from turnwise.repositories.instance import load_instances
-    from turnwise.repositories.predictions import build_report, load_predictions
+    from turnwise.repositories.predictions import build_report, join_reports, load_samples
     from turnwise.tools.sandboxed import ask_sandbox
 
     tasks = load_instances(instances)
-    patches: dict[str, str | None]
+    rounds: Sequence[Mapping[str, str | None]]
     if predictions == GOLD:
-        patches = {task.instance_id: task.gold for task in tasks}
+        rounds = [{task.instance_id: task.gold for task in tasks}]
     elif predictions == NOOP:
-        patches = dict.fromkeys((task.instance_id for task in tasks), None)
+        rounds = [dict.fromkeys((task.instance_id for task in tasks), None)]
     else:
-        patches = {**load_predictions(Path(predictions), tasks)}
-    report = build_report(tasks, patches, asyncio.run(ask_sandbox(_grade(tasks, patches, slots))))
+        rounds = load_samples(Path(predictions), tasks)
+    grades = [asyncio.run(ask_sandbox(_grade(tasks, patches, slots))) for patches in rounds]
+    report = join_reports([build_report(tasks, *graded) for graded in zip(rounds, grades, strict=True)])
     text = json.dumps(report, indent=1)
     if output is None:
         print(text)
@@ -57,7 +60,9 @@ def grade(
         output.write_text(text + "\n", encoding="utf-8")
     except OSError as cause:
         raise DataError(f"cannot write {output}: {cause.strerror}; name a file in an existing folder") from cause
-    print(f"{report['resolved_instances']} of {report['total_instances']} resolved; report in {output}")
+    resolved = report.get("resolved_instances", report.get("any_resolved_instances"))
+    several = f" in one of {len(rounds)} rounds, {report['mean_resolved']:.1%} on average" if len(rounds) > 1 else ""
+    print(f"{resolved} of {report['total_instances']} resolved{several}; report in {output}")
 
 
 @app.command()

@@ -30,6 +30,9 @@ class EnvironmentSection(Section):
     mixture: dict[str, MixtureMember] = Field(default_factory=dict)
     """Several families in one run, by label: their tasks are interleaved by weight. Empty is the one family of
     environment.name."""
+    max_left_out: float = Field(0.05, ge=0, le=1)
+    """Largest share of tasks that cannot be played (their family fails at a row, or their opening has no room in
+    rollout.max_tokens): they are named, counted and replaced. More end the run; the share counts from 100 tasks."""
     tool_timeout_s: float | None = Field(None, gt=0)
     """Seconds one tool call may take; None is the family's own default: 10, and more where calls wait for a sandbox."""
     max_observation_chars: int | None = Field(None, ge=16)

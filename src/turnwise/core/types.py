@@ -25,6 +25,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from turnwise.core.errors import DataError
+
 IntArray = NDArray[np.int32]
 ByteArray = NDArray[np.uint8]
 FloatArray = NDArray[np.float32]
@@ -152,16 +154,28 @@ class Task:
     payload: Mapping[str, Any]
     """What the environment needs (gold answers, a world's seed). JSON-serialisable; never shown to the model."""
     id: str = ""
-    """Filled with the content hash when left empty."""
+    """Filled with the content hash when left empty. Raises DataError then for what no file can hold: half a surrogate
+    pair, NaN, objects that are no JSON."""
 
     def __post_init__(self) -> None:
         if not self.id:
-            content = json.dumps(
-                [self.environment, [[m.role, m.text] for m in self.prompt], dict(self.payload)],
-                sort_keys=True,
-                ensure_ascii=False,
-            )
-            object.__setattr__(self, "id", hashlib.sha256(content.encode()).hexdigest()[:16])
+            object.__setattr__(self, "id", hashlib.sha256(_to_bytes(self)).hexdigest()[:16])
+
+
+def _to_bytes(task: Task) -> bytes:
+    """The content that gives a task its identity."""
+    content = [task.environment, [[m.role, m.text] for m in task.prompt], dict(task.payload)]
+    try:
+        return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as cause:
+        near, half = cause.object[max(0, cause.start - 20) : cause.start], cause.object[cause.start]
+        problem = f"half a surrogate pair ({half!a} after {near!a})"
+    except (TypeError, ValueError, RecursionError) as cause:
+        problem = f"what is no JSON ({cause})"
+    raise DataError(
+        f"a task of environment {task.environment!r} holds {problem}; a task's prompt and payload are whole characters "
+        "and JSON values"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -556,6 +570,10 @@ class DropReason(StrEnum):
     """Rejection sampling kept a trajectory of the same task with the same replies."""
     NOT_LEARNING = "not_learning"
     """Its role is played by a policy that does not learn: a frozen one or a scripted one."""
+    TOO_LONG = "too_long"
+    """The task's opening leaves no room for a reply: nothing was sampled, and another task took its place."""
+    LOST_TASK = "lost_task"
+    """The run was continued, and the group's task could not be made again."""
     VALUE_ESTIMATE = "value_estimate"
     """A continuation that was sampled only to see what a state is worth."""
 

@@ -1,43 +1,110 @@
-"""Rows of a user's data file, JSONL or Parquet."""
+"""Rows of a user's data file: JSONL, one list of JSON objects, or Parquet.
+
+Lines end at a line feed and nowhere else: the other characters that Unicode calls line ends may stand inside a row.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from turnwise.core.errors import ConfigError, DataError, boundary
 
 T = TypeVar("T")
 Row = dict[str, Any]
+ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet")
+BATCH_ROWS = 4096
+"""Rows of Parquet that are read at a time."""
+NUM_NAMED = 3
+"""Bad rows that a message names; the others are counted."""
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """(line or row number from 1, row) of every row: Parquet where the name ends in `.parquet`, else JSONL.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFile(Generic[T]):
+    """What a file holds."""
 
-    Blank lines are skipped. Raises DataError: no such file, not UTF-8, not one JSON object per line, not Parquet.
-    ConfigError for Parquet without pyarrow.
+    path: Path
+    rows: Sequence[T]
+    """The rows that could be read, in order."""
+    numbers: Sequence[int]
+    """The line of each, or its place in Parquet and in a list, from 1."""
+    num_left_out: int
+    """The others."""
+    problems: Sequence[str]
+    """What is wrong with the first of those, with file and line."""
+
+    def place(self, index: int) -> str:
+        """File and line of a row."""
+        return f"{self.path}:{self.numbers[index]}"
+
+    @property
+    def note(self) -> str | None:
+        """Which rows were left out, in one line; None if there is none."""
+        if not self.num_left_out:
+            return None
+        listed, total = _list_problems(self.problems, self.num_left_out), len(self.rows) + self.num_left_out
+        return f"{self.num_left_out:,} of {total:,} rows are left out: {listed}"
+
+
+def load_file(path: Path, convert: Callable[[Row], T], *, max_bad_share: float = 0.0) -> RowFile[T]:
+    """The converted rows of a file; those that cannot be read or that `convert` refuses with a DataError are left out.
+
+    Raises DataError: no such file, another ending, no Parquet, no rows; and naming the first bad rows with file and
+    line where more than `max_bad_share` of all rows are bad. ConfigError for Parquet without pyarrow.
     """
-    return _read_parquet(path) if path.suffix == ".parquet" else _read_jsonl(path)
+    rows: list[T] = []
+    numbers: list[int] = []
+    problems: list[str] = []
+    num_bad = 0
+    for number, row in _read(path):
+        try:
+            if isinstance(row, DataError):
+                raise row
+            rows.append(convert(row))
+            numbers.append(number)
+        except DataError as error:
+            num_bad += 1
+            if len(problems) < NUM_NAMED:
+                problems.append(f"{path}:{number}: {error}")
+            if not max_bad_share:
+                raise DataError(problems[0]) from None
+    total = len(rows) + num_bad
+    if num_bad > max_bad_share * total:
+        raise DataError(
+            f"{_list_problems(problems, num_bad)} ({num_bad:,} of {total:,} rows are bad, and the share max_bad_rows="
+            f"{max_bad_share:g} may be left out)"
+        )
+    if not rows:
+        raise DataError(f"{path}: no rows; expected one JSON object per line")
+    return RowFile(path=path, rows=rows, numbers=numbers, num_left_out=num_bad, problems=problems)
 
 
 def load_rows(path: Path, convert: Callable[[Row], T]) -> list[tuple[int, T]]:
-    """(line or row number, converted row) of every row.
+    """(line or row number, converted row) of every row. Raises as `load_file` does, for the first bad row."""
+    file = load_file(path, convert)
+    return list(zip(file.numbers, file.rows, strict=True))
 
-    Raises DataError as `read_rows` does, for a file without rows, and with file and line for what `convert` refuses.
-    """
-    rows = []
-    for number, row in read_rows(path):
+
+def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """(line or row number from 1, row) of every row; blank lines are skipped. Raises as `load_file` does."""
+    for number, row in _read(path):
+        if isinstance(row, DataError):
+            raise DataError(f"{path}:{number}: {row}")
+        yield number, row
+
+
+def check_plain(row: Mapping[str, Any]) -> None:
+    """Raise DataError naming the first column with a value that JSON has no form for: a time, bytes, NaN."""
+    for name, value in row.items():
         try:
-            rows.append((number, convert(row)))
-        except DataError as error:
-            raise DataError(f"{path}:{number}: {error}") from None
-    if not rows:
-        raise DataError(f"{path}: no rows; expected one JSON object per line")
-    return rows
+            json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as cause:
+            raise DataError(f"column {name!r} holds a value that JSON has no form for ({cause})") from None
 
 
 def import_pyarrow(path: Path) -> Any:
@@ -49,29 +116,80 @@ def import_pyarrow(path: Path) -> Any:
     return importlib.import_module("pyarrow")
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+def _list_problems(problems: Sequence[str], num_bad: int) -> str:
+    return "; ".join(problems) + (f"; and {num_bad - len(problems):,} more" if num_bad > len(problems) else "")
+
+
+def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
+    """The rows by number; what is wrong with one in its place. Raises DataError for the whole file."""
+    if path.suffix not in ENDINGS:
+        raise DataError(f"{path}: ends with {path.suffix!r}; give a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file")
+    if path.suffix == ".parquet":
+        yield from _read_parquet(path)
+        return
     try:
         with path.open("rb") as file:
+            if path.suffix == ".json" and (rows := _read_list(file.read())) is not None:
+                yield from enumerate(map(_check_object, rows), start=1)
+                return
+            file.seek(0)
             for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line.decode("utf-8"))
-                except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-                    raise DataError(
-                        f"{path}:{number}: not JSON in UTF-8 ({error}); expected one JSON object per line"
-                    ) from None
-                if not isinstance(row, dict):
-                    raise DataError(
-                        f"{path}:{number}: {type(row).__name__} instead of an object; expected one JSON object per line"
-                    )
-                yield number, row
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+                # Windows begins files with a mark of three bytes.
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if line.strip():
+                    yield number, _parse(line.rstrip(b"\r\n"))
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        cause = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read ({cause}); check the path") from None
+
+
+def _read_list(data: bytes) -> list[Any] | None:
+    """The list that a whole file is; None if it is something else, such as one object per line."""
+    try:
+        value = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _parse(line: bytes) -> Row | DataError:
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        cause = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
+        return DataError(f"not JSON in UTF-8 ({cause}); expected one JSON object per line")
+    return _check_object(row)
+
+
+def _check_object(row: object) -> Row | DataError:
+    """The row, unless it is no object or holds half a surrogate pair, which no tokenizer and no file can hold."""
+    if not isinstance(row, dict):
+        return DataError(f"{type(row).__name__} instead of an object; expected one JSON object per line")
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except RecursionError:
+        return DataError("nested too deeply")
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        near = error.object[max(0, error.start - 20) : error.start]
+        return DataError(f"half a surrogate pair ({half!a} after {near!a}); write the whole character")
+    return row
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
+    """The rows, a part of the file at a time: as Python objects a large file would fill the memory twice."""
     import_pyarrow(path)
+    before = 0
     with boundary(DataError, f"{path}: not a readable Parquet file"):
-        rows = importlib.import_module("pyarrow.parquet").read_table(path).to_pylist()
-    yield from enumerate(rows, start=1)
+        file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
+        batches = file.iter_batches(batch_size=BATCH_ROWS)
+    while True:
+        with boundary(DataError, f"{path}: not a readable Parquet file"):
+            batch = next(batches, None)
+            rows = [] if batch is None else batch.to_pylist()
+        if batch is None:
+            return
+        yield from enumerate(rows, start=before + 1)
+        before += len(rows)

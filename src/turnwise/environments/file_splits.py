@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
+from turnwise.environments.data_rows import load_file
 
 Row = TypeVar("Row")
+Place = Callable[[int], str]
+"""File and line of a row."""
+MAX_BAD_ROWS = 0.05
+"""Share of a file's rows that may be left out, unless the recipe says another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file that tasks come from."""
+
+    path: Path
+    num_rows: int
+    """Rows that are used."""
 
 
 class FileSplits(Generic[Row]):
     """Rows by split and index: "train" starts over in a new order after each pass, "heldout" ends."""
 
-    def __init__(self, rows: Mapping[Split, Sequence[Row]], seed: int) -> None:
-        """At least one row per split; `seed` decides the orders."""
+    def __init__(
+        self,
+        rows: Mapping[Split, Sequence[Row]],
+        seed: int,
+        *,
+        places: Mapping[Split, Place] | None = None,
+        notes: Sequence[str] = (),
+        files: Sequence[DataFile] = (),
+    ) -> None:
+        """At least one row per split; `seed` decides the orders. `places` say where a row stands."""
         self._rows = rows
         self._seed = seed
+        self._places = places
+        self.notes = tuple(notes)
+        """What a reader of the run should know of the rows; one line each."""
+        self.files = tuple(files)
+        """Where the rows come from."""
         self._order = lru_cache(maxsize=2)(self._shuffle)
 
     def count(self, split: Split) -> int:
@@ -29,27 +58,103 @@ class FileSplits(Generic[Row]):
 
     def row(self, split: Split, index: int) -> Row:
         """The index-th row of a split, from 0. Raises IndexError past the end of "heldout"."""
-        rows = self._rows[split]
+        return self._rows[split][self._find(split, index)]
+
+    def place(self, split: Split, index: int) -> str | None:
+        """File and line of that row; None where it comes from no file."""
+        return None if self._places is None else self._places[split](self._find(split, index))
+
+    def _find(self, split: Split, index: int) -> int:
+        num_rows = len(self._rows[split])
         if split == "train":
-            return rows[self._order(index // len(rows))[index % len(rows)]]
-        if index >= len(rows):
-            raise IndexError(f"task {index} of split 'heldout': the file has {len(rows)} rows")
-        return rows[index]
+            return self._order(index // num_rows)[index % num_rows]
+        if index >= num_rows:
+            raise IndexError(f"task {index} of split 'heldout': the file has {num_rows} rows")
+        return index
 
     def _shuffle(self, epoch: int) -> Sequence[int]:
         num_rows = len(self._rows["train"])
         return rng(self._seed, "epoch", epoch).sample(range(num_rows), num_rows)
 
 
-def load_splits(paths: Mapping[Split, str], load: Callable[[Path], Sequence[Row]], seed: int) -> FileSplits[Row]:
-    """Load the file of each split. Raises ConfigError for a missing path, and what `load` raises."""
+class FromFiles:
+    """What a family offers whose tasks may come from files; runs read it by name, so other families may offer it too.
+
+    A subclass sets `_files`.
+    """
+
+    _files: FileSplits[Any] | None = None
+    """None where tasks come from elsewhere."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the run should know of the rows; one line each."""
+        return self._files.notes if self._files is not None else ()
+
+    @property
+    def data_files(self) -> tuple[DataFile, ...]:
+        """The files that tasks depend on."""
+        return self._files.files if self._files is not None else ()
+
+    def place(self, split: Split, index: int) -> str | None:
+        """File and line of a task; None where it comes from no file."""
+        return self._files.place(split, index) if self._files is not None else None
+
+
+def load_splits(
+    paths: Mapping[Split, str],
+    convert: Callable[[dict[str, Any]], Row],
+    seed: int,
+    *,
+    max_bad_rows: float = MAX_BAD_ROWS,
+    asks: Callable[[Row], object] = repr,
+) -> FileSplits[Row]:
+    """Load the file of each split. `asks` is what makes two rows copies of one another.
+
+    Raises ConfigError for a missing path, and as `load_file` does where more than a share of `max_bad_rows` is bad.
+    """
     splits: tuple[Split, ...] = get_args(Split)
     for split in splits:
         check_path(f"{split}_path", paths[split])
-    return FileSplits({split: load(Path(paths[split])) for split in splits}, seed)
+    loaded = {split: load_file(Path(paths[split]), convert, max_bad_share=max_bad_rows) for split in splits}
+    rows: dict[Split, Sequence[Row]] = {split: file.rows for split, file in loaded.items()}
+    places: dict[Split, Place] = {split: file.place for split, file in loaded.items()}
+    notes = [note for file in loaded.values() if (note := file.note) is not None]
+    files = [DataFile(path=file.path, num_rows=len(file.rows)) for file in loaded.values()]
+    return FileSplits(rows, seed, places=places, notes=[*notes, *describe_copies(rows, places, asks)], files=files)
+
+
+def describe_copies(
+    rows: Mapping[Split, Sequence[Row]], places: Mapping[Split, Place], asks: Callable[[Row], object] = repr
+) -> list[str]:
+    """One line for each split that holds a row twice, and one for held-out rows that are trained on; with the first."""
+    notes = []
+    seen: dict[Split, dict[bytes, int]] = {}
+    for split, each in rows.items():
+        keys = [_hash(asks(row)) for row in each]
+        first = seen[split] = {}
+        copies = [(index, first[key]) for index, key in enumerate(keys) if first.setdefault(key, index) != index]
+        if copies:
+            index, earlier = copies[0]
+            notes.append(
+                f"{len(copies):,} of the {len(each):,} rows of split {split!r} ask what an earlier row asks: "
+                f"{places[split](index)} is {places[split](earlier)} again"
+            )
+    shared = [key for key in seen.get("heldout", {}) if key in seen.get("train", {})]
+    if shared:
+        held, trained = places["heldout"](seen["heldout"][shared[0]]), places["train"](seen["train"][shared[0]])
+        notes.append(
+            f"{len(shared):,} of the {len(seen['heldout']):,} held-out tasks are trained on too ({held} is {trained}): "
+            "their score says nothing about new tasks"
+        )
+    return notes
 
 
 def check_path(name: str, path: str) -> None:
     """Raise ConfigError when the path that mode "files" needs is empty."""
     if not path:
         raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a file")
+
+
+def _hash(value: object) -> bytes:
+    return hashlib.blake2b(repr(value).encode("utf-8", "replace"), digest_size=16).digest()

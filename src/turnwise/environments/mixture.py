@@ -127,6 +127,12 @@ class MixedFamily:
         places = map(self._interleaving.place, range(count))
         return [texts[label][counts[label]] for label, counts in places]
 
+    def place(self, split: Split, index: int) -> str | None:
+        """File and line of a task; None where its family's come from no file."""
+        chosen, counts = self._interleaving.place(index)
+        find = getattr(self.families[chosen], "place", None)
+        return None if find is None else find(split, counts[chosen])
+
     def family_of(self, task: Task) -> EnvironmentFamily:
         """The family that made a task. Raises ConfigError when none of them did."""
         if task.environment not in self.families:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from turnwise_sandbox.types import Execution, Limits, Program
@@ -24,7 +24,8 @@ class CodeRunner(Protocol):
 class RepeatedRuns:
     """Runs no program again: the same program with the same seed gives the same output.
 
-    The members of a group share their seed, so most of what they run has run before. What hit a limit does run again.
+    The members of a group share their seed, so most of what they run has run before. What hit a limit, or a signal
+    ended, does run again.
     """
 
     def __init__(self, runner: CodeRunner) -> None:
@@ -38,23 +39,25 @@ class RepeatedRuns:
         execution = self._executions.get(key)
         if execution is None:
             execution = await self._runner.run(program, limits)
-            if execution.limit is None:
+            if execution.limit is None and execution.signal is None:
                 self._executions[key] = execution
             if len(self._executions) > MAX_KEPT:
                 self._executions.popitem(last=False)
         return execution
 
 
-def read_outcomes(report: bytes, lengths: Mapping[str, int]) -> dict[int, list[Any]]:
+def read_outcomes(
+    report: bytes, lengths: Mapping[str, int], read_whole: Callable[[str], Any] = int
+) -> dict[int, list[Any]]:
     """The outcome of every call that has a line `[number, [how, ...]]` in the report; the last line of a call counts.
 
-    `lengths` maps each `how` to the length of its outcome. Other lines, which the program may have written itself, are
-    passed over.
+    `lengths` maps each `how` to the length of its outcome; `read_whole` reads a whole number. Other lines, which the
+    program may have written itself, are passed over.
     """
     outcomes: dict[int, list[Any]] = {}
-    for line in report.decode("utf-8", "replace").splitlines():
+    for line in report.decode("utf-8", "replace").split("\n"):
         try:
-            number, outcome = json.loads(line)
+            number, outcome = json.loads(line, parse_int=read_whole)
         except (ValueError, TypeError, RecursionError):
             continue
         if type(number) is not int or not isinstance(outcome, list) or not outcome:

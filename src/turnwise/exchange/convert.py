@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,19 @@ from turnwise.exchange.task_rows import LAYOUTS, TaskRow
 FORMATS = (*LAYOUTS, "harbor")
 
 
-def convert(source: Path, target: Path, *, source_format: str, target_format: str, columns: Mapping[str, Any]) -> int:
-    """Convert all tasks; returns how many. `columns` are given to every row.
+def convert(
+    source: Path,
+    target: Path,
+    *,
+    source_format: str,
+    target_format: str,
+    columns: Mapping[str, Any],
+    drop: Collection[str] = (),
+) -> int:
+    """Convert all tasks; returns how many. `columns` are given to every row, and those of `drop` are left out.
 
-    Raises ConfigError for an unknown format, DataError with file and line for a row of the wrong layout. A file
-    is then not written; a folder holds the tasks before it.
+    Raises ConfigError for an unknown format or a column to leave out that no row has, DataError with file and line for
+    a row of the wrong layout. A file is then not written; a folder holds the tasks before it.
     """
     for name in (source_format, target_format):
         if name not in FORMATS:
@@ -28,9 +36,13 @@ def convert(source: Path, target: Path, *, source_format: str, target_format: st
     tasks = _read(source, source_format)
     if target_format == "harbor" and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target} is not an empty folder; name a new one")
+    unknown = set(drop).difference(*(task.extra for _, task in tasks))
+    if unknown:
+        raise ConfigError(f"--drop {min(unknown)}: no row of {source} has this column beside those of its layout")
     rows = []
     for number, (place, task) in enumerate(tasks, start=1):
-        task = replace(task, extra={**task.extra, **columns})
+        kept = {name: value for name, value in task.extra.items() if name not in drop}
+        task = replace(task, extra={**kept, **columns})
         try:
             if target_format == "harbor":
                 write_task(target, number, task)
@@ -39,7 +51,7 @@ def convert(source: Path, target: Path, *, source_format: str, target_format: st
         except DataError as error:
             raise DataError(f"{place}: {error}") from None
     if target_format != "harbor":
-        write_rows(target, rows)
+        write_rows(target, rows, places=[place for place, _ in tasks])
     return len(tasks)
 
 

@@ -111,7 +111,7 @@ def write_task(folder: Path, number: int, task: TaskRow) -> Path:
     place = folder / name
     try:
         place.mkdir(parents=True)
-        (place / "instruction.md").write_bytes(instruction.encode("utf-8", "replace"))
+        (place / "instruction.md").write_bytes(instruction.encode("utf-8"))
         for file in files:
             path = place / file["path"]
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,8 @@ def write_inspect_log(path: Path, conversations: Sequence[Conversation], facts: 
     check_inspect()
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats, write_eval_log
 
-    samples = [_to_sample(conversation, facts.model) for conversation in conversations]
+    names = name_samples([each.group for each in conversations])
+    samples = [_to_sample(each, facts.model, name) for each, name in zip(conversations, names, strict=True)]
     totals = [total for each in conversations if (total := find_total(each.trajectory)) is not None]
     created = datetime.fromtimestamp(facts.created, UTC).isoformat(timespec="seconds")
     usage = _add_usage([_usage(each) for each in conversations])
@@ -55,7 +56,7 @@ def write_inspect_log(path: Path, conversations: Sequence[Conversation], facts: 
             eval_id=_identify(facts.run, facts.task, "eval"),
             model=facts.model,
             dataset=EvalDataset(
-                name=facts.run, samples=len({each.group.task.id for each in conversations}), shuffled=False
+                name=facts.run, samples=len(set(names)), shuffled=False
             ),
             config=EvalConfig(),
             metadata=facts.options,
@@ -69,7 +70,21 @@ def write_inspect_log(path: Path, conversations: Sequence[Conversation], facts: 
     write_eval_log(log, str(path))
 
 
-def _to_sample(conversation: Conversation, model: str) -> Any:
+def name_samples(groups: Sequence[TrajectoryGroup]) -> list[str]:
+    """A name for the sample of each group: its task's; of further draws of the same task, with the draw.
+
+    Inspect takes two samples of one name and epoch for one.
+    """
+    first: dict[str, int] = {}
+    names = []
+    for group in groups:
+        draw = group.draw.index
+        is_first = first.setdefault(group.task.id, draw) == draw
+        names.append(group.task.id if is_first else f"{group.task.id}@{draw}")
+    return names
+
+
+def _to_sample(conversation: Conversation, model: str, name: str) -> Any:
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatCompletionChoice, ModelOutput
 
@@ -82,7 +97,7 @@ def _to_sample(conversation: Conversation, model: str) -> Any:
         text = trajectory.error or trajectory.reward.reason
         error = EvalError(message=text, traceback=text, traceback_ansi=text)
     return EvalSample(
-        id=f"{group.task.id}#{conversation.index}" if conversation.index else group.task.id,
+        id=f"{name}#{conversation.index}" if conversation.index else name,
         epoch=trajectory.id.member + 1,
         input=[_to_message(message, model) for message in conversation.opening.messages],
         target=_find_target(group),

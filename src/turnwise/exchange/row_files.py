@@ -5,23 +5,25 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError, StoreError, boundary
-from turnwise.environments.data_rows import import_pyarrow
+from turnwise.environments.data_rows import check_plain, import_pyarrow
 from turnwise.store.run_folder import write_bytes_atomic
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the `.jsonl` or `.parquet` file by the rows.
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], *, places: Sequence[str] = ()) -> None:
+    """Replace the `.jsonl` or `.parquet` file by the rows. `places` are the file and line that each came from.
 
-    Raises DataError for another ending, a disk that refuses, and rows that Parquet would change: its columns have one
-    type each. ConfigError for Parquet without pyarrow.
+    Raises DataError for another ending, a disk that refuses, a value that JSON has no form for, and rows that Parquet
+    would change: its columns have one type each. ConfigError for Parquet without pyarrow.
     """
     if path.suffix == ".jsonl":
-        data = b"".join(_to_line(row) for row in rows)
+        names = places or [f"row {number}" for number in range(1, len(rows) + 1)]
+        data = b"".join(_to_line(row, name) for row, name in zip(rows, names, strict=True))
     elif path.suffix == ".parquet":
         data = _to_parquet(path, rows)
     else:
@@ -32,11 +34,22 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         raise DataError(f"cannot write {path}: {cause.__cause__ or cause}") from cause
 
 
-def _to_line(row: Mapping[str, Any]) -> bytes:
+def _to_line(row: Mapping[str, Any], place: str) -> bytes:
     try:
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+        return _encode(row) + b"\n"
+    except (TypeError, ValueError, RecursionError):
+        try:
+            check_plain(row)
+        except DataError as cause:
+            raise DataError(f"{place}: {cause}; leave it out with --drop COLUMN, or write a .parquet file") from None
+        raise
+
+
+def _encode(value: object) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:  # half a surrogate pair, which JSON can escape
-        return json.dumps(row).encode() + b"\n"
+        return json.dumps(value, allow_nan=False).encode()
 
 
 def _to_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -47,12 +60,23 @@ def _to_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> bytes:
         values = [row.get(name) for row in rows]
         with boundary(DataError, f"{path}: column {name!r} has values of several types; write a .jsonl file instead"):
             columns[name] = arrow.array(values)
-        if columns[name].to_pylist() != values:
+        if not _is_same(columns[name].to_pylist(), values):
             raise DataError(
-                f"{path}: the values of column {name!r} have several layouts, and Parquet would fill in the fields "
-                "that some lack; write a .jsonl file instead"
+                f"{path}: the values of column {name!r} have several layouts or types, and Parquet would change some "
+                "or fill in the fields that some lack; write a .jsonl file instead"
             )
     buffer = io.BytesIO()
     with boundary(DataError, f"{path}: Parquet cannot hold these rows; write a .jsonl file instead"):
         importlib.import_module("pyarrow.parquet").write_table(arrow.table(columns), buffer)
     return buffer.getvalue()
+
+
+def _is_same(read: object, written: object) -> bool:
+    """Whether a value came back as it was: 1 is not 1.0 here, and NaN is NaN."""
+    if isinstance(read, dict) and isinstance(written, dict):
+        return read.keys() == written.keys() and all(_is_same(read[key], written[key]) for key in read)
+    if isinstance(read, list) and isinstance(written, list | tuple):
+        return len(read) == len(written) and all(map(_is_same, read, written))
+    if isinstance(read, float) and isinstance(written, float) and math.isnan(read):
+        return math.isnan(written)
+    return type(read) is type(written) and read == written

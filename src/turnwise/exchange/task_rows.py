@@ -6,12 +6,14 @@
                "answer", "ground_truth", "completion" or the last of "messages"
     skyrl      {"data_source", "prompt": [...], "env_class", "reward_spec": {"method", "ground_truth"}}
 
-A `ground_truth` is the one answer, or `{"target": [...]}`, Search-R1's form. All other columns of a row stay as they
-are. Every function raises DataError naming the field, its value and what was expected.
+A `ground_truth` is the one answer, or `{"target": [...]}`, Search-R1's form. One of another form (a number, a list, an
+object that something else judges by) stays beside the answers read from it, and is written again. All other columns of
+a row stay as they are. Every function raises DataError naming the field, its value and what was expected.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -114,6 +116,8 @@ def read_trl(row: Row) -> TaskRow:
     """A row of TRL: prompts with the columns that reward functions read, or a demonstration, whose reply is the
     answer."""
     columns = _columns(row)
+    if pair := sorted(columns.keys() & {"chosen", "rejected"}):
+        raise DataError(f"{' and '.join(map(repr, pair))}: preferences between replies; expected an answer or none")
     answers: tuple[str, ...] = ()
     if "prompt" in columns:
         prompt = _prompt(columns.pop("prompt"))
@@ -126,7 +130,7 @@ def read_trl(row: Row) -> TaskRow:
         answers = tuple(m.text for m in _prompt(columns.pop("completion"), name="completion", role="assistant"))
     for name in ("answer", "ground_truth", "solution"):
         if name in columns:
-            answers = (_text(columns.pop(name), name),)
+            answers = _read_answers(columns.pop(name), name)
             break
     if "answers" in columns:
         answers = _answer_list(columns.pop("answers"))
@@ -200,25 +204,55 @@ def _take_ground_truth(columns: Row, name: str, default: Mapping[str, Any]) -> t
     model = columns.pop(name, None)
     if not isinstance(model, dict) or "ground_truth" not in model:
         raise DataError(f'"{name}" is {_short(model)}; expected an object with "ground_truth"')
-    truth = model["ground_truth"]
+    truth, place = model["ground_truth"], f"{name}.ground_truth"
     rest = {key: value for key, value in model.items() if key != "ground_truth" and value is not None}
+    answers = _find_answers(truth, place)
+    if not answers or repr(_write_truth(answers)) != repr(truth):
+        rest["ground_truth"] = truth
     if rest != default:
         columns[name] = rest
-    place = f"{name}.ground_truth"
+    return answers
+
+
+def _find_answers(truth: object, place: str) -> tuple[str, ...]:
+    """The answers in a ground truth; none where it is of a form that something else judges by."""
+    if truth is None or (isinstance(truth, float) and not math.isfinite(truth)):
+        raise DataError(f'"{place}" is {_short(truth)}; expected an answer')
     if isinstance(truth, dict):
-        place, truth = f"{place}.target", truth.get("target")
-        truth = [truth] if isinstance(truth, str) else truth
-    if isinstance(truth, str):
-        return (_text(truth, place),)
-    return _answer_list(truth, place)
+        return _find_answers(truth["target"], f"{place}.target") if truth.get("target") is not None else ()
+    if isinstance(truth, list):
+        found = [_find_answers(each, f"{place}[{index}]") for index, each in enumerate(truth)]
+        return tuple(each[0] for each in found) if all(len(each) == 1 for each in found) else ()
+    if isinstance(truth, bool):
+        return ()
+    return (str(truth),) if isinstance(truth, int | float) else (_text(truth, place),)
+
+
+def _read_answers(value: object, name: str) -> tuple[str, ...]:
+    answers = _find_answers(value, name)
+    if not answers:
+        raise DataError(f'"{name}" is {_short(value)}; expected a text, a number, or a list of these')
+    return answers
+
+
+def _write_truth(answers: tuple[str, ...]) -> Any:
+    return answers[0] if len(answers) == 1 else {"target": list(answers)}
 
 
 def _ground_truth(task: TaskRow, name: str, default: Mapping[str, Any]) -> Row:
+    given = task.extra.get(name, default)
+    if not isinstance(given, Mapping):
+        raise DataError(f"column {name!r} is {_short(given)} and has a meaning of its own there; rename it")
+    rest = {key: value for key, value in given.items() if key != "ground_truth"}
+    for column in (name, "reward_model", "reward_spec"):  # in another layout's column where the row came from there
+        kept = task.extra.get(column)
+        if isinstance(kept, Mapping) and "ground_truth" in kept:
+            truth = kept["ground_truth"]
+            if _find_answers(truth, f"{column}.ground_truth") == task.answers:
+                return {**rest, "ground_truth": truth}
     if not task.answers:
         raise DataError(f'the row has no answers; "{name}" needs a ground_truth')
-    one = len(task.answers) == 1
-    rest = task.extra.get(name, default)
-    return {**rest, "ground_truth": task.answers[0] if one else {"target": list(task.answers)}}
+    return {**rest, "ground_truth": _write_truth(task.answers)}
 
 
 def _with_extra(row: Row, task: TaskRow, *, reserved: tuple[str, ...]) -> Row:

@@ -30,6 +30,7 @@ from turnwise.pipeline.stalls import StallWatch, describe_stall, find_waits
 from turnwise.pipeline.steps import StepTrainer, Taken
 from turnwise.pipeline.utilisation import Utilisation
 from turnwise.rollout.gate import Batch, Gate, Wait
+from turnwise.rollout.limits import is_too_long
 from turnwise.rollout.meter import Meter
 from turnwise.rollout.workers import GroupStream
 from turnwise.store.groups import GroupStore
@@ -352,7 +353,16 @@ class Pipeline:
             self._waiting[draw] = group
         else:
             self._drop(group, reason)
-        self._check_failures(group)
+        if reason is DropReason.TOO_LONG:
+            self._leave_out(group)
+        else:
+            self._check_failures(group)
+
+    def _leave_out(self, group: TrajectoryGroup) -> None:
+        """Say which row has no room for a reply. Raises DataError where they are too many."""
+        what = f"{self._source.name(self._task_indices[group.draw.index])}: {group.trajectories[0].error}"
+        self._recorder.record(Note(kind="left_out", text=f"left out: {what}"))
+        self._source.count_left_out(what)
 
     def _drop(self, group: TrajectoryGroup, reason: DropReason) -> None:
         """An outstanding group will not train."""
@@ -379,6 +389,8 @@ class Pipeline:
         if group.draw.index in self._given_up:
             self._given_up.discard(group.draw.index)
             return DropReason.LATE
+        if is_too_long(group):
+            return DropReason.TOO_LONG
         is_short = count_members(group) < self.config.rollout.group_size
         if not group.trajectories or (is_short and self.config.schedule.late == "drop"):
             return DropReason.LATE

@@ -16,7 +16,8 @@ from turnwise.core.errors import StoreError, TrainingError
 from turnwise.core.events import Note
 from turnwise.core.metrics import record
 from turnwise.core.protocols import EnvironmentFamily, Recorder, WeightSync
-from turnwise.core.types import Draw, DropReason, TrajectoryGroup
+from turnwise.core.types import Draw, DropReason, Task, TrajectoryGroup
+from turnwise.environments.draws import LeftOut, name_task, try_task
 from turnwise.pipeline.metrics import compute_rollout_metrics
 from turnwise.pipeline.source import Drawn, TaskSource
 from turnwise.pipeline.steps import StepTrainer, Taken
@@ -138,10 +139,23 @@ def continue_run(
     steps: StepTrainer,
     store: GroupStore,
     journal: Journal,
+    recorder: Recorder,
 ) -> Continued:
     """What waits, what must be sampled again, and the gate that holds it; for a new run, everything empty."""
     state, version = journal.state, steps.version
-    source = TaskSource(family, next_draw=state.next_draw, next_task=max(first_task, state.next_task))
+
+    def leave_out(task: LeftOut) -> None:
+        journal.left_out(task.index, task.why)
+        recorder.record(Note(kind="left_out", text=f"left out: {task.why}"))
+
+    source = TaskSource(
+        family,
+        next_draw=state.next_draw,
+        next_task=max(first_task, state.next_task),
+        leave_out=leave_out,
+        num_left_out=len(state.left_out) + sum(each.reason is DropReason.TOO_LONG for each in state.dropped),
+        max_left_out=config.environment.max_left_out,
+    )
     waiting: dict[int, TrajectoryGroup] = {}
     try:
         dropped = _load_dropped(store, journal, steps.step + 1)
@@ -158,11 +172,13 @@ def continue_run(
             again.append(record_)
     for record_ in sorted(again, key=lambda each: each.draw):
         lost = record_.digest is not None
-        draw = Draw(
-            index=record_.draw,
-            task=family.task("train", record_.task_index),
-            attempt=record_.attempt,
-        )
+        task = _try_again(family, record_)
+        if isinstance(task, LeftOut):
+            journal.dropped(record_.draw, DropReason.LOST_TASK, step=steps.step + 1)
+            leave_out(task)
+            source.count_left_out(task.why)
+            continue
+        draw = Draw(index=record_.draw, task=task, attempt=record_.attempt)
         # The same tokens come again under the same weights; a group that was stored and is lost gets a new name.
         opened_version = -1 if lost else record_.version
         source.put_back(Drawn(draw=draw, task_index=record_.task_index, opened_version=opened_version))
@@ -177,6 +193,14 @@ def continue_run(
             journal.dropped(oldest.draw.index, DropReason.TOO_STALE, step=steps.step + 1)
             dropped.append((oldest, DropReason.TOO_STALE))
     return Continued(gate=gate, source=source, waiting=list(waiting.values()), dropped=dropped)
+
+
+def _try_again(family: EnvironmentFamily, record_: DrawRecord) -> Task | LeftOut:
+    """The task of a draw that another process opened; why it can no longer be made."""
+    try:
+        return try_task(family, "train", record_.task_index)
+    except IndexError as end:
+        return LeftOut(index=record_.task_index, why=f"{name_task(family, 'train', record_.task_index)}: {end}")
 
 
 def build_rule(config: RunConfig) -> AdmissionRule:

@@ -1,15 +1,19 @@
-"""Where draws come from: the training split in order, draws of a process that ended first, and refills by value."""
+"""Where draws come from: the training split in order, draws of a process that ended first, and refills by value.
+
+A task that cannot be made is left out for good: the journal has the decision, and a share of all may be.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnwise.algorithms.vspo import compute_task_value, draw_refill
 from turnwise.core.errors import ConfigError, DataError, boundary
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, TrajectoryGroup
+from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +30,23 @@ class Drawn:
 class TaskSource:
     """Hands out draws; its place is two numbers, which the journal holds."""
 
-    def __init__(self, family: EnvironmentFamily, *, next_draw: int, next_task: int) -> None:
+    def __init__(
+        self,
+        family: EnvironmentFamily,
+        *,
+        next_draw: int,
+        next_task: int,
+        leave_out: Callable[[LeftOut], None],
+        num_left_out: int = 0,
+        max_left_out: float = 0.0,
+    ) -> None:
+        """`leave_out` writes down a task that cannot be made; `num_left_out` are those written down before."""
         self._family = family
         self._next_draw = next_draw
         self._next_task = next_task
+        self._leave_out = leave_out
+        self._num_left_out = num_left_out
+        self._max_left_out = max_left_out
         self._queue: deque[Drawn] = deque()
 
     @property
@@ -44,24 +61,39 @@ class TaskSource:
     def repeat(self, task_indices: Sequence[int]) -> None:
         """Draw these tasks again, next."""
         for index in task_indices:
-            self._queue.append(Drawn(draw=self._number(index), task_index=index))
+            if (draw := self._number(index)) is not None:
+                self._queue.append(Drawn(draw=draw, task_index=index))
 
     def next(self) -> Drawn:
-        """The next draw. Raises DataError when the training split ended."""
+        """The next draw. Raises DataError when the training split ended, or too many tasks cannot be made."""
         if self._queue:
             return self._queue.popleft()
-        drawn = Drawn(draw=self._number(self._next_task), task_index=self._next_task)
-        self._next_task += 1
-        return drawn
+        while True:
+            index, self._next_task = self._next_task, self._next_task + 1
+            if (draw := self._number(index)) is not None:
+                return Drawn(draw=draw, task_index=index)
 
-    def _number(self, task_index: int) -> Draw:
+    def name(self, task_index: int) -> str:
+        """The task by index, with file and line where it comes from a file."""
+        return name_task(self._family, "train", task_index)
+
+    def count_left_out(self, example: str) -> None:
+        """One more task cannot be played. Raises DataError naming it where they are too many."""
+        self._num_left_out += 1
+        check_left_out(self._num_left_out, self._next_draw + self._num_left_out, self._max_left_out, example)
+
+    def _number(self, task_index: int) -> Draw | None:
         try:
-            task = self._family.task("train", task_index)
-        except IndexError:
+            task = try_task(self._family, "train", task_index)
+        except IndexError as end:
             raise DataError(
                 f"the training split ended after {task_index} tasks; lower train.steps or rollout.tasks_per_step, or "
-                "give the environment more tasks"
+                f"give the environment more tasks ({name_task(self._family, 'train', task_index)}: IndexError: {end})"
             ) from None
+        if isinstance(task, LeftOut):
+            self._leave_out(task)
+            self.count_left_out(task.why)
+            return None
         self._next_draw += 1
         return Draw(index=self._next_draw - 1, task=task)
 

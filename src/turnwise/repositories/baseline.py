@@ -1,6 +1,7 @@
 """Measure a suite before any bug: which tests are stable, what each calls, and why the rest is left out.
 
-Three runs in the sandbox: one in pytest's order, one in reversed order with another hash seed, and one that observes.
+Four runs in the sandbox: one in pytest's order, one in reversed order with another hash seed, one that observes, and
+one as the first, by then some time later.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ async def measure_baseline(
     first, suite = await _run_without_hangs(sandbox, root, suite, reasons, name=name)
     second = await run_tests(sandbox, (root,), suite, hash_seed=HASH_SEEDS[1], is_reversed=True)
     third = await run_tests(sandbox, (root,), suite, hash_seed=HASH_SEEDS[0], observes=True)
-    for run in (first, second, third):
+    fourth = await run_tests(sandbox, (root,), suite, hash_seed=HASH_SEEDS[0])
+    for run in (first, second, third, fourth):
         _check_run(run, name)
     reasons |= {path: _why_no_file(outcome) for path, outcome in first.not_collected.items()}
-    reasons |= compare_runs(first, second)
+    reasons |= find_changed(first, fourth) | compare_runs(first, second)
     reasons |= {test: f"writes {paths[0]} in its tree" for test, paths in third.wrote.items()}
     stable = {test: outcome for test, outcome in first.outcomes.items() if test not in reasons}
     if not any(outcome.status == "passed" for outcome in stable.values()):
@@ -82,6 +84,15 @@ def _check_run(run: TestRun, name: str) -> None:
     if run.problem is not None:
         lines = run.output.strip().splitlines() or ["pytest printed nothing"]
         raise DataError(f"{name}: its suite cannot be measured, because {run.problem}: {lines[-1][:300]}")
+
+
+def find_changed(first: TestRun, later: TestRun) -> dict[str, str]:
+    """Test id to reason of each test whose status is another one in the same run some time later."""
+    return {
+        test: f"{one.status} in one run and {other.status} in the same run some time later"
+        for test, one in first.outcomes.items()
+        if (other := later.outcomes.get(test)) is not None and other.status != one.status
+    }
 
 
 def compare_runs(first: TestRun, second: TestRun) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -19,6 +19,7 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 _ESCAPE = re.compile(r'\\([0-7]{1,3}|[abtnvfr"\\])')
 _LINK = re.compile(r"(new file mode|old mode|new mode|deleted file mode) 1[26]0000|index \S+ 1[26]0000")
+_BINARIES = re.compile(r"Binary files \S.* and \S.* differ\r?\n?")
 _ESCAPED = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 
 
@@ -210,15 +211,54 @@ def why_refused(diff: str) -> str | None:
     """
     if "\0" in diff:
         return "it contains NUL bytes; a patch is text"
+    try:
+        _encode(diff)
+    except UnicodeEncodeError as cause:
+        place = diff.count("\n", 0, cause.start) + 1
+        return f"line {place} holds half of a surrogate pair; a patch is text in UTF-8"
+    if diff.strip() and not without_empty_binaries(diff).strip():
+        return "it only says that binary files differ; make it with git diff --binary"
     for number, line in _lines_outside_hunks(_split(diff)):
-        if line.startswith(("GIT binary patch", "Binary files ")):
-            return f"line {number} is of a binary patch; a patch is text"
         if _LINK.match(line):
             return f"line {number} makes a link or a submodule; a patch changes plain files"
         for path in _named_paths(line):
             if path.startswith("/") or {"..", ".git"} & set(PurePosixPath(path).parts):
                 return f"line {number} names {path}, which is not in the tree"
     return None
+
+
+def to_crlf(diff: str, paths: Collection[str]) -> str:
+    """The diff with CRLF at the ends of lines of these files, as the files have it."""
+    lines = _split(diff)
+    outside = {number for number, _ in _lines_outside_hunks(lines)}
+    path: str | None = None
+    written = []
+    for number, line in enumerate(lines, 1):
+        if number in outside and line.startswith("--- "):
+            path = strip_prefix(read_path(line[4:]))
+        has_end = lines[number : number + 1] != [_NO_NEWLINE]
+        is_text = number not in outside and line[0] in " -+\n" and has_end
+        written.append(f"{line[:-1] or ' '}\r\n" if is_text and path in paths and line.endswith("\n") else line)
+    return "".join(written).replace("\r\r\n", "\r\n")
+
+
+def without_empty_binaries(diff: str) -> str:
+    """The diff without the parts that only say that binary files differ: git refuses the whole for them, patch passes
+    over them. Binary contents (`git diff --binary`) stay."""
+    lines = _split(diff)
+    gone: set[int] = set()
+    header: int | None = None
+    previous = 0
+    for number, line in _lines_outside_hunks(lines):
+        if number != previous + 1 or line.startswith("--- "):
+            header = None  # a hunk, or a text change of its own
+        previous = number
+        if line.startswith("diff --git "):
+            header = number
+        elif _BINARIES.fullmatch(line):
+            gone.update(range(header or number, number + 1))
+            header = None
+    return "".join(line for number, line in enumerate(lines, 1) if number not in gone)
 
 
 def _lines_outside_hunks(lines: list[str]) -> Iterator[tuple[int, str]]:

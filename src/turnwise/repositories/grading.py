@@ -43,7 +43,7 @@ Ending = Literal[
 """How grading ended. Only "infrastructure" is no verdict on the patch:
 
 - no_patch: the prediction is empty
-- patch_refused: it is binary, makes links, or names paths outside of the tree
+- patch_refused: it is no text, makes links, or names paths outside of the tree
 - patch_failed: it does not apply
 - timeout: its tests run longer than their deadline
 - crashed: the tests' process ended before its report did

@@ -72,14 +72,35 @@ def default_library() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "turnwise" / "repositories"
 
 
-async def add_repository(sandbox: LocalSandbox, what: str, library: Path) -> Repository:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What the suite of one's own package needs, besides what the package itself requires."""
+
+    requires: tuple[str, ...] = ()
+    """As pip spells it."""
+    plugins: tuple[str, ...] = ()
+    """Modules of pytest plugins."""
+    options: tuple[str, ...] = ()
+    """Arguments of pytest."""
+
+
+async def add_repository(sandbox: LocalSandbox, what: str, library: Path, needs: Needs | None = None) -> Repository:
     """Make the repository `NAME==VERSION` of the manifest, of a source distribution (`.tar.gz`) or of a folder, as far
-    as it is not there yet.
+    as it is not there yet. The suite of a package of the manifest has no further needs.
 
     Raises ConfigError for a name that the manifest does not have and when pip fails, DataError for a tree that cannot
     be used, StoreError if the cache cannot be written, SandboxError if the sandbox fails.
     """
     origin = _make_tree(what, library)
+    if needs not in (None, Needs()):
+        if any(package.key == origin.key for package in load_packages()):
+            raise ConfigError(f"{origin.key} comes with what its suite needs; leave out --requires, --plugin, --option")
+        origin = replace(
+            origin,
+            requires=(*origin.requires, *needs.requires),
+            plugins=(*origin.plugins, *needs.plugins),
+            options=(*origin.options, *needs.options),
+        )
     site_packages = _make_environment(origin, library)
     baseline = await _make_baseline(sandbox, origin, site_packages, library)
     row = {field: getattr(origin, field) for field in Origin.__dataclass_fields__}

@@ -2,7 +2,7 @@
 
 The ways are those of SWE-bench 5.0 (`GIT_APPLY_CMDS`), each on a fresh tree: `git apply`, `git apply --3way`,
 `git apply --reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that is there already is not accepted: it changes
-nothing.
+nothing. Parts that only say that binary files differ are left out, as `patch` does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from turnwise.core.errors import ConfigError, SandboxError
 from turnwise.core.guests import guest_source
-from turnwise.repositories.diffs import why_refused
+from turnwise.repositories.diffs import why_refused, without_empty_binaries
 from turnwise.repositories.testing import PACKAGE
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Layer, Tree
@@ -32,7 +32,7 @@ class Patched:
     way: str | None = None
     """The one of `WAYS` that applied it; None if it was refused or none did."""
     is_refused: bool = False
-    """Whether it was not tried, because it is binary, makes links or names paths outside of the tree."""
+    """Whether it was not tried, because it is no text, makes links or names paths outside of the tree."""
     reason: str = ""
     """Why it was refused, or what the last way said."""
 
@@ -44,7 +44,7 @@ async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> 
     """
     if refusal := why_refused(patch):
         return Patched(is_refused=True, reason=refusal)
-    content = patch.encode("utf-8", "surrogateescape")
+    content = without_empty_binaries(patch).encode("utf-8", "surrogateescape")
     content += b"" if content.endswith(b"\n") else b"\n"
     reason, num_missing = "", 0
     for way in WAYS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,25 +14,36 @@ from turnwise.repositories.instance import Instance, read_rows
 
 
 def load_predictions(path: Path, instances: Sequence[Instance]) -> dict[str, str]:
-    """Instance id to patch: of JSONL, of a JSON list, or of a JSON object by instance id.
+    """Instance id to patch, where each has one. Raises DataError as `load_samples`, and for a second prediction."""
+    first, *others = load_samples(path, instances)
+    if others:
+        name = next(iter(others[0]))
+        raise DataError(f"{path} has a second prediction for {name}; give one each")
+    return first
+
+
+def load_samples(path: Path, instances: Sequence[Instance]) -> list[dict[str, str]]:
+    """Instance id to patch, for the first prediction of each instance, for the second ones, and so on: of JSONL, of a
+    JSON list, or of a JSON object by instance id.
 
     Each prediction has `instance_id` and `model_patch`; null is an empty patch. Raises DataError naming the prediction
-    that lacks one, is there twice, or is of no instance.
+    that lacks one or is of no instance.
     """
     known = {instance.instance_id for instance in instances}
-    patches: dict[str, str] = {}
+    rounds: list[dict[str, str]] = [{}]
     for place, row in _read_predictions(path):
         name, patch = row.get("instance_id"), row.get("model_patch", "")
         if not isinstance(name, str):
             raise DataError(f"{place} has no instance_id; it must be a text")
         if "model_patch" not in row or not isinstance(patch, str | None):
             raise DataError(f"{place} has no model_patch; it must be a unified diff, or null")
-        if name in patches:
-            raise DataError(f"{place} is a second prediction for {name}; give one each")
         if name not in known:
             raise DataError(f"{place} is for {name}, which is not among the {len(known)} instances")
-        patches[name] = patch or ""
-    return patches
+        free = next((patches for patches in rounds if name not in patches), None)
+        if free is None:
+            rounds.append(free := {})
+        free[name] = patch or ""
+    return rounds
 
 
 def _read_predictions(path: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -48,6 +60,28 @@ def _read_predictions(path: Path) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise DataError(f"{path} is neither a list of predictions nor an object of them")
     return [(f"{path} prediction {number}", row) for number, row in enumerate(value, 1)]
+
+
+def join_reports(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The report of one prediction each, as it is; of several, what they have in common and the report of every round.
+
+    `mean_resolved` is the mean over instances of the share of its predictions that resolve it, 0 without one (an
+    estimate of pass@1); `any_resolved` counts the instances that one of their predictions resolves.
+    """
+    if len(reports) == 1:
+        return reports[0]
+    tried = Counter(name for report in reports for name in report["submitted_ids"])
+    resolved = Counter(name for report in reports for name in report["resolved_ids"])
+    total = reports[0]["total_instances"]
+    return {
+        "total_instances": total,
+        "submitted_predictions": tried.total(),
+        "resolved_predictions": resolved.total(),
+        "mean_resolved": sum(resolved[name] / number for name, number in tried.items()) / total,
+        "any_resolved_instances": len(resolved),
+        "any_resolved_ids": sorted(resolved),
+        "rounds": list(reports),
+    }
 
 
 _ERRORS = ("patch_refused", "patch_failed", "infrastructure")

@@ -16,6 +16,10 @@ CONFIGURATION = (
     *("tox.ini", "noxfile.py", "conftest.py", "sitecustomize.py", "usercustomize.py"),
 )
 """File names that decide what a test run does. A patch never changes them, wherever they are."""
+LEFTOVERS = frozenset(
+    {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", ".nox", ".tox", "__pycache__", ".coverage"}
+)
+"""Folders and files that running tests and linters leaves behind."""
 LOADED = (".pyc", ".pyo", ".pyd", ".so", ".pth", ".egg-link")
 """Endings of files that Python runs without a source that a reader sees."""
 
@@ -107,6 +111,11 @@ class Repository:
         """Whether a patch's version of the file is replaced by the pristine one before tests run: everything but
         source files of the package."""
         return is_protected(path, source_folders=self.source_folders, test_files=self.test_files)
+
+
+def is_leftover(path: str) -> bool:
+    """Whether running tests left the file behind, so that it is no edit."""
+    return not LEFTOVERS.isdisjoint(PurePosixPath(path).parts)
 
 
 def is_protected(path: str, *, source_folders: Iterable[str], test_files: Iterable[str]) -> bool:

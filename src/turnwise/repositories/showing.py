@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from turnwise.repositories.grading import Grade, check_tests, grade_changes, grade_patch
 from turnwise.repositories.instance import Instance
 from turnwise.repositories.repository import Repository
+from turnwise.repositories.source_lines import split_source
 from turnwise.repositories.testing import TestRun, run_repository
 from turnwise_sandbox.types import Sandbox
 
@@ -43,7 +44,7 @@ def _lines(instance: Instance, run: TestRun, grades: Mapping[str, Grade], predic
     yield ""
     yield "What the agent is told:"
     yield ""
-    yield from (f"> {line}".rstrip() for line in instance.issue.strip().splitlines())
+    yield from (f"> {line}".rstrip() for line in split_source(instance.issue.strip()))
     yield ""
     yield from _failure(instance, run)
     yield ""
@@ -67,7 +68,7 @@ def _failure(instance: Instance, run: TestRun) -> Iterator[str]:
     yield ""
     text = (outcome.details or outcome.message) if outcome else run.problem or ""
     text = _ELSEWHERE.sub(".../", _ADDRESS.sub("0x...", text.strip()))
-    yield from _fenced("", "\n".join(_cut(text.splitlines())))
+    yield from _fenced("", "\n".join(_cut(split_source(text))))
 
 
 def _row(patch: str, grade: Grade, instance: Instance) -> str:
@@ -94,5 +95,5 @@ def _fenced(language: str, text: str) -> Iterator[str]:
     longest = max((len(fence) for fence in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     yield f"{fence}{language}"
-    yield from text.rstrip("\n").splitlines()
+    yield from text.rstrip("\n").split("\n")
     yield fence

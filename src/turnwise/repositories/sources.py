@@ -32,6 +32,19 @@ _NO_MODULES = {"conf", "conftest", "fabfile", "noxfile", "prebuild", "run_tests"
 _NOT_COPIED = {".git", ".hg", ".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".tox", ".venv", "__pycache__"}
 
 
+_FREE_SPACE = "free space on the disks of XDG_CACHE_HOME and TMPDIR"
+_REMEDIES = {
+    "No space left on device": _FREE_SPACE,
+    "Disk quota exceeded": _FREE_SPACE,
+    "Permission denied": "make the folder writable, or set XDG_CACHE_HOME to another one",
+    "Read-only file system": "set XDG_CACHE_HOME to a folder that can be written",
+    "No module named pip": "install pip for this interpreter",
+    "THESE PACKAGES DO NOT MATCH THE HASHES": "the file is not the one that was pinned: check the index",
+}
+"""What helps, by what pip's errors contain."""
+_CHECK_INDEX = "check the connection and the index (`pip config list`)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """What a tree says about itself."""
@@ -61,10 +74,16 @@ def run_pip(arguments: Iterable[str], what: str) -> None:
     except subprocess.TimeoutExpired:
         raise ConfigError(f"pip did not {what} in {DOWNLOAD_S:.0f} s; try again") from None
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        reason = next((line for line in reversed(lines) if "ERROR" in line or "No module" in line), "")
-        reason = (reason or (lines or ["it gave no reason"])[-1]).removeprefix("ERROR: ")
-        raise ConfigError(f"pip cannot {what}: {reason}; check the connection and the index (`pip config list`)")
+        raise ConfigError(describe_failure(done.stderr, what))
+
+
+def describe_failure(said: str, what: str) -> str:
+    """Why pip could not do `what`, in one line with the remedy; `said` is its standard error."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    reason = next((line for line in reversed(lines) if "ERROR" in line or "No module" in line), "")
+    reason = (reason or (lines or ["it gave no reason"])[-1]).removeprefix("ERROR: ")
+    remedy = next((remedy for mark, remedy in _REMEDIES.items() if mark in said), _CHECK_INDEX)
+    return f"pip cannot {what}: {reason}; {remedy}"
 
 
 def hash_file(path: Path) -> str:

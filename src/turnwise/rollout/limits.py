@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.core.types import StopReason
+from turnwise.core.types import Invalid, StopReason, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +28,11 @@ class Limits:
             return StopReason.MAX_TURNS
         room = min(self.max_turn_tokens, self.max_tokens - num_tokens)
         return room if room >= 1 else StopReason.MAX_TOKENS
+
+
+def is_too_long(group: TrajectoryGroup) -> bool:
+    """Whether the opening of the group's task left no member room for a single token."""
+    members = group.trajectories
+    return bool(members) and all(
+        not each.turns and each.stop.is_truncated and isinstance(each.reward, Invalid) for each in members
+    )

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.episodes import AGENT
-from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, Episode, Scored, Task, TrajectoryGroup, text_message
 from turnwise.reporting.transcript import draw_episode
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 from turnwise.runs.evaluate import load_trained_system
+from turnwise.runs.openings import take_task
 from turnwise.store.trajectories import encode_groups, parse_rows
 
 
@@ -66,15 +66,16 @@ async def _answer(system: System, task: Task) -> Episode:
 
 def question_task(family: EnvironmentFamily, question: str | None, index: int) -> Task:
     """The held-out task at `index`, with its question replaced unless `question` is None."""
-    try:
-        task = family.task("heldout", index)
-    except IndexError:
-        raise DataError(f"the held-out split has no task {index}; ask for a smaller one") from None
+    task = take_task(family, "heldout", index, f"the held-out split has no task {index}; ask for a smaller one")
     if question is None:
         return task
     asked = str(task.payload.get("question", ""))
+    has_place = bool(asked) and any(asked in message.text for message in task.prompt)
+    last = len(task.prompt) - 1
     prompt = tuple(
-        text_message(m.role, m.text.replace(asked, question) if asked and asked in m.text else question)
-        for m in task.prompt
+        text_message(m.role, m.text.replace(asked, question))
+        if has_place
+        else (text_message(m.role, question) if at == last else m)
+        for at, m in enumerate(task.prompt)
     )
     return replace(task, id="", prompt=prompt, payload={**task.payload, "question": question})

@@ -18,6 +18,7 @@ from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums, join_sums
 from turnwise.models.threads import set_threads
 from turnwise.runs.build import find_device, load_checkpoint
+from turnwise.runs.data_files import list_data_files
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, load_checkpoint_tokenizer, resolve_renderer
@@ -53,6 +54,7 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
     return AuditMaterials(
         config=config,
         family=family,
+        data_files=list_data_files(family),
         renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint),
         score=score,
         score_exact=score_in_float32,

@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any, Literal, get_args
 
 from turnwise.audit.reward_attacks import ATTACKS, Spam
-from turnwise.core.errors import ConfigError, TurnwiseError
+from turnwise.core.errors import ConfigError, EnvironmentFault, TurnwiseError
 from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import (
     Invalid,
@@ -25,6 +25,7 @@ from turnwise.core.types import (
     TrajectoryId,
     text_message,
 )
+from turnwise.environments.draws import LeftOut, try_task
 from turnwise.environments.episodes import Episode, Played, play_episode, play_interleaved
 from turnwise.evaluation.summary import is_success
 
@@ -151,9 +152,12 @@ def _take(family: EnvironmentFamily, split: Split, count: int) -> list[Task]:
     tasks: list[Task] = []
     for index in range(count):
         try:
-            tasks.append(family.task(split, index))
+            task = try_task(family, split, index)
         except IndexError:
             break
+        if isinstance(task, LeftOut):
+            raise EnvironmentFault(task.why)
+        tasks.append(task)
     return tasks
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,66 @@ from turnwise.config.load import list_moves, load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, DataError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Draw
+from turnwise.core.types import Draw, TrajectoryGroup
+from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_task
 from turnwise.evaluation.summary import Summary, summarise
+from turnwise.rollout.limits import is_too_long
 from turnwise.runs.build import System, build_system
 from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
 
 
-def heldout_draws(family: EnvironmentFamily, count: int) -> list[Draw]:
-    """The first `count` held-out tasks, fewer if the data set ends. Raises DataError if there is none."""
-    draws: list[Draw] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """The tasks of an evaluation."""
+
+    draws: list[Draw]
+    """Different tasks, at least one; their index is that of the split."""
+    notes: list[str]
+    """Which tasks of the split are not among them, in one line each."""
+
+
+def draw_heldout(family: EnvironmentFamily, count: int, *, max_left_out: float = 0.0) -> HeldOut:
+    """The first `count` held-out tasks, fewer if the data set ends, without copies and without those that cannot be
+    made.
+
+    A copy is no further evidence. Raises DataError if there is no task, or naming one if more than a share of
+    `max_left_out` cannot be made.
+    """
+    draws: dict[str, Draw] = {}
+    left_out: list[LeftOut] = []
+    copies: list[tuple[int, int]] = []
     for index in range(count):
         try:
-            draws.append(Draw(index=index, task=family.task("heldout", index)))
+            task = try_task(family, "heldout", index)
         except IndexError:
             break
+        if isinstance(task, LeftOut):
+            left_out.append(task)
+            check_left_out(len(left_out), count, max_left_out, task.why)
+        elif task.id in draws:
+            copies.append((index, draws[task.id].index))
+        else:
+            draws[task.id] = Draw(index=index, task=task)
     if not draws:
-        raise DataError("the held-out split is empty; give environment.args.heldout_path a file with a question")
-    return draws
+        cause = f" ({left_out[0].why})" if left_out else ""
+        raise DataError(
+            f"the held-out split is empty{cause}; give environment.args.heldout_path a file with a question"
+        )
+    notes = [f"left out: {each.why}" for each in left_out]
+    if copies:
+        copy, first = (name_task(family, "heldout", index) for index in copies[0])
+        notes.append(
+            f"{len(draws):,} different tasks are evaluated: {len(copies):,} are copies of earlier ones ({copy} is "
+            f"{first} again)"
+        )
+    return HeldOut(draws=[*draws.values()], notes=notes)
+
+
+def heldout_draws(family: EnvironmentFamily, count: int) -> list[Draw]:
+    """`draw_heldout` without its notes, where every task must be made."""
+    return draw_heldout(family, count).draws
 
 
 def name_label(config: RunConfig, step: int) -> str:
@@ -55,13 +97,24 @@ async def evaluate_policy(
     `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks.
     """
     worker = system.worker("evaluate", changes)
-    groups = await worker.run_groups(heldout_draws(system.family, num_tasks), group_size=1)
+    heldout = draw_heldout(system.family, num_tasks, max_left_out=system.config.environment.max_left_out)
+    groups = await worker.run_groups(heldout.draws, group_size=1)
+    too_long = [group for group in groups if is_too_long(group)]
+    for text in [*heldout.notes, *(_say_too_long(system.family, group) for group in too_long)]:
+        folder.append_event("evaluation", f"{name}: {text}")
     summary = summarise(groups, name=name, label=label, step=step)
     decode = system.tokenizer.decode
     save_groups(folder.path / "evaluations", name, groups, decode=decode, with_pieces=True)
     folder.write_json(f"evaluations/{name}.summary.json", summary.to_json())
-    worker.failure.check(groups)
+    if too_long:
+        example = _say_too_long(system.family, too_long[-1])
+        check_left_out(len(too_long), len(groups), system.config.environment.max_left_out, example)
+    worker.failure.check(group for group in groups if not is_too_long(group))
     return summary
+
+
+def _say_too_long(family: EnvironmentFamily, group: TrajectoryGroup) -> str:
+    return f"not played: {name_task(family, 'heldout', group.draw.index)}: {group.trajectories[0].error}"
 
 
 def load_run(run: Path, *, device: str | None = None, ranks: int | None = None) -> tuple[RunFolder, RunConfig]:

@@ -8,6 +8,7 @@ from turnwise.core.episodes import Asked, to_asking
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, Split
 from turnwise.core.types import Task
+from turnwise.environments.draws import LeftOut, find_tasks, try_task
 from turnwise.rollout.loop import close_environment
 
 OPENING_TIMEOUT_S = 120.0
@@ -15,19 +16,23 @@ OPENING_TIMEOUT_S = 120.0
 
 
 def take_task(family: EnvironmentFamily, split: Split, index: int, problem: str) -> Task:
-    """A task of a split. Raises DataError saying `problem` past the end, EnvironmentFault if the family crashes."""
+    """A task of a split. Raises DataError saying `problem` past the end, EnvironmentFault naming the task and its row
+    if the family crashes."""
     try:
-        with boundary(EnvironmentFault, f"task {index} of split {split!r} of {type(family).__name__}"):
-            return family.task(split, index)
-    except EnvironmentFault as cause:
-        if isinstance(cause.__cause__, IndexError):
-            raise DataError(problem) from cause
-        raise
+        task = try_task(family, split, index)
+    except IndexError as end:
+        raise DataError(f"{problem} ({end})") from None
+    if isinstance(task, LeftOut):
+        raise EnvironmentFault(task.why)
+    return task
 
 
 def take_first(family: EnvironmentFamily) -> Task:
-    """The first training task. Raises as `take_task` does."""
-    return take_task(family, "train", 0, "the training split is empty")
+    """The first training task that can be made. Raises DataError for an empty split, EnvironmentFault if none can."""
+    tasks = find_tasks(family, "train", 1)
+    if not tasks:
+        raise DataError("the training split is empty")
+    return tasks[0][1]
 
 
 def to_opening(asked: Asked) -> Opening:

@@ -16,6 +16,7 @@ from turnwise.config.roles import find_learner
 from turnwise.core.errors import TrainingError
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, Sample
+from turnwise.environments.draws import find_tasks
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.runs.build import System, build_policy_model
 from turnwise.runs.trainer import build_packing
@@ -36,7 +37,7 @@ async def check_parity(system: System, trainer: TrainerThread, *, step: int) -> 
     worker = system.worker("train")
     seed = derive_seed(config.run.seed, "parity", step)
     worker = replace(worker, sampling=replace(worker.sampling, seed=seed), scope="parity")
-    draws = [Draw(index=index, task=system.family.task("train", index)) for index in range(NUM_TASKS)]
+    draws = [Draw(index=index, task=task) for index, task in find_tasks(system.family, "train", NUM_TASKS)]
     groups = await worker.run_groups(draws, group_size=1)
     by_learner: dict[str, list[Sample]] = {name: [] for name in trainer.learners}
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories if trajectory.learns):

@@ -41,6 +41,7 @@ from turnwise.planning.values import (
 from turnwise.rollout.attempt import Sampling
 from turnwise.runs.build import System
 from turnwise.runs.evaluate import heldout_draws, load_trained_system
+from turnwise.runs.openings import take_task
 from turnwise.runs.sft import first_rl_task, iterate_batches
 from turnwise.runs.trainer import build_packing, build_trainer
 from turnwise.runs.weights import build_weight_sync
@@ -253,7 +254,9 @@ class _Study:
 
     def _train_draws(self, first: int) -> list[Draw]:
         family = self.system.family
-        return [Draw(index=i, task=family.task("train", first + i)) for i in range(self.plan.train_tasks)]
+        problem = f"the training split has fewer than {first + self.plan.train_tasks} tasks; plan fewer"
+        indices = range(self.plan.train_tasks)
+        return [Draw(index=i, task=take_task(family, "train", first + i, problem)) for i in indices]
 
     def _heldout(self) -> list[Draw]:
         return heldout_draws(self.system.family, self.plan.tasks)

@@ -10,22 +10,29 @@ from turnwise.batching.samples import to_samples
 from turnwise.config.roles import find_binding, list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import TrainingBatch
-from turnwise.core.errors import DataError
+from turnwise.core.errors import DataError, EnvironmentFault, RenderError
 from turnwise.core.metrics import Metric
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Draw, Episode, Sample
+from turnwise.core.types import Draw, Episode, Sample, Task
+from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_task
 from turnwise.pipeline.steps import name_metrics
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.runs.build import System
 
+LeaveOut = Callable[[LeftOut], None]
+"""Hears of a task that cannot be made."""
 
-async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: int) -> dict[str, list[Sample]]:
+
+async def collect_demonstrations(
+    system: System, policy: ScriptedPolicy, count: int, leave_out: LeaveOut = lambda task: None
+) -> dict[str, list[Sample]]:
     """Samples of the demonstrations of training tasks `0 .. count - 1`, by the learner whose weights speak for the
-    role, as they are or as they were. Raises DataError where a learner has none."""
+    role, as they are or as they were; `leave_out` hears of tasks that cannot be made. Raises DataError where a learner
+    has none, or too many tasks cannot be made."""
     samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(system.config))}
-    for episode in await _play_all(system, policy, count):
+    for episode in await _play_all(system, policy, count, leave_out):
         for trajectory in episode.trajectories:
             binding = find_binding(system.config, trajectory.id.role)
             if binding.is_own:
@@ -39,14 +46,21 @@ async def collect_demonstrations(system: System, policy: ScriptedPolicy, count: 
     return samples
 
 
-async def _play_all(system: System, policy: ScriptedPolicy, count: int) -> list[Episode]:
+async def _play_all(system: System, policy: ScriptedPolicy, count: int, leave_out: LeaveOut) -> list[Episode]:
     """The episodes in the order of their tasks, `engine.max_concurrency` played at a time, as tools may take long."""
     episodes: dict[int, Episode] = {}
     waiting = iter(range(count))
+    failed: list[LeftOut] = []
 
     async def play_next() -> None:
         for index in waiting:
-            episodes[index] = await demonstrate(system, policy, index)
+            played = await _try_demonstration(system, policy, index)
+            if isinstance(played, LeftOut):
+                failed.append(played)
+                leave_out(played)
+                check_left_out(len(failed), count, system.config.environment.max_left_out, played.why)
+            else:
+                episodes[index] = played
 
     players = [asyncio.create_task(play_next()) for _ in range(min(count, system.config.engine.max_concurrency))]
     try:
@@ -55,13 +69,25 @@ async def _play_all(system: System, policy: ScriptedPolicy, count: int) -> list[
         for player in players:
             player.cancel()
         await asyncio.gather(*players, return_exceptions=True)
-    return [episodes[index] for index in range(count)]
+    return [episodes[index] for index in sorted(episodes)]
 
 
-async def demonstrate(system: System, policy: ScriptedPolicy, index: int) -> Episode:
+async def _try_demonstration(system: System, policy: ScriptedPolicy, index: int) -> Episode | LeftOut:
+    """The episode of a training task, or why its row gives none."""
+    task = try_task(system.family, "train", index)
+    if isinstance(task, LeftOut):
+        return task
+    try:
+        return await demonstrate(system, policy, index, task)
+    except (EnvironmentFault, RenderError) as cause:
+        where = name_task(system.family, "train", index)
+        return LeftOut(index=index, why=f"{where}: its demonstration: {cause}")
+
+
+async def demonstrate(system: System, policy: ScriptedPolicy, index: int, task: Task) -> Episode:
     """The policy's episode of training task `index`. Raises EnvironmentFault or RenderError where it cannot be played
     or written."""
-    draw = Draw(index=index, task=system.family.task("train", index))
+    draw = Draw(index=index, task=task)
     return await play_demonstration(
         draw,
         policy,
@@ -85,12 +111,19 @@ def iterate_batches(samples: Sequence[Sample], size: int, count: int, seed: int)
         del queue[:size]
 
 
-async def run_warmup(system: System, trainer: TrainerThread, report: Callable[[int, dict[str, Metric]], None]) -> None:
-    """`sft.steps` optimizer steps on demonstrations of `sft.policy`; `report(step, metrics)` after each."""
+async def run_warmup(
+    system: System,
+    trainer: TrainerThread,
+    report: Callable[[int, dict[str, Metric]], None],
+    leave_out: LeaveOut = lambda task: None,
+) -> None:
+    """`sft.steps` optimizer steps on demonstrations of `sft.policy`; `report(step, metrics)` after each, and
+    `leave_out` hears of tasks that cannot be made."""
     sft, seed = system.config.sft, system.config.run.seed
     if not sft.steps:
         return
-    samples = await collect_demonstrations(system, system.family.policy(sft.policy), sft.num_demonstrations)
+    policy = system.family.policy(sft.policy)
+    samples = await collect_demonstrations(system, policy, sft.num_demonstrations, leave_out)
     batches = {name: iterate_batches(own, sft.batch_size, sft.steps, seed) for name, own in samples.items()}
     for step in range(sft.steps):
         reports = await trainer.step({name: _build_batch(step, next(each)) for name, each in batches.items()})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError, EnvironmentFault, StoreError, boundary
+from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
 from turnwise.core.protocols import (
     CheckedEngine,
     EnvironmentFamily,
@@ -24,6 +24,7 @@ from turnwise.core.protocols import (
 )
 from turnwise.core.types import Task, ToolSpec
 from turnwise.credit.methods import find_copies
+from turnwise.environments.draws import find_tasks, name_task, try_task
 from turnwise.environments.mixture import list_families
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
@@ -31,15 +32,17 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, check_openings, fit_to_machine
-from turnwise.runs.evaluate import heldout_draws
 from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
-from turnwise.runs.openings import open_task, take_first, take_task
+from turnwise.runs.openings import open_task
 from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
+
+NUM_OPENED = 3
+"""First tasks among which one must have room for a reply."""
 
 Check = tuple[str, str]
 """What was checked, and what was seen."""
@@ -142,13 +145,13 @@ async def check_start(parts: Parts) -> list[Check]:
     if config.sft.steps:
         checks.append(await _check_demonstration(system))
     if config.evaluate.tasks:
-        draw = heldout_draws(system.family, 1)[0]
-        opening = await open_task(system.family, draw.task)
-        checks.append(("held-out tasks", _describe_opening(system, opening, draw.task)))
-        for name, changes in config.evaluate.controls.items() if config.train.steps else ():
-            with boundary(ConfigError, f"evaluate.controls.{name}"):
-                opening = await open_task(build_family(config, changes), draw.task)
-            checks.append((f"control {name}", _describe_opening(system, opening, draw.task)))
+        first, name = _take_heldout(system)
+        opening = await open_task(system.family, first)
+        checks.append(("held-out tasks", _describe_opening(system, opening, name)))
+        for control, changes in config.evaluate.controls.items() if config.train.steps else ():
+            with boundary(ConfigError, f"evaluate.controls.{control}"):
+                opening = await open_task(build_family(config, changes), first)
+            checks.append((f"control {control}", _describe_opening(system, opening, name)))
     with_branches(system, system.worker("train"))
     annotated = "with" if build_annotate(system, parts.trainer) else "without"
     if config.train.steps and config.train.algorithm == "policy_gradient":
@@ -166,12 +169,25 @@ async def check_engines(system: System) -> None:
 
 
 async def _check_opening(system: System, family: EnvironmentFamily) -> Check:
-    """Check that the family's first task opens, that tags can call its tools, and that there is room for a reply."""
-    config, task = system.config, take_first(family)
-    opening = await open_task(family, task)
-    if config.renderer.kind == "tags":
-        check_tag_tools(config.renderer.format, opening.tools)
-    return f"opening of {task.environment}", _describe_opening(system, opening, task)
+    """Check that the family's first task opens, that tags can call its tools, and that there is room for a reply.
+
+    Where there is no room, one of the next few tasks will do: single rows may be too long.
+    """
+    config, tasks = system.config, find_tasks(family, "train", NUM_OPENED)
+    if not tasks:
+        raise DataError("the training split is empty")
+    problem: ConfigError | None = None
+    for index, task in tasks:
+        opening = await open_task(family, task)
+        if config.renderer.kind == "tags":
+            check_tag_tools(config.renderer.format, opening.tools)
+        try:
+            text = _describe_opening(system, opening, name_task(family, "train", index))
+            return f"opening of {task.environment}", text
+        except ConfigError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
 
 
 def check_tag_tools(format_name: str, tools: tuple[ToolSpec, ...]) -> None:
@@ -187,16 +203,25 @@ def check_tag_tools(format_name: str, tools: tuple[ToolSpec, ...]) -> None:
             )
 
 
-def _describe_opening(system: System, opening: Opening, task: Task) -> str:
+def _describe_opening(system: System, opening: Opening, name: str) -> str:
     """Size and tools of an opening. Raises ConfigError if it leaves no room for a reply."""
     count, most = len(system.renderer.open(opening.messages, opening.tools)), system.config.rollout.max_tokens
     if count >= most:
         raise ConfigError(
-            f"the opening of task {task.id} has {count} tokens and leaves no room for a reply in rollout.max_tokens="
+            f"the opening of {name} has {count} tokens and leaves no room for a reply in rollout.max_tokens="
             f"{most}; shorten the task, or raise rollout.max_tokens and engine.max_context"
         )
     tools = ", ".join(tool.name for tool in opening.tools) or "none"
     return f"{count} of at most {most} tokens, tools: {tools}"
+
+
+def _take_heldout(system: System) -> tuple[Task, str]:
+    """The first held-out task that can be made, and its name. Raises DataError if there is none."""
+    tasks = find_tasks(system.family, "heldout", 1)
+    if not tasks:
+        raise DataError("the held-out split is empty; give environment.args.heldout_path a file with a question")
+    index, task = tasks[0]
+    return task, name_task(system.family, "heldout", index)
 
 
 def _check_training_tasks(system: System) -> Check:
@@ -210,7 +235,10 @@ def _check_training_tasks(system: System) -> Check:
             f"{config.rollout.tasks_per_step}); lower sft.num_demonstrations, train.steps or rollout.tasks_per_step, "
             "or give the environment more tasks"
         )
-        take_task(system.family, "train", num_tasks - 1, problem)
+        try:
+            try_task(system.family, "train", num_tasks - 1)
+        except IndexError as end:
+            raise DataError(f"{problem} ({end})") from None
     return "training tasks", f"{num_tasks} needed, all there"
 
 
@@ -219,7 +247,8 @@ async def _check_demonstration(system: System) -> Check:
     config = system.config
     policy = system.family.policy(config.sft.policy)
     with boundary(EnvironmentFault, f"sft.policy={config.sft.policy!r} on the first training task"):
-        episode = await demonstrate(system, policy, 0)
+        index, task = next(iter(find_tasks(system.family, "train", 1)))
+        episode = await demonstrate(system, policy, index, task)
     num_replies = sum(len(trajectory.turns) for trajectory in episode.trajectories)
     return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies"
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnwise.config.run import RunConfig
+from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Split
+from turnwise.environments.draws import LeftOut, try_task
 from turnwise.runs.families import build_family
 
 
@@ -15,9 +17,11 @@ def iterate_tasks(config: RunConfig, split: Split, count: int) -> Iterator[dict[
     family = build_family(config)
     for index in range(count):
         try:
-            task = family.task(split, index)
+            task = try_task(family, split, index)
         except IndexError:
             return
+        if isinstance(task, LeftOut):
+            raise EnvironmentFault(task.why)
         yield {
             "id": task.id,
             "prompt": [{"role": m.role, "content": m.text} for m in task.prompt],

@@ -18,6 +18,7 @@ from turnwise.environments.registry import load_family
 from turnwise.environments.verl_tool.toolbox import Toolbox
 from turnwise.environments.verl_tool.trajectories import Build, Trajectories
 from turnwise.runs.families import build_family
+from turnwise.runs.openings import take_task
 from turnwise.tools.verl_tool.serving import ActionServer
 
 SANDBOX_TOOLS = ("python", "run_program", "bash", "read_file", "write_file")
@@ -85,7 +86,7 @@ def from_family(family: EnvironmentFamily, split: Split) -> Build:
             raise EnvironmentFault(
                 f"the extra field index={index!r:.40} is no number of a task; give an integer from 0"
             )
-        task = family.task(split, index)
+        task = take_task(family, split, index, f"split {split!r} has no task {index}; ask for a smaller one")
         return to_single(family.build_environment(task)), task
 
     return build

@@ -26,6 +26,7 @@ from turnwise.runs.annotators import build_annotate, needs_baseline
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system
 from turnwise.runs.continuing import Continuation, OpenRun, open_run, write_changes
+from turnwise.runs.data_files import keep_data_files
 from turnwise.runs.evaluate import evaluate_policy, name_label
 from turnwise.runs.methods import resolve_correction
 from turnwise.runs.parity import check_parity
@@ -167,6 +168,7 @@ class Run:
     async def _run(self) -> None:
         config = self.config
         sweep(self.folder.path)
+        keep_data_files(self.folder, self.system.family)
         self._note("device", describe_device(self.system.model.device))
         for family in list_families(self.system.family):
             for text in getattr(family, "notes", ()):
@@ -220,6 +222,7 @@ class Run:
                 steps=self.steps,
                 store=store,
                 journal=journal,
+                recorder=self.recorder,
             )
             self._begin("rollout")
             worker = system.worker("train")
@@ -271,7 +274,9 @@ class Run:
         def report(step: int, metrics: dict[str, Metric]) -> None:
             self.recorder.record(StepEnds(step=step, phase="sft", values=record(metrics)))
 
-        await run_warmup(self.system, self.trainer, report)
+        await run_warmup(
+            self.system, self.trainer, report, lambda task: self._note("left_out", f"left out: {task.why}")
+        )
 
     async def _evaluate_if_due(self, step: int) -> None:
         evaluate = self.config.evaluate

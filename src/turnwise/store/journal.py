@@ -6,6 +6,7 @@
     {"kind": "trained", "step": 5, "version": 5, "sums": {...}}                after the weights changed
     {"kind": "dropped", "draw": 13, "reason": "late", "step": 5}               before its place is given away
     {"kind": "rewound", "step": 4}                                             steps after 4 did not happen
+    {"kind": "left_out", "task": 14, "why": "..."}                             this task cannot be made
 
 A draw is open, then waiting, then taken or dropped:
 
@@ -77,13 +78,15 @@ class JournalState:
     next_draw: int
     """Index of the next draw."""
     next_task: int
-    """One more than the highest task index that was drawn."""
+    """One more than the highest task index that was drawn or left out."""
     draws: Mapping[int, DrawRecord] = field(repr=False)
     """Every opened draw, by index, in order."""
     taken: Mapping[int, tuple[int, ...]] = field(repr=False)
     """Draws of every taken step, in the order in which they train; trained steps included."""
     trained: Mapping[int, TrainedStep] = field(repr=False)
     """By step, in order."""
+    left_out: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Why a task could not be made, by its index in the training split."""
 
     @property
     def open(self) -> list[DrawRecord]:
@@ -186,6 +189,10 @@ class Journal:
         """A draw will never train. `step` is the next step that trains: a rewind to before it takes the line back."""
         self._append({"kind": "dropped", "draw": draw, "reason": reason.value, "step": step})
 
+    def left_out(self, task_index: int, why: str) -> None:
+        """A task of the training split is never drawn; no rewind takes the line back."""
+        self._append({"kind": "left_out", "task": task_index, "why": why})
+
     def rewound(self, step: int) -> None:
         """Steps after `step` did not happen: their draws wait again, or are open if they never finished."""
         self._append({"kind": "rewound", "step": step}, wait=True)
@@ -229,6 +236,7 @@ class _Fold:
         self._draws: dict[int, DrawRecord] = {}
         self._taken: dict[int, tuple[int, ...]] = {}
         self._trained: dict[int, TrainedStep] = {}
+        self._left_out: dict[int, str] = {}
 
     def snapshot(self) -> JournalState:
         """The state, which later lines do not change."""
@@ -238,6 +246,7 @@ class _Fold:
             draws=MappingProxyType(dict(self._draws)),
             taken=MappingProxyType(dict(self._taken)),
             trained=MappingProxyType(dict(self._trained)),
+            left_out=MappingProxyType(dict(self._left_out)),
         )
 
     def _check(self, row: Mapping[str, Any]) -> None:
@@ -273,6 +282,9 @@ class _Fold:
                 self._change(row["draw"], fate="dropped", step=row["step"], reason=DropReason(row["reason"]))
             case "rewound":
                 self._rewind(row["step"])
+            case "left_out":
+                self._left_out[row["task"]] = row["why"]
+                self._next_task = max(self._next_task, row["task"] + 1)
 
     def _change(self, draw: int, **changes: Any) -> None:
         self._draws[draw] = replace(self._draws[draw], **changes)
@@ -309,6 +321,9 @@ class _Fold:
             case "rewound":
                 if not 0 <= row["step"] <= max(self._taken, default=0):
                     return f"rewound to step {row['step']}, the last step is {max(self._taken, default=0)}"
+            case "left_out":
+                if int(row["task"]) < 0 or not isinstance(row["why"], str):
+                    return f"task {row['task']} is left out for {row['why']!r}; tasks count from 0, a cause is text"
             case kind:
                 return f"no journal line is of kind {kind!r}"
         return None

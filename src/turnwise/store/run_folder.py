@@ -2,6 +2,7 @@
 
     format.json                      the number of this format
     config.json                      the resolved recipe
+    data.json                        the data files that tasks come from (see `data_files`)
     metrics.jsonl                    one line per step and phase
     events.jsonl                     what happened to the run as a whole, one line each; never rewritten
     journal.jsonl                    the fate of every draw, each before its effect (see `journal`)

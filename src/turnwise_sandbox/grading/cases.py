@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Literal, Protocol
 
 from turnwise_sandbox.types import Execution, Limits, Program
 
 Comparison = Literal["exact", "tokens", "floats"]
+
+_WHOLE = re.compile(rb"[+-]?[0-9]+")
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_EXACT = Context(prec=40, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+"""The difference of two numbers is rounded to 40 digits, the numbers themselves are not."""
 
 
 class ProgramRunner(Protocol):
@@ -51,21 +57,31 @@ def is_same_tokens(actual: bytes, expected: bytes) -> bool:
 
 
 def is_close(actual: bytes, expected: bytes, *, tolerance: float = 1e-6) -> bool:
-    """Whether the words match in their order. Two words match if they are equal, or if both are finite decimal numbers
-    that differ by at most `tolerance` or by `tolerance` times the expected one's magnitude."""
+    """Whether the words match in their order: they are equal, or `is_close_number` holds."""
     actual_words, expected_words = actual.split(), expected.split()
     return len(actual_words) == len(expected_words) and all(
         a == b or is_close_number(a, b, tolerance) for a, b in zip(actual_words, expected_words, strict=True)
     )
 
 
-def is_close_number(actual: bytes, expected: bytes, tolerance: float) -> bool:
-    """Whether two words are finite numbers that differ by at most `tolerance`, absolute or relative."""
-    try:
-        a, b = float(actual), float(expected)
-    except ValueError:
+def is_close_number(actual: bytes, expected: bytes, tolerance: float = 1e-6) -> bool:
+    """Whether two words that differ are decimal numbers of nearly the same value.
+
+    Two whole numbers never are: 1234567891 is another number than 1234567890, and 101 other digits than 00101. Where a
+    whole number is expected and one with a point or an exponent is given, they may differ by `tolerance`; where the
+    expected one has a point or an exponent, by `tolerance` or by `tolerance` times its magnitude. Compared in decimal
+    arithmetic, so that no digit is lost."""
+    if not _NUMBER.fullmatch(actual) or not _NUMBER.fullmatch(expected):
         return False
-    return math.isfinite(a) and math.isfinite(b) and abs(a - b) <= tolerance * max(1.0, abs(b))
+    is_whole = _WHOLE.fullmatch(expected) is not None
+    if is_whole and _WHOLE.fullmatch(actual):
+        return False
+    a, b = (Decimal(word.decode("ascii"), _EXACT) for word in (actual, expected))
+    if not (a.is_finite() and b.is_finite()):  # an exponent beyond all limits
+        return False
+    scale = Decimal(1) if is_whole else _EXACT.max(Decimal(1), b.copy_abs())
+    difference = _EXACT.subtract(a, b).copy_abs()
+    return _EXACT.compare(difference, _EXACT.multiply(Decimal(str(tolerance)), scale)) <= 0
 
 
 COMPARISONS: dict[Comparison, Callable[[bytes, bytes], bool]] = {
@@ -90,8 +106,8 @@ async def grade_cases(
 
     Args:
         limits: Limits of each run; None means `Limits()`.
-        comparison: "exact" compares bytes, "tokens" words between white space, "floats" also accepts numbers within
-            1e-6, absolute or relative.
+        comparison: "exact" compares bytes, "tokens" words between white space, "floats" also accepts numbers with a
+            point or an exponent within 1e-6 (see `is_close_number`).
 
     Raises:
         ValueError: There are no cases, or the comparison does not exist.

@@ -204,7 +204,7 @@ def print_error(error: BaseException, source: bytes, name: str) -> str:
     """Print the traceback without the frames of this module; returns its last line. Never raises."""
     try:
         text = source.decode("utf-8", "replace")
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        linecache.cache[name] = (len(text), None, io.StringIO(text, newline=None).readlines(), name)
         report = traceback.TracebackException.from_exception(error)
         report.stack = traceback.StackSummary.from_list(
             [frame for frame in report.stack if not frame.filename.startswith(_GUEST)]

@@ -357,14 +357,14 @@ def test_question_layouts(tmp_path, row, expected):
     [
         ("{", ["not JSON"]),
         ("[1]", ["list instead of an object"]),
-        ({"question": "Who?"}, ["no answers", "golden_answers"]),
-        ({"answers": ["A"]}, ['"question" is None']),
+        ({"question": "Who?"}, ["no answer among", "golden_answers"]),
+        ({"answers": ["A"]}, ["no question among the keys ['answers']"]),
         ({"question": "Who?", "answers": "A"}, ["\"answers\" is 'A'", "list"]),
         ({"question": "Who?", "answers": []}, ["at least one"]),
-        ({"question": "Who?", "answers": ["A", 3]}, ["answers[1]", "3"]),
+        ({"question": "Who?", "answers": ["A", True]}, ["answers[1]", "True"]),
         ({"question": " ", "answers": ["A"]}, ['"question"']),
-        ({"prompt": [], "reward_model": {"ground_truth": {"target": ["A"]}}}, ["prompt[-1].content"]),
-        ({"question": "Who?", "reward_model": {"ground_truth": ["A"]}}, ["reward_model.ground_truth.target"]),
+        ({"prompt": [], "reward_model": {"ground_truth": {"target": ["A"]}}}, ['"prompt" is []']),
+        ({"question": "Who?", "reward_model": {"ground_truth": {}}}, ["reward_model.ground_truth.target"]),
     ],
 )
 def test_a_malformed_question_names_file_line_and_fault(tmp_path, row, words):

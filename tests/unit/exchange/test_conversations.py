@@ -9,6 +9,7 @@ import pytest
 from turnwise.core.protocols import Opening
 from turnwise.core.types import (
     ConversationOpening,
+    Draw,
     Ending,
     Invalid,
     Message,
@@ -214,3 +215,16 @@ def test_in_inspect_an_error_is_an_error_and_a_malformed_call_says_so(tmp_path: 
     assert call.arguments == {"text": "{2"}
     assert call.parse_error.startswith("arguments are not JSON")
     assert log.results.completed_samples == 0
+
+
+def test_draws_of_one_task_are_samples_of_their_own(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log")
+    groups = [
+        make_group(answered(), task=TASK, draw=Draw(index=index, task=TASK)) for index in (3, 8, 9)
+    ]
+    path = tmp_path / "log.eval"
+    facts = LogFacts(task="step_000001", run="run", model="turnwise/tiny", created=0.0, options={})
+    write_inspect_log(path, list(list_conversations(groups, openings())), facts)
+    read = log.read_eval_log(str(path))
+    assert [sample.id for sample in read.samples] == [TASK.id, f"{TASK.id}@8", f"{TASK.id}@9"]
+    assert read.eval.dataset.samples == read.results.total_samples == 3

@@ -154,13 +154,13 @@ def test_an_exported_task_of_a_recipe_has_its_answers_in_the_payload() -> None:
         ("verl", {**VERL, "reward_model": "4"}, '"reward_model" is \'4\'; expected an object with "ground_truth"'),
         (
             "verl",
-            {**VERL, "reward_model": {"ground_truth": 4}},
-            '"reward_model.ground_truth" is 4; expected a list of strings',
+            {**VERL, "reward_model": {"ground_truth": None}},
+            '"reward_model.ground_truth" is missing; expected an answer',
         ),
         (
             "verl",
-            {**VERL, "reward_model": {"ground_truth": {"target": [4]}}},
-            r'"reward_model.ground_truth.target\[0\]" is 4',
+            {**VERL, "reward_model": {"ground_truth": {"target": [" "]}}},
+            r'"reward_model.ground_truth.target\[0\]" is \' \'',
         ),
         ("skyrl", {**SKYRL, "env_class": None}, '"env_class" is missing'),
         ("skyrl", {**SKYRL, "reward_spec": {}}, '"reward_spec" is {}'),

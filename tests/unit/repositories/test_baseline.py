@@ -6,7 +6,7 @@ import pytest
 from tiny import ADDS, FILES, SCALES, in_sandbox, write_tree
 
 from turnwise.core.errors import DataError
-from turnwise.repositories.baseline import compare_runs, count_reasons, measure_baseline
+from turnwise.repositories.baseline import compare_runs, count_reasons, find_changed, measure_baseline
 from turnwise.repositories.outcome import Outcome
 from turnwise.repositories.repository import Baseline, Repository, read_baseline
 from turnwise.repositories.testing import Suite, TestRun
@@ -96,6 +96,8 @@ def test_two_runs_are_compared() -> None:
 
     one = run(a=("passed", 0.1), b=("passed", 1.5), c=("passed", 5.0), d=("passed", 0.1), f=("passed", 0.1))
     two = run(a=("passed", 9.0), b=("passed", 1.2), c=("failed", 0.1), e=("passed", 0.1), f=("passed", 0.1))
+    later = run(a=("passed", 9.0), b=("failed", 9.0), e=("failed", 0.1))
+    assert find_changed(one, later) == {"b": "passed in one run and failed in the same run some time later"}
     assert compare_runs(one, two) == {
         "b": "takes 1.2 s, longer than 1 s",
         "c": "passed in one run and failed in reversed order with another hash seed",

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.core.errors import DataError
-from turnwise.repositories.diffs import apply_exactly, make_diff, parse_diff, read_path, reverse_diff, why_refused
+from turnwise.repositories.diffs import (
+    apply_exactly,
+    make_diff,
+    parse_diff,
+    read_path,
+    reverse_diff,
+    to_crlf,
+    why_refused,
+    without_empty_binaries,
+)
 
 LINES = st.sampled_from(["a\n", "b\n", "\n", "c\r\n", "- x\n", "+ y\n", "@@\n", "-- z\n", "++ w\n", "\\ No\n"])
 CONTENTS = st.one_of(
@@ -72,8 +81,10 @@ def test_what_does_not_fit_is_named(diff: str, files: dict[str, bytes], message:
         ("new file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n", "line 1 makes a link"),
         ("new file mode 160000\n", "makes a link or a submodule"),
         ("index 1..2 120000\n", "makes a link"),
-        ("GIT binary patch\nliteral 0\n", "binary"),
-        ("Binary files a/m and b/m differ\n", "binary"),
+        ("Binary files a/m and b/m differ\n", "only says that binary files differ"),
+        ("diff --git a/m b/m\nindex 1..2 100644\nBinary files a/m and b/m differ\n", "only says that binary files"),
+        ("--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+\ud83d\n", "line 5 holds half of a surrogate pair"),
+        ("--- a/\udfff\n", "line 1 holds half of a surrogate pair"),
         ("--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+\0\n", "NUL"),
         ("@@ -1 +1 @@\n-x\n+y\n--- /abs\n", "line 4 names /abs"),
     ],
@@ -94,3 +105,38 @@ def test_text_inside_hunks_is_not_taken_for_paths() -> None:
 def test_quoted_paths_are_read() -> None:
     assert read_path('"a/t\\303\\251 \\"x\\".py"\n') == 'a/té "x".py'
     assert read_path("a/m.py\t2024-01-01 00:00:00\n") == "a/m.py"
+
+
+def test_parts_that_only_say_that_binary_files_differ_are_left_out() -> None:
+    text = make_diff({"m.py": b"x\n"}, {"m.py": b"Binary files a and b differ\n"})
+    for binary in (
+        "diff --git a/p.png b/p.png\nindex 1..2 100644\nBinary files a/p.png and b/p.png differ\n",
+        "diff --git a/p.png b/p.png\nnew file mode 100644\nindex 0..2\nBinary files /dev/null and b/p.png differ\n",
+        "Binary files a/p.png and b/p.png differ\n",
+    ):
+        for whole in (binary + text, text + binary, binary + text + binary):
+            assert why_refused(whole) is None
+            assert without_empty_binaries(whole) == text
+    assert without_empty_binaries(text) == text
+    full = "diff --git a/p b/p\nindex 1..2\nGIT binary patch\nliteral 2\nJcmZQz00sa6\n\nliteral 0\nHcmV?d00001\n\n"
+    assert why_refused(full + text) is None
+    assert without_empty_binaries(full + text) == full + text
+    commented = "Binary files are left out here\n" + text
+    assert without_empty_binaries(commented) == commented
+
+
+def test_a_diff_is_given_the_line_ends_of_its_files() -> None:
+    old, new = (b"a\nb\n\nc\n", b"a\nx\n\nc")
+    diff = make_diff({"m": old, "n": old}, {"m": new, "n": new})
+    both = {"m": old.replace(b"\n", b"\r\n"), "n": old}
+    assert apply_exactly(to_crlf(diff, {"m"}), both) == {"m": b"a\r\nx\r\n\r\nc", "n": new}
+    assert to_crlf(diff, set()) == diff
+    assert to_crlf(to_crlf(diff, {"m"}), {"m"}) == to_crlf(diff, {"m"})
+
+
+@pytest.mark.parametrize("text", ["a\rb", "\r", "\x0c", "a\u2028b", "\x85", "\x1b\x17\x18R\r\x1bdoo", "\ufeffx"])
+def test_characters_that_end_lines_elsewhere_are_part_of_a_line(text: str) -> None:
+    before, after = ({"m": f"{first}\n{text}\nlast\n".encode()} for first in "xy")
+    diff = make_diff(before, after)
+    assert apply_exactly(diff, before) == after
+    assert apply_exactly(reverse_diff(diff), after) == before

@@ -13,6 +13,18 @@ from turnwise.repositories.grading import Grade, grade_all, grade_patch
 from turnwise.repositories.repository import Repository
 
 PATH = "src/sums/core.py"
+EMPTY_BINARY = "diff --git a/p.png b/p.png\nnew file mode 100644\nBinary files /dev/null and b/p.png differ\n"
+FULL_BINARY = """diff --git a/p.bin b/p.bin
+new file mode 100644
+index 0000000000000000000000000000000000000000..8352675d67aed6625ece79af41c27fdb4ee2e867
+GIT binary patch
+literal 3
+KcmZQzWC8#H2LJ>B
+
+literal 0
+HcmV?d00001
+
+"""
 
 
 def diff_of(**changes: str) -> str:
@@ -45,6 +57,12 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
             "stale": gold.replace("-    return a - b", "-    return a % b"),
             "link": "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n",
             "fuzzy": fuzzy,
+            "beside a binary": f"{EMPTY_BINARY}{gold}",
+            "with a binary": f"{gold}{FULL_BINARY}",
+            "of CRLF": gold.replace("\n", "\r\n"),
+            "without an end": gold.rstrip("\n"),
+            "after prose": f"Here is the change:\n\n{gold}\nIt adds.\n",
+            "surrogate": gold.replace("a + b", "a + b  # \ud83d"),
         },
     )
     assert {label: grade.ending for label, grade in grades.items()} == {
@@ -58,6 +76,12 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
         "exits": "crashed",
         "stale": "patch_failed",
         "link": "patch_refused",
+        "beside a binary": "resolved",
+        "with a binary": "resolved",
+        "of CRLF": "resolved",
+        "without an end": "resolved",
+        "after prose": "resolved",
+        "surrogate": "patch_refused",
         "fuzzy": "resolved",
     }
     assert grades["gold"].way == "git apply"

@@ -9,7 +9,7 @@ from tiny import INSTANCE
 
 from turnwise.core.errors import DataError
 from turnwise.repositories.grading import Ending, Grade
-from turnwise.repositories.predictions import build_report, load_predictions
+from turnwise.repositories.predictions import build_report, join_reports, load_predictions, load_samples
 
 TWO = (INSTANCE, replace(INSTANCE, instance_id="sums-2"))
 ROWS: list[dict[str, str | None]] = [
@@ -37,7 +37,7 @@ def test_every_format_reads_the_same(tmp_path: Path, name: str, text: str) -> No
         ([{"model_patch": ""}], "no instance_id"),
         ([{"instance_id": "sums-1"}], "no model_patch"),
         ([{"instance_id": "sums-1", "model_patch": 3}], "no model_patch"),
-        ([ROWS[0], ROWS[0]], "prediction 2 is a second prediction for sums-1"),
+        ([ROWS[0], ROWS[0]], "p.json has a second prediction for sums-1; give one each"),
         ([{"instance_id": "other", "model_patch": ""}], "other, which is not among the 2 instances"),
         (3, "neither a list"),
         (["x"], "neither a list"),
@@ -73,3 +73,26 @@ def test_the_report_counts_each_ending_once() -> None:
     assert report["incomplete_ids"] == ["6"]
     assert report["forgeable_instances"] == 3
     assert [grade.score for grade in grades] == [1.0, 0.0, 0.0, 0.0, 0.0, None, 0.0]
+
+
+def test_several_predictions_of_an_instance_are_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    rows = [("sums-1", "a"), ("sums-1", "b"), ("sums-2", "c"), ("sums-1", "d"), ("sums-2", None)]
+    path.write_text("\n".join(json.dumps({"instance_id": name, "model_patch": patch}) for name, patch in rows))
+    rounds = load_samples(path, TWO)
+    assert rounds == [{"sums-1": "a", "sums-2": "c"}, {"sums-1": "b", "sums-2": ""}, {"sums-1": "d"}]
+    endings: list[list[Ending]] = [["resolved", "unresolved"], ["unresolved", "no_patch"], ["resolved", "no_patch"]]
+    reports = [
+        build_report(
+            TWO,
+            patches,
+            [Grade(instance_id=one.instance_id, ending=ending) for one, ending in zip(TWO, ended, strict=True)],
+        )
+        for patches, ended in zip(rounds, endings, strict=True)
+    ]
+    assert join_reports(reports[:1]) == reports[0]
+    joined = join_reports(reports)
+    assert (joined["submitted_predictions"], joined["resolved_predictions"]) == (5, 2)
+    assert joined["mean_resolved"] == pytest.approx((2 / 3 + 0 / 2) / 2)
+    assert joined["any_resolved_ids"] == ["sums-1"]
+    assert joined["rounds"] == reports

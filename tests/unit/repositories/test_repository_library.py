@@ -73,6 +73,51 @@ def test_a_source_distribution_is_added_once_and_its_patches_are_graded(cache: P
         load_repository("sums==1.0", cache)
 
 
+def test_what_the_suite_of_an_own_package_needs_is_installed(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "own"
+    more = {"tests/test_more.py": "import helper\ndef test_more(): assert helper.two == 2\n"}
+    for name, text in (FILES | more).items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    run = CliRunner()
+    answer = run.invoke(app, ["repos", "add", str(project)])
+    assert "5 pass" in answer.output
+    assert "(no module helper: add it again with --requires)" in answer.output
+
+    def install(wanted: list[str], folder: Path) -> Path:
+        def fill(target: Path) -> None:
+            copy_pytest(target)
+            (target / "helper.py").write_text("two = 2\n")
+
+        assert wanted == [library.PYTEST, "helper>=1"]
+        return library._make_folder(folder, [wanted], fill)
+
+    monkeypatch.setattr(library, "_install", install)
+    answer = run.invoke(app, ["repos", "add", str(project), "--requires", "helper>=1", "--option=-q"])
+    assert "6 pass" in answer.output
+    assert "left out: nothing\n" in answer.output
+
+
+@pytest.mark.slow
+def test_bugs_are_made_verified_and_graded_from_the_command_line(cache: Path, tmp_path: Path) -> None:
+    run = CliRunner()
+    assert run.invoke(app, ["repos", "add", str(pack_sums(tmp_path / "sums-1.0.tar.gz"))]).exit_code == 0
+    out, predictions, report = (tmp_path / name for name in ("b.jsonl", "p.jsonl", "r.json"))
+    make = ["bugs", "make", "sums==1.0", "--out", str(out), "--num", "2"]
+    assert "2 bugs" in run.invoke(app, make).output
+    before = out.read_bytes()
+    assert "left out" not in run.invoke(app, make).output
+    assert out.read_bytes() == before
+    first, second = (json.loads(line)["instance_id"] for line in before.splitlines())
+    rows = [{"instance_id": name, "model_patch": patch} for name, patch in ((first, ""), (first, "x"), (second, ""))]
+    predictions.write_text("\n".join(map(json.dumps, rows)))
+    answer = run.invoke(app, ["swe", "grade", str(predictions), "--instances", str(out), "--output", str(report)])
+    assert "0 of 2 resolved in one of 2 rounds, 0.0% on average" in answer.output
+    assert json.loads(report.read_text())["submitted_predictions"] == 3
+
+
 def test_what_is_not_there_is_named(cache: Path) -> None:
     with pytest.raises(ConfigError, match="run `turnwise repos add toolz==1"):
         load_repository("toolz==1.2.0", cache)

@@ -12,6 +12,7 @@ from turnwise.repositories.repository import is_protected
 from turnwise.repositories.sources import (
     copy_tree,
     describe,
+    describe_failure,
     find_sources,
     find_test_files,
     hash_tree,
@@ -157,3 +158,18 @@ def test_a_name_that_is_not_in_the_manifest_is_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             find_package(key)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "free space on"),
+        ("ERROR: Could not find a version that satisfies the requirement x", "check the connection and the index"),
+        ("/usr/bin/python3: No module named pip", "install pip"),
+        ("", "it gave no reason; check the connection"),
+    ],
+)
+def test_a_failure_of_pip_says_what_helps(said: str, reason: str) -> None:
+    text = describe_failure(said, "install x")
+    assert text.startswith("pip cannot install x: ")
+    assert reason in text

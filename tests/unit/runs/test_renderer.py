@@ -87,7 +87,7 @@ def test_an_environment_that_never_opens_is_named(monkeypatch: pytest.MonkeyPatc
     ("method", "error", "message"),
     [
         ("task", IndexError, "^the training split is empty$"),
-        ("task", KeyError, "^task 0 of split 'train' of NotesFamily: KeyError"),
+        ("task", KeyError, "^task 0 of split 'train': NotesFamily: KeyError"),
         ("build_environment", KeyError, "^environment 'notes' for task .*: KeyError"),
         ("build_environment", TimeoutError, "^environment 'notes' for task .*: TimeoutError"),
     ],

@@ -11,9 +11,10 @@ import pytest
 from small_package import SOURCE, write_repository
 from small_package import test_id as tid
 
-from turnwise.repositories.instance import load_instances
+from turnwise.repositories.instance import Instance, load_instances
 from turnwise.repositories.repository import Repository
 from turnwise.repositories.testing import run_repository
+from turnwise.synthesis.bugs import verifying
 from turnwise.synthesis.bugs.candidates import Candidate, draw_candidates
 from turnwise.synthesis.bugs.checking import check_instance
 from turnwise.synthesis.bugs.combining import combine_bugs
@@ -254,3 +255,31 @@ def test_a_check_finds_what_is_wrong_with_an_instance(calc: Repository, tmp_path
     assert mixed == f"without a change {tid('nothing')} is in the wrong list"
     [row] = [json.loads(line) for line in file.read_text().splitlines()]
     assert row["patch"].startswith("diff --git a/calc/")
+
+
+def test_an_instance_that_is_not_resolved_at_the_end_is_left_out(
+    calc: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, ledger = tmp_path / "bugs.jsonl", tmp_path / "ledger.jsonl"
+    asked: list[str] = []
+
+    async def check(sandbox: object, repository: Repository, instance: Instance, slots: asyncio.Semaphore) -> str:
+        asked.append(instance.instance_id)
+        return ("", "with the gold patch the grade is 'unresolved'", "the grade is 'infrastructure'")[len(asked) - 1]
+
+    monkeypatch.setattr(verifying, "check_instance", check)
+
+    async def work(sandbox: LocalSandbox) -> tuple[list[str], dict[str, str], int]:
+        maker = open_maker(sandbox, calc, file, ledger, 0)
+        assert await maker.make(choose_kinds(["slips"]), 3, num_programs=1) == 3
+        problems = await verifying.verify(maker, asked_ids := list(maker.instances), num_programs=1)
+        kept = await open_maker(sandbox, calc, file, ledger, 0).make(choose_kinds(["slips"]), 2, num_programs=1)
+        return asked_ids, problems, kept
+
+    ids, problems, num_kept = in_sandbox(work)
+    assert asked == ids
+    assert list(problems) == ids[1:]
+    assert [instance.instance_id for instance in load_instances(file)] == [ids[0], ids[2]]
+    assert num_kept == 2
+    fates = {entry.instance_id: entry.fate for entry in load_ledger(ledger).entries if entry.instance_id}
+    assert fates == {ids[0]: "kept", ids[1]: "unstable", ids[2]: "kept"}

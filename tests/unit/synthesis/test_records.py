@@ -1,13 +1,14 @@
 """Issues that leak nothing, fates, the ledger, combinations and tables: no sandbox."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from turnwise.core.errors import DataError
+from turnwise.core.errors import DataError, StoreError
 from turnwise.repositories.outcome import Outcome
 from turnwise.synthesis.bugs.combining import Part, draw_combinations, every_part_needed, fit
 from turnwise.synthesis.bugs.confirming import Confirmed, list_tests
@@ -18,6 +19,7 @@ from turnwise.synthesis.bugs.ledger import Cost, Entry, Ledger, load_ledger
 from turnwise.synthesis.bugs.making import judge_confirmation, judge_screening
 from turnwise.synthesis.bugs.screening import Screened
 from turnwise.synthesis.bugs.selection import Selection
+from turnwise.synthesis.bugs.start import locked
 from turnwise.synthesis.bugs.tables import summarize, table_lines
 
 TEST = """import calc
@@ -248,6 +250,24 @@ def test_a_ledger_gives_back_what_was_written_and_drops_a_cut_line(tmp_path: Pat
     with pytest.raises(DataError, match=r"line 2 is not of a ledger: fate 'eaten'"):
         load_ledger(file)
     assert load_ledger(tmp_path / "other").entries == []
+
+
+def test_a_later_line_of_a_candidate_counts(tmp_path: Path) -> None:
+    ledger = Ledger(path=tmp_path / "ledger.jsonl")
+    ledger.write([entry(1), entry(2)])
+    ledger.write([replace(entry(1), fate="unstable")])
+    assert [one.fate for one in ledger.entries] == ["unstable", "kept"]
+    assert load_ledger(ledger.path) == ledger
+
+
+def test_one_command_at_a_time_works_on_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "bugs.ledger.jsonl"
+    with locked(file), pytest.raises(StoreError, match="another command is adding bugs"), locked(file):
+        pass
+    with locked(file):
+        pass
+    with pytest.raises(StoreError, match="cannot write"), locked(tmp_path / "none" / "bugs.ledger.jsonl"):
+        pass
 
 
 def part(number: int, *tests: str, path: str = "m/a.py", **fields: Any) -> Part:

@@ -144,10 +144,10 @@ def read_text(content: object, where: str) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence) and _have(content, "type"):
-        kinds = {part["type"] for part in content}
+        kinds = {str(part["type"]) for part in content}
         if kinds == {"text"} and _have(content, "text"):
             return "".join(str(part["text"]) for part in content)
-        raise EnvironmentFault(f"{where} has parts of type {', '.join(sorted(map(str, kinds)))}; only text is read")
+        raise EnvironmentFault(f"{where} has parts of type {', '.join(sorted(kinds))}; only text is read")
     raise EnvironmentFault(f"{where} returned {content!r:.200}; return text, parts of text, messages, or None")
 
 

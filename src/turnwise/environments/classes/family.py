@@ -18,8 +18,10 @@ from turnwise.environments.arguments import FamilyArguments, Share, check_index,
 from turnwise.environments.classes.contract import check_row, read_contract, read_messages
 from turnwise.environments.classes.environment import ClassEnvironment
 from turnwise.environments.classes.policies import NaivePolicy, OraclePolicy, RandomPolicy
-from turnwise.environments.classes.rows import check_rows, load_rows, split_rows
+from turnwise.environments.classes.rows import Row, check_rows, load_rows, split_rows
+from turnwise.environments.data_rows import RowFile
 from turnwise.environments.episodes import Played, play_episode, run_apart
+from turnwise.environments.file_splits import MAX_BAD_ROWS, FromFiles
 from turnwise.rendering.calls import format_calls
 
 MAX_EPISODES = 200
@@ -38,10 +40,13 @@ class ClassArguments(FamilyArguments):
     rows: Annotated[Sequence[Mapping[str, Any]] | None, SkipValidation] = None
     """The rows themselves; None takes those of `path`."""
     path: str = ""
-    """JSONL file with one row per line; its columns are the arguments of `reset`. Empty, and without `rows`, every
+    """JSONL, JSON or Parquet file of rows; their columns are the arguments of `reset`. Empty, and without `rows`, every
     task is a row without columns but its seed."""
     heldout_path: str = ""
-    """JSONL file of held-out rows; empty holds out a tenth of the rows."""
+    """JSONL, JSON or Parquet file of held-out rows; empty holds out a tenth of the rows."""
+    max_bad_rows: Share = MAX_BAD_ROWS
+    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
+    of the run."""
     random_calls: int = Field(3, ge=1, le=MAX_TURNS - 1)
     """Calls after which the random policy ends its episode, if the class does not end it before."""
     naive_skill: Share = 0.0
@@ -59,7 +64,7 @@ class ClassArguments(FamilyArguments):
         return self
 
 
-class ClassFamily:
+class ClassFamily(FromFiles):
     """Implements `EnvironmentFamily` for a class that knows nothing of Turnwise; `classes.contract` says what it has.
 
     Tasks are pure functions of its arguments. An object is built anew for every episode.
@@ -74,20 +79,22 @@ class ClassFamily:
         self._contract = contract = read_contract(plain)
         if chosen.naive_skill and not contract.has_oracle:
             raise ConfigError(f"naive_skill={chosen.naive_skill} but {contract.name} has no _oracle; {_REMEDY}")
-        rows = None
+        rows: list[Row] | RowFile[Row] | None = None
         if chosen.rows is not None:
             rows = check_rows(chosen.rows, contract)
         elif chosen.path:
-            rows = load_rows(Path(chosen.path), contract)
+            rows = load_rows(Path(chosen.path), contract, max_bad_share=chosen.max_bad_rows)
         else:
             check_row(contract, {"seed": 0} if contract.takes_seed else {})
-        heldout = load_rows(Path(chosen.heldout_path), contract) if chosen.heldout_path else None
-        self._rows = None if rows is None else split_rows(rows, heldout, contract, chosen.seed)
+        heldout = None
+        if chosen.heldout_path:
+            heldout = load_rows(Path(chosen.heldout_path), contract, max_bad_share=chosen.max_bad_rows)
+        self._files = self._rows = None if rows is None else split_rows(rows, heldout, contract, chosen.seed)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a run lacks because the class does; one line each."""
-        name, notes = self._contract.name, []
+        """What a run lacks because the class does, and what stands out in the rows; one line each."""
+        name, notes = self._contract.name, [*super().notes]
         if not self._contract.has_oracle:
             notes.append(f"{name} has no _oracle: demonstrations only call at random, and no task is proved solvable")
         if not self._contract.takes_seed:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,25 @@ from turnwise.core.errors import ConfigError, DataError, EnvironmentFault
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
 from turnwise.environments.classes.contract import Contract, check_row, read_messages
-from turnwise.environments.file_splits import FileSplits
+from turnwise.environments.data_rows import RowFile, check_plain, load_file
+from turnwise.environments.file_splits import DataFile, FileSplits, Place, describe_copies
 
 Row = Mapping[str, Any]
 HELDOUT_SHARE = 0.1
 """Share of the rows that are held out where there is no file of held-out rows; at least one row."""
 
 
-def load_rows(path: Path, contract: Contract) -> list[Row]:
-    """The rows of a JSONL file, in order.
+def load_rows(path: Path, contract: Contract, *, max_bad_share: float) -> RowFile[Row]:
+    """The rows of a file, in order; those that `reset` does not take count as bad. Raises as `load_file` does."""
 
-    Raises DataError naming file and line: no such file, not UTF-8, no JSON object, or columns that `reset` does not
-    take.
-    """
-    rows = []
-    for number, value in _read_lines(path):
+    def check(row: dict[str, Any]) -> Row:
+        check_plain(row)
         try:
-            rows.append(_check(value, contract))
+            return _check(row, contract)
         except (ConfigError, EnvironmentFault) as error:
-            raise DataError(f"{path}:{number}: {error}") from None
-    if not rows:
-        raise DataError(f"{path}: no rows; expected one JSON object per line")
-    return rows
+            raise DataError(str(error)) from None
+
+    return load_file(path, check, max_bad_share=max_bad_share)
 
 
 def check_rows(rows: Sequence[Row], contract: Contract) -> list[Row]:
@@ -47,25 +43,40 @@ def check_rows(rows: Sequence[Row], contract: Contract) -> list[Row]:
     return list(rows)
 
 
-def split_rows(rows: Sequence[Row], heldout: Sequence[Row] | None, contract: Contract, seed: int) -> FileSplits[Row]:
+def split_rows(
+    rows: Sequence[Row] | RowFile[Row], heldout: RowFile[Row] | None, contract: Contract, seed: int
+) -> FileSplits[Row]:
     """The rows by split. Without held-out rows a share of `rows` is held out.
 
     A single row serves both splits where `reset` takes a seed; raises ConfigError where it does not.
     """
-    if heldout is None and len(rows) == 1:
-        if not contract.takes_seed:
-            raise ConfigError(
-                f"there is one row and {contract.name}.reset takes no seed, so that training and held-out tasks would "
-                "be the same; give more rows, heldout_path, or reset a parameter seed"
-            )
-        heldout = rows
-    if heldout is None:
-        order = rng(seed, "held out").sample(range(len(rows)), len(rows))
-        num_heldout = max(1, int(len(rows) * HELDOUT_SHARE))
-        heldout = [rows[index] for index in sorted(order[:num_heldout])]
-        rows = [rows[index] for index in sorted(order[num_heldout:])]
-    by_split: dict[Split, Sequence[Row]] = {"train": rows, "heldout": heldout}
-    return FileSplits(by_split, seed)
+    files = [file for file in (rows, heldout) if isinstance(file, RowFile)]
+    train, place = (rows.rows, rows.place) if isinstance(rows, RowFile) else (rows, "rows[{}]".format)
+    if heldout is None and len(train) == 1 and not contract.takes_seed:
+        raise ConfigError(
+            f"there is one row and {contract.name}.reset takes no seed, so that training and held-out tasks would "
+            "be the same; give more rows, heldout_path, or reset a parameter seed"
+        )
+    by_split: dict[Split, Sequence[Row]]
+    places: dict[Split, Place]
+    if heldout is not None:
+        by_split, places = {"train": train, "heldout": heldout.rows}, {"train": place, "heldout": heldout.place}
+    elif len(train) == 1:
+        by_split, places = {"train": train, "heldout": train}, {"train": place, "heldout": place}
+    else:
+        order = rng(seed, "held out").sample(range(len(train)), len(train))
+        num_heldout = max(1, int(len(train) * HELDOUT_SHARE))
+        chosen = {"train": sorted(order[num_heldout:]), "heldout": sorted(order[:num_heldout])}
+        by_split = {"train": [train[at] for at in chosen["train"]], "heldout": [train[at] for at in chosen["heldout"]]}
+        places = {
+            "train": lambda index: place(chosen["train"][index]),
+            "heldout": lambda index: place(chosen["heldout"][index]),
+        }
+    notes = [note for file in files if (note := file.note) is not None]
+    if by_split["train"] is not by_split["heldout"]:
+        notes += describe_copies(by_split, places)
+    data_files = [DataFile(path=file.path, num_rows=len(file.rows)) for file in files]
+    return FileSplits(by_split, seed, places=places, notes=notes, files=data_files)
 
 
 def _check(row: object, contract: Contract) -> Row:
@@ -75,17 +86,3 @@ def _check(row: object, contract: Contract) -> Row:
     if row.get("prompt") is not None:
         read_messages(row["prompt"], None, contract.name)
     return row
-
-
-def _read_lines(path: Path) -> Iterator[tuple[int, object]]:
-    """(line number from 1, value) of every line that is not blank."""
-    number = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, json.loads(line.decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}:{number}: not JSON in UTF-8 ({error}); expected one JSON object per line") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error

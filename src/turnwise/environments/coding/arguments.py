@@ -11,6 +11,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
 from turnwise.environments.coding.environment import TestSwitch
 from turnwise.environments.coding.functions import Kind
+from turnwise.environments.file_splits import MAX_BAD_ROWS
 
 Mode = Literal["generated", "files"]
 Prompt = Literal["short", "chat"]
@@ -36,6 +37,9 @@ class CodingArguments(FamilyArguments):
     """JSONL or Parquet training problems of mode "files" (layouts: see `datasets`)."""
     heldout_path: str = ""
     """JSONL or Parquet held-out problems of mode "files"."""
+    max_bad_rows: Share = MAX_BAD_ROWS
+    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
+    of the run."""
     prompt: Prompt = "chat"
     """"chat" explains the task, "short" gives the examples alone, in words that a small model copies."""
     tests: TestSwitch = "on"
@@ -43,7 +47,7 @@ class CodingArguments(FamilyArguments):
     max_tests: int = Field(4, ge=0, le=2**62)
     """Programs an episode may run on the visible examples."""
     wall_s: Seconds = 6.0
-    """Seconds of real time a process may take."""
+    """Seconds of real time that a call, or a program that reads standard input, may take."""
     memory_mib: int = Field(512, ge=16, le=2**40)
     """Memory it may take, in MiB."""
     naive_test: Share = 0.2

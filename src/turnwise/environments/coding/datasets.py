@@ -1,26 +1,31 @@
 """Programming problems from a user's JSONL or Parquet file, in our layout and the published ones.
 
-    ours             {"problem", "tests": [{"input", "output"[, "testtype"][, "fn_name"]}][, "solution"]}
+    ours             {"problem", "tests": [{"input", "output"[, "testtype"][, "fn_name"]}][, "solution"]
+                     [, "starter_code"]}
     DeepCoder, LCB   the same with "metadata": {"func_name"} in a row or a test, and `tests` as the text of the JSON
     PrimeIntellect   the same with "type" ("function_call" or "stdin_stdout") for "testtype"
-    TACO             `tests` as {"inputs": [...], "outputs": [...][, "fn_name"]}
+    TACO, APPS       `tests` as {"inputs": [...], "outputs": [...][, "fn_name"]}
 
-Anything that does not fit raises DataError with file and row. Parquet needs pyarrow, an optional dependency.
+The files of the data sets themselves are read as well (`layouts`). Anything that does not fit raises DataError with
+file and row. Parquet needs pyarrow, an optional dependency.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from turnwise.core.errors import DataError
-from turnwise.environments.coding.judge import Form, Test
-from turnwise.environments.data_rows import load_rows
+from turnwise.environments.coding.environment import strip_fence
+from turnwise.environments.coding.judge import CallRule, Form, Test
+from turnwise.environments.coding.layouts import read_json, to_our_fields
 
 _FUNCTIONAL = ("functional", "function_call")
+_STDIN = ("stdin", "stdin_stdout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,45 +37,60 @@ class CodingRow:
     entry: str
     """The name of the function; "" for programs that read standard input."""
     tests: tuple[Test, ...]
-    """At least two, all of one form."""
+    """At least one, all of one form."""
     solution: str
     """A right program; "" if the row has none."""
+    starter: str = ""
+    """The code to start from; "" if the row has none."""
+    rules: tuple[CallRule, ...] = ()
 
 
-def load_problems(path: Path) -> tuple[CodingRow, ...]:
-    """The problems of a `.jsonl` or `.parquet` file, in order.
-
-    Raises DataError: no such file, another ending, not UTF-8, no rows, or a malformed row. ConfigError for Parquet
-    without pyarrow.
-    """
-    if path.suffix not in (".jsonl", ".parquet"):
-        raise DataError(f"{path}: ends with {path.suffix!r}; give a .jsonl or .parquet file")
-    return tuple(row for _, row in load_rows(path, to_coding_row))
+def trim_tests(row: CodingRow, num_visible: int, num_hidden: int) -> CodingRow:
+    """The row with the tests that `choose_hidden` chooses: all those of LiveCodeBench take 12 GB."""
+    visible, hidden = choose_hidden(row.tests, num_visible, num_hidden)
+    return replace(row, tests=(*visible, *hidden))
 
 
 def to_coding_row(row: Mapping[str, Any]) -> CodingRow:
     """A row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
-    problem, solution = row.get("problem"), row.get("solution") or next(iter(row.get("solutions") or ()), "")
+    fields = to_our_fields(row)
+    problem, solution, starter = (fields[name] for name in ("problem", "solution", "starter_code"))
     if not isinstance(problem, str) or not problem.strip():
         raise DataError(f'"problem" is {problem!r}; expected a non-empty string')
-    if not isinstance(solution, str):
-        raise DataError(f'"solution" is {solution!r}; expected the text of a program')
-    tests = _read_json(row.get("tests"), "tests")
-    if isinstance(tests, dict):
+    for name, text in (("solution", solution), ("starter_code", starter)):
+        if not isinstance(text, str):
+            raise DataError(f'"{name}" is {text!r}; expected the text of a program')
+    tests, is_columns = fields["tests"], isinstance(fields["tests"], dict)
+    if is_columns:
         tests = _from_columns(tests)
-    if not isinstance(tests, list) or len(tests) < 2 or not all(isinstance(test, dict) for test in tests):
-        raise DataError('"tests" must be a list of at least two objects with "input" and "output"')
-    entries = {_entry(test, row) for test in tests}
+    if not isinstance(tests, list) or not tests or not all(isinstance(test, dict) for test in tests):
+        raise DataError('"tests" must be a list of at least one object with "input" and "output"')
+    entries = {_entry(test, fields) for test in tests}
     if len(entries) > 1:
         raise DataError(f'"tests" are of several forms or functions {sorted(entries)}; give a row one of them')
     (entry,) = entries
     form: Form = "functional" if entry else "stdin"
+    read = tuple(_read_test(test, form, number) for number, test in enumerate(tests))
+    rules: list[CallRule] = []
+    if form == "stdin" and not any(test.output.split() for test in read):
+        raise DataError("every expected output is empty, so that any program that prints nothing would pass")
+    if form == "functional" and _changes_in_place(entry, f"{starter}\n{problem}"):
+        rules.append("in_place")
+    if form == "functional" and (is_columns or all(test.get("type") == "function_call" for test in tests)):
+        rules.append("whole_keys")
+        if all(isinstance(test.output, list) and len(test.output) == 1 for test in read):
+            rules.append("wrapped")
+            read = tuple(Test(input=test.input, output=test.output[0]) for test in read)
+    _check_texts({"problem": problem, "solution": solution, "starter_code": starter})
+    _check_texts({f"tests[{number}]": [test.input, test.output] for number, test in enumerate(read)})
     return CodingRow(
         problem=problem.strip(),
         form=form,
         entry=entry,
-        tests=tuple(_read_test(test, form, number) for number, test in enumerate(tests)),
-        solution=solution,
+        tests=read,
+        solution=strip_fence(solution),
+        starter=strip_fence(starter).strip("\n") if starter.strip() else "",
+        rules=tuple(rules),
     )
 
 
@@ -97,11 +117,14 @@ def _from_columns(tests: Mapping[str, Any]) -> Any:
     ]
 
 
-def _entry(test: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+def _entry(test: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     """The function that a test calls; "" for standard input."""
-    if test.get("testtype", test.get("type", "stdin")) not in _FUNCTIONAL:
+    kind = test.get("testtype") or test.get("type") or ("functional" if test.get("fn_name") else "stdin")
+    if kind in _STDIN:
         return ""
-    homes = (test, *(_read_json(home.get("metadata") or {}, "metadata") for home in (test, row)))
+    if kind not in _FUNCTIONAL:
+        raise DataError(f"a test is of type {kind!r}; expected one of {', '.join((*_FUNCTIONAL, *_STDIN))}")
+    homes = (test, *(read_json(home.get("metadata") or {}, "metadata") for home in (test, fields)))
     names = [home.get(key) for home in homes if isinstance(home, dict) for key in ("fn_name", "func_name")]
     name = next((name for name in names if isinstance(name, str) and name.isidentifier()), None)
     if name is None:
@@ -119,17 +142,31 @@ def _read_test(test: Mapping[str, Any], form: Form, number: int) -> Test:
             raise DataError(f"tests[{number}]: input and output of a stdin test must be texts")
         return Test(input=given, output=wanted)
     if isinstance(given, str):  # LiveCodeBench: one JSON value per line and argument
-        given = [_read_json(line, f"tests[{number}].input") for line in given.splitlines() if line.strip()]
-        wanted = _read_json(wanted, f"tests[{number}].output")
+        given = [read_json(line, f"tests[{number}].input") for line in given.split("\n") if line.strip()]
+        wanted = read_json(wanted, f"tests[{number}].output")
     if not isinstance(given, list):
         raise DataError(f"tests[{number}].input is {given!r}; expected the list of arguments")
+    if any(isinstance(value, float) and math.isnan(value) for value in _leaves(wanted)):
+        raise DataError(f"tests[{number}].output holds NaN, which equals nothing; leave the test out")
     return Test(input=given, output=wanted)
 
 
-def _read_json(value: Any, name: str) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as cause:
-        raise DataError(f'"{name}" is text that is no JSON ({cause})') from None
+def _leaves(value: Any) -> Iterable[Any]:
+    """The values inside lists and objects, however nested."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if parts is None else (leaf for part in parts for leaf in _leaves(part))
+
+
+def _changes_in_place(entry: str, text: str) -> bool:
+    """Whether a signature in the text says that the function returns None."""
+    return re.search(rf"\bdef\s+{entry}\s*\([^)]*\)\s*->\s*None\b", text) is not None
+
+
+def _check_texts(values: Mapping[str, Any]) -> None:
+    """Raise DataError for half of a surrogate pair, which JSON can escape and nothing can write."""
+    for name, value in values.items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as cause:
+            half = cause.object[cause.start : cause.start + 1].encode("unicode_escape").decode()
+            raise DataError(f'"{name}" holds {half}, half of a surrogate pair; take it out') from None

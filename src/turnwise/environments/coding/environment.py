@@ -22,6 +22,7 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.coding.judge import Form, Outcome, Test, run_tests
+from turnwise.environments.coding.runners import LONG
 from turnwise.environments.repeated_runs import CodeRunner
 from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import extract_answer
@@ -89,6 +90,8 @@ class CodingEnvironment(ToolEnvironment):
             return NO_TESTS_LEFT
         program = strip_fence(code)
         tests = read_tests(self._task, "other" if self._rules.tests == "shuffled" else "visible")
+        if not tests:  # a row with one test, which is hidden
+            return NO_TESTS
         outcomes = await self._run(program, tests)
         failed = next((number for number, outcome in enumerate(outcomes) if outcome.how != "passed"), None)
         self._tested = (*self._tested, (program, failed is None))
@@ -108,6 +111,7 @@ class CodingEnvironment(ToolEnvironment):
             entry=self._task.payload["entry"],
             limits=self._rules.limits,
             seed=self._seed,
+            rules=self._task.payload.get("call_rules", ()),
         )
 
     def is_failure(self, record: ToolRecord) -> bool:
@@ -199,10 +203,13 @@ def show_input(given: Any, form: Form, style: Style) -> str:
 
 def show_value(value: Any, style: Style) -> str:
     """A JSON value in either style."""
+    if isinstance(value, dict) and value.keys() == {LONG}:
+        return str(value[LONG])
     if style == "code":
         return repr(value)
     return " ".join(show_value(each, style) for each in value) if isinstance(value, list) else str(value)
 
 
 def _cut(text: str) -> str:
+    text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair has no tokens
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -10,7 +10,7 @@ from turnwise.core.seeds import rng
 from turnwise.core.types import Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.coding.arguments import CodingArguments, Prompt
-from turnwise.environments.coding.datasets import CodingRow, choose_hidden, load_problems
+from turnwise.environments.coding.datasets import CodingRow, choose_hidden, to_coding_row, trim_tests
 from turnwise.environments.coding.environment import (
     NO_TESTS,
     PASS,
@@ -26,7 +26,7 @@ from turnwise.environments.coding.functions import Example, Kind, readings
 from turnwise.environments.coding.judge import Form, Outcome, Test
 from turnwise.environments.coding.policies import NaivePolicy, OraclePolicy, RandomPolicy, numbers_of, write_program
 from turnwise.environments.coding.problems import build_problem
-from turnwise.environments.file_splits import FileSplits, load_splits
+from turnwise.environments.file_splits import FileSplits, FromFiles, load_splits
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise_sandbox.types import Limits
@@ -42,9 +42,10 @@ ASKS: dict[Form, str] = {
     "functional": "The program must define the function `{entry}`.",
     "stdin": "The program must read standard input and print the result.",
 }
+STARTER = "Start from this code:"
 
 
-class Coding:
+class Coding(FromFiles):
     """Programs that hidden tests judge.
 
     Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
@@ -70,10 +71,15 @@ class Coding:
             max_observation_chars=chosen.max_observation_chars,
         )
         self._runs = RepeatedRuns(SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args)))
-        self._files: FileSplits[CodingRow] | None = None
         if chosen.mode == "files":
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
-            self._files = load_splits(paths, load_problems, chosen.seed)
+            self._files = load_splits(
+                paths,
+                lambda row: trim_tests(to_coding_row(row), chosen.visible_tests, chosen.hidden_tests),
+                chosen.seed,
+                max_bad_rows=chosen.max_bad_rows,
+                asks=lambda row: (row.problem, row.form, row.entry),
+            )
 
     # ------------------------------------------------------------------------------------------- tasks
 
@@ -117,23 +123,25 @@ class Coding:
         visible, hidden = choose_hidden(row.tests, chosen.visible_tests, chosen.hidden_tests)
         other = files.row(split, (index + 1) % files.count(split))
         return {
-            "statement": self._state(row.problem, row.form, row.entry, visible[: chosen.shown]),
+            "statement": self._state(row.problem, row.form, row.entry, visible[: chosen.shown], row.starter),
             "form": row.form,
             "entry": row.entry,
+            "call_rules": list(row.rules),
             "solution": row.solution,
             "visible": _to_rows(visible),
             "hidden": _to_rows(hidden),
             "other": _to_rows(choose_hidden(other.tests, chosen.visible_tests, 1)[0]) if other.form == row.form else [],
         }
 
-    def _state(self, problem: str, form: Form, entry: str, shown: list[Test]) -> str:
-        """The first message."""
+    def _state(self, problem: str, form: Form, entry: str, shown: list[Test], starter: str = "") -> str:
+        """The first message; the code to start from is shown unless the problem has it already."""
         prompt: Prompt = self._chosen.prompt
         if prompt == "short":
             head = entry if form == "functional" else "stdin"
             return "".join(f"{head} {_show_test(test, form, self._style)}\n" for test in shown)
         examples = [f"Example: {_show_test(test, form, self._style)}" for test in shown]
-        return CHAT.format(task="\n".join(filter(None, (problem, *examples, ASKS[form].format(entry=entry)))))
+        code = f"{STARTER}\n```python\n{starter}\n```" if starter and starter not in problem else ""
+        return CHAT.format(task="\n".join(filter(None, (problem, *examples, ASKS[form].format(entry=entry), code))))
 
     # ------------------------------------------------------------------------------------------- episodes
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import signal
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Literal
 
+from turnwise.environments.coding.runners import CALL_RUNNER, STDIN_RUNNER, read_whole
 from turnwise.environments.repeated_runs import CodeRunner, read_outcomes
 from turnwise_sandbox.grading.cases import Case, CaseOutcome, grade_cases
 from turnwise_sandbox.types import Limits, Profile, Program
@@ -19,30 +22,16 @@ from turnwise_sandbox.types import Limits, Profile, Program
 Form = Literal["functional", "stdin"]
 """A program defines a function that is called, or reads standard input and prints."""
 How = Literal["passed", "gave", "raised", "died", "timeout"]
+CallRule = Literal["in_place", "wrapped", "whole_keys"]
+"""What a row says of its calls. "in_place": where the function returns None, its first argument after the call is the
+result. "wrapped": the output and a list of it are the same (TACO and APPS wrap outputs in a list). "whole_keys": keys
+of an argument that are whole numbers are numbers, which JSON made texts."""
 
-RUNNER = """
-import json, sys
-report, sys.stdout = sys.stdout, sys.stderr
-sys.path.insert(0, "")
-sys.dont_write_bytecode = True
-request = json.load(sys.stdin)
-for number, arguments in enumerate(request["calls"]):
-    try:
-        module = __import__("solution")
-        home = module if hasattr(module, request["entry"]) else module.Solution()
-        value = getattr(home, request["entry"])(*arguments)
-        line = json.dumps([number, ["gave", value]])
-    except BaseException as error:
-        line = json.dumps([number, ["raised", type(error).__name__]])
-    print(line, file=report, flush=True)
-"""
-"""Reports one line per call, so that what ends the process early leaves the rest without an outcome. A method of a
-class `Solution` counts as the function, as in LiveCodeBench; what a program prints goes to standard error."""
 PROFILE: Profile = "std"
 """Named, because "auto" lets a program choose one by what it imports, perhaps one that this machine cannot start, and
 then its reward would be Invalid instead of 0."""
 TOLERANCE = 1e-6
-"""Of floating-point numbers, absolute or relative."""
+"""Of floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,41 +58,55 @@ class Outcome:
 
 
 async def run_tests(
-    runner: CodeRunner, program: str, tests: Sequence[Test], *, form: Form, entry: str, limits: Limits, seed: int
+    runner: CodeRunner,
+    program: str,
+    tests: Sequence[Test],
+    *,
+    form: Form,
+    entry: str,
+    limits: Limits,
+    seed: int,
+    rules: Collection[CallRule] = (),
 ) -> list[Outcome]:
     """The outcome of every test, in order.
 
-    Functional tests are calls in one process, which `limits` bound together; each stdin test has a process and limits
-    of its own. `entry` is the name of the function. Raises SandboxError when the sandbox itself fails.
+    Functional tests are calls in one process; each may take the real time of `limits`, and what else they allow bounds
+    all together. Each stdin test has a process and limits of its own. `entry` is the name of the function. A program
+    with half of a surrogate pair is no Python and raises SyntaxError. Raises SandboxError when the sandbox itself
+    fails.
     """
+    files = {"solution.py": program.encode("utf-8", "surrogatepass")}
     if form == "stdin":
         cases = [Case(stdin=test.input.encode(), expected=test.output.encode()) for test in tests]
-        code = Program(code=program.encode(errors="replace"), seed=seed, profile=PROFILE)
+        code = Program(code=STDIN_RUNNER, files=files, seed=seed, profile=PROFILE)
         graded = await grade_cases(runner, code, cases, limits=limits, comparison="floats")
         return [_read_case(outcome) for outcome in graded]
-    request = {"entry": entry, "calls": [test.input for test in tests]}
+    request = {
+        "entry": entry,
+        "calls": [test.input for test in tests],
+        "rules": sorted(rules),
+        "seconds": limits.wall_s,
+    }
+    limits = replace(limits, wall_s=limits.wall_s * max(1, len(tests)))
+    stdin = json.dumps(request).encode()
     execution = await runner.run(
-        Program(
-            code=RUNNER,
-            stdin=json.dumps(request).encode(),
-            files={"solution.py": program.encode(errors="replace")},
-            seed=seed,
-            profile=PROFILE,
-        ),
-        limits,
+        Program(code=CALL_RUNNER, stdin=stdin, files=files, seed=seed, profile=PROFILE), limits
     )
-    reported = read_outcomes(execution.stdout, {"gave": 2, "raised": 2})
-    silent = Outcome(how="timeout" if execution.limit in ("wall", "cpu") else "died")
-    outcomes = [_judge(reported[n], test) if n in reported else silent for n, test in enumerate(tests)]
+    reported = read_outcomes(execution.stdout, {"gave": 2, "raised": 2, "other": 2}, read_whole)
+    is_late = execution.limit in ("wall", "cpu") or execution.signal == signal.SIGALRM
+    silent = Outcome(how="timeout" if is_late else "died")
+    outcomes = [judge_call(reported[n], test, rules) if n in reported else silent for n, test in enumerate(tests)]
     ended_well = execution.ok and not execution.stdout_dropped
     return outcomes if ended_well or silent in outcomes else [*outcomes[:-1], silent]
 
 
-def _judge(report: list[Any], test: Test) -> Outcome:
+def judge_call(report: Sequence[Any], test: Test, rules: Collection[CallRule] = ()) -> Outcome:
+    """The outcome of a call that reported `["gave", value]`, `["other", text]` or `["raised", name]`."""
     how, what = report
     if how == "raised":
         return Outcome(how="raised", what=str(what)[:40])
-    return Outcome(how="passed" if is_same(what, test.output) else "gave", what=what)
+    passed = how == "gave" and (is_same(what, test.output) or ("wrapped" in rules and is_same(what, [test.output])))
+    return Outcome(how="passed" if passed else "gave", what=what)
 
 
 def _read_case(outcome: CaseOutcome) -> Outcome:
@@ -111,16 +114,16 @@ def _read_case(outcome: CaseOutcome) -> Outcome:
     if execution.limit is not None:
         return Outcome(how="timeout" if execution.limit in ("wall", "cpu") else "died")
     if execution.exit_code != 0:
-        lines = execution.stderr.decode("utf-8", "replace").strip().splitlines() or [""]
-        name = lines[-1].partition(":")[0]
+        line = execution.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        name = line.partition(":")[0].rpartition(".")[2]
         return Outcome(how="raised", what=name[:40]) if name.isidentifier() else Outcome(how="died")
     text = " ".join(execution.stdout.decode("utf-8", "replace").split())
     return Outcome(how="passed" if outcome.passed else "gave", what=text)
 
 
 def is_same(actual: Any, wanted: Any) -> bool:
-    """Whether two JSON values are equal. True is not 1, and where either number is a float they may differ by
-    `TOLERANCE`."""
+    """Whether two JSON values are equal. True is not 1. A float may differ from a wanted whole number by `TOLERANCE`,
+    and where a float is wanted a number may differ from it by `TOLERANCE`, absolute or relative."""
     if isinstance(actual, list) and isinstance(wanted, list):
         return len(actual) == len(wanted) and all(map(is_same, actual, wanted))
     if isinstance(actual, dict) and isinstance(wanted, dict):
@@ -129,5 +132,14 @@ def is_same(actual: Any, wanted: Any) -> bool:
         return actual is wanted
     if isinstance(actual, float) or isinstance(wanted, float):
         numbers = isinstance(actual, int | float) and isinstance(wanted, int | float)
-        return numbers and math.isclose(actual, wanted, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        return numbers and _is_close(actual, wanted)
     return bool(actual == wanted)
+
+
+def _is_close(actual: float, wanted: float) -> bool:
+    if actual == wanted:  # infinities, too
+        return True
+    if not all(isinstance(number, int) or math.isfinite(number) for number in (actual, wanted)):
+        return False
+    scale = Fraction(1) if isinstance(wanted, int) else max(Fraction(1), abs(Fraction(wanted)))
+    return abs(Fraction(actual) - Fraction(wanted)) <= Fraction(TOLERANCE) * scale

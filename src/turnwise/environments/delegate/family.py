@@ -14,6 +14,7 @@ from turnwise.environments.arguments import choose_policy, read_arguments
 from turnwise.environments.delegate.arguments import DelegateArguments
 from turnwise.environments.delegate.environment import DelegateEnvironment, Rules
 from turnwise.environments.delegate.policies import FIND, NaivePolicy, OraclePolicy, RandomPolicy
+from turnwise.environments.file_splits import DataFile
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.search_qa.family import SearchQA
@@ -39,6 +40,20 @@ class Delegate:
             tool_timeout_s=chosen.tool_timeout_s,
             max_observation_chars=chosen.max_observation_chars,
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `SearchQA.notes`."""
+        return self._search.notes
+
+    @property
+    def data_files(self) -> tuple[DataFile, ...]:
+        """See `SearchQA.data_files`."""
+        return self._search.data_files
+
+    def place(self, split: Split, index: int) -> str | None:
+        """See `SearchQA.place`."""
+        return self._search.place(split, index)
 
     def task(self, split: Split, index: int) -> Task:
         """See `SearchQA.task`."""

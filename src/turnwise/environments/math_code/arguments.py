@@ -9,6 +9,7 @@ from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise.environments.math_code.problems import KINDS
 from turnwise.environments.math_code.reasoning import DATASETS
 from turnwise.environments.math_code.stories import STORY_KINDS
@@ -28,9 +29,12 @@ class MathArguments(FamilyArguments):
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Kind of problem ("generated", "stories") or data set ("reasoning_gym") to weight; None gives all one weight."""
     train_path: str = ""
-    """JSONL or Parquet training problems of mode "files" (layouts: see `datasets`)."""
+    """JSONL, JSON or Parquet training problems of mode "files" (layouts: see `datasets`)."""
     heldout_path: str = ""
-    """JSONL or Parquet held-out problems of mode "files"."""
+    """JSONL, JSON or Parquet held-out problems of mode "files"."""
+    max_bad_rows: Share = MAX_BAD_ROWS
+    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
+    of the run."""
     prompt: Prompt = "retool"
     r""""retool" explains the tags, "boxed" asks a chat model for a `\boxed{}` answer, "short" is the question alone."""
     code: bool = True

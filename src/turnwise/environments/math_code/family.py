@@ -10,9 +10,9 @@ from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
-from turnwise.environments.file_splits import FileSplits, load_splits
+from turnwise.environments.file_splits import FromFiles, load_splits
 from turnwise.environments.math_code.arguments import MathArguments, Prompt
-from turnwise.environments.math_code.datasets import MathRow, load_problems
+from turnwise.environments.math_code.datasets import MathRow, to_math_row
 from turnwise.environments.math_code.environment import MathEnvironment, Rules
 from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message, plan_of
 from turnwise.environments.math_code.problems import build_problem
@@ -41,7 +41,7 @@ PROMPTS: dict[Prompt, str] = {
 template."""
 
 
-class MathCode:
+class MathCode(FromFiles):
     """Problems that an interpreter helps with.
 
     Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
@@ -71,10 +71,11 @@ class MathCode:
         )
         self._sandbox = SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args))
         self._verifier = MathVerifier(timeout_s=chosen.compare_timeout_s)
-        self._files: FileSplits[MathRow] | None = None
         if chosen.mode == "files":
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
-            self._files = load_splits(paths, load_problems, chosen.seed)
+            self._files = load_splits(
+                paths, to_math_row, chosen.seed, max_bad_rows=chosen.max_bad_rows, asks=lambda row: row.asks
+            )
             self._verifier.check()
         if chosen.mode == "reasoning_gym":
             check_installed()
@@ -88,14 +89,18 @@ class MathCode:
         and "heldout" ends. Raises IndexError for a negative index or one past the end, ConfigError for another split.
         """
         check_index(split, index)
+        before: tuple[Message, ...] = ()
         if self._files is None:
             payload = self._drawn_payload(split, index)
         else:
-            row = self._files.row(split, index)
+            row: MathRow = self._files.row(split, index)
+            before = row.before
             payload = {"kind": row.kind, "question": row.question, "answers": list(row.answers)}
         prompt = PROMPTS[self._chosen.prompt].format(question=payload["question"])
         return Task(
-            environment="math_code", prompt=(text_message("user", prompt),), payload={**payload, "split": split}
+            environment="math_code",
+            prompt=(*before, text_message("user", prompt)),
+            payload={**payload, "split": split},
         )
 
     def _drawn_payload(self, split: Split, index: int) -> dict[str, Any]:
@@ -173,7 +178,7 @@ class MathCode:
             task = self.task("train", index)
             plan = plan_of(task)
             answer = task.payload["answers"][0]
-            texts += [task.prompt[0].text, f"\\boxed{{ {answer} }}"]
+            texts += [*(message.text for message in task.prompt), f"\\boxed{{ {answer} }}"]
             if plan is not None:
                 programs = dict.fromkeys((plan.attempt, plan.slip or plan.solution, plan.solution))
                 texts += [*(f" {program}" for program in programs), f" {answer}"]

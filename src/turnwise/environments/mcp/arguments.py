@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share
+from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise.tools.mcp.servers import McpServer
 
 Scope = Literal["episode", "run"]
@@ -29,6 +30,9 @@ class ServedArguments(FamilyArguments):
     """JSONL rows of the training split (see `rows`)."""
     heldout_path: str = ""
     """JSONL rows of the held-out split."""
+    max_bad_rows: Share = MAX_BAD_ROWS
+    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
+    of the run."""
     prompt: str = "{question}"
     """The first message; `{question}` stands for the row's question."""
     reward: str = "exact_match"

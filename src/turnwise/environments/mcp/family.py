@@ -15,12 +15,12 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
-from turnwise.environments.file_splits import load_splits
+from turnwise.environments.file_splits import FromFiles, load_splits
 from turnwise.environments.mcp.arguments import McpArguments, Scope, ServedArguments
 from turnwise.environments.mcp.connections import MakeSessions, SharedConnections
 from turnwise.environments.mcp.environment import McpEnvironment, RowReward, Rules
 from turnwise.environments.mcp.policies import NaivePolicy, OraclePolicy, RandomPolicy
-from turnwise.environments.mcp.rows import from_payload, load_rows
+from turnwise.environments.mcp.rows import from_payload, to_row
 from turnwise.environments.replies import answer_message
 from turnwise.rendering.calls import format_calls
 from turnwise.tools.mcp.sdk import require_sdk
@@ -32,7 +32,7 @@ NUM_KNOWN_ROWS = 1000
 """Training rows from which the random policy takes its calls and answers."""
 
 
-class ServedTasks:
+class ServedTasks(FromFiles):
     """Questions of a file and the tools of servers. Implements `EnvironmentFamily` and `GoldAnswers`."""
 
     def __init__(self, name: str, chosen: ServedArguments, make_sessions: MakeSessions) -> None:
@@ -41,8 +41,8 @@ class ServedTasks:
         self._name = name
         self._chosen = chosen
         paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
-        load = partial(load_rows, needs_answer=chosen.reward in ("exact_match", "f1"))
-        self._splits = load_splits(paths, load, chosen.seed)
+        convert = partial(to_row, needs_answer=chosen.reward in ("exact_match", "f1"))
+        self._files = self._splits = load_splits(paths, convert, chosen.seed, max_bad_rows=chosen.max_bad_rows)
         shared = SharedConnections(make_sessions, chosen.connect_timeout_s) if chosen.scope == "run" else None
         self._rules = Rules(
             chosen=chosen, make_sessions=make_sessions, shared=shared, reward=_load_reward(chosen.reward)

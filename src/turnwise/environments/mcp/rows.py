@@ -8,15 +8,14 @@ that judges), `calls` (a solution, for the scripted policies) and `kind` (the ro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from turnwise.config.section import Section
 from turnwise.core.errors import DataError
+from turnwise.environments.data_rows import check_plain
 
 Call = list[Any]
 _CALLS = TypeAdapter(list[tuple[str, dict[str, Any]]])
@@ -43,34 +42,20 @@ class Row(Section):
         return [self.answer] if isinstance(self.answer, str) else self.answer
 
 
-def load_rows(path: Path, *, needs_answer: bool) -> list[Row]:
-    """The rows of a file. Raises DataError naming file and line; also where an answer is needed and a row has none."""
+def to_row(row: Mapping[str, Any], *, needs_answer: bool) -> Row:
+    """A row of a file. Raises DataError naming the field; also where an answer is needed and the row has none."""
+    check_plain(row)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"{path} cannot be read: {cause}; name a JSONL file of rows") from cause
-    rows = [_read_row(line, f"{path}:{number}", needs_answer) for number, line in enumerate(lines, 1) if line.strip()]
-    if not rows:
-        raise DataError(f"{path} has no rows; give one JSON object with a question per line")
-    return rows
-
-
-def _read_row(line: str, where: str, needs_answer: bool) -> Row:
-    try:
-        row = Row.model_validate(json.loads(line))
-        for calls in (row.setup, row.calls):
+        checked = Row.model_validate(row)
+        for calls in (checked.setup, checked.calls):
             _CALLS.validate_python(calls)
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"])) or "the row"
-        raise DataError(
-            f"{where}: {place}: {problem['msg']}; a row is an object with question, answer, calls"
-        ) from None
-    except ValueError as cause:
-        raise DataError(f"{where}: no JSON: {cause}") from None
-    if needs_answer and not row.answers:
-        raise DataError(f"{where}: no answer, which the reward needs; give one, or judge with a tool or a function")
-    return row
+        raise DataError(f"{place}: {problem['msg']}; a row is an object with question, answer, calls") from None
+    if needs_answer and not checked.answers:
+        raise DataError("no answer, which the reward needs; give one, or judge with a tool or a function")
+    return checked
 
 
 def from_payload(payload: Mapping[str, Any]) -> Row:

@@ -9,6 +9,7 @@ from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise.environments.search_qa.corpus import NUM_PHRASINGS
 from turnwise.environments.search_qa.environment import DocumentFormat, SearchSwitch
 from turnwise.environments.search_qa.names import MAX_WORDS
@@ -62,11 +63,14 @@ class SearchArguments(FamilyArguments):
     reward: str = "exact_match"
     """"exact_match", "f1", "format", or the import path "package.module:NAME" of an `AnswerReward`."""
     corpus_path: str = ""
-    """JSONL corpus of mode "files" (layouts: see `files`)."""
+    """JSONL or Parquet corpus of mode "files" (layouts: see `files`)."""
     train_path: str = ""
-    """JSONL training questions of mode "files"."""
+    """JSONL, JSON or Parquet training questions of mode "files"."""
     heldout_path: str = ""
-    """JSONL held-out questions of mode "files"."""
+    """JSONL, JSON or Parquet held-out questions of mode "files"."""
+    max_bad_rows: Share = MAX_BAD_ROWS
+    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
+    of the run."""
     naive_wander: Share = 0.1
     """Probability that the naive policy looks up what it found instead of answering with it."""
     reward_timeout_s: Seconds = 10.0

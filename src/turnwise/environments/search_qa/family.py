@@ -15,14 +15,14 @@ from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
-from turnwise.environments.file_splits import FileSplits, check_path, load_splits
+from turnwise.environments.file_splits import DataFile, FromFiles, check_path, load_splits
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.arguments import Prompt, SearchArguments
 from turnwise.environments.search_qa.corpus import Corpus, Passage, write_corpus
 from turnwise.environments.search_qa.dense import DenseRetriever, HybridRetriever
 from turnwise.environments.search_qa.embedder import cache_folder, load_embedder
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
-from turnwise.environments.search_qa.files import QuestionRow, load_corpus, load_questions
+from turnwise.environments.search_qa.files import QuestionRow, load_corpus, to_question
 from turnwise.environments.search_qa.policies import (
     Conversation,
     NaivePolicy,
@@ -72,7 +72,7 @@ class Scene:
         return self.index(self.corpus.passages)
 
 
-class SearchQA:
+class SearchQA(FromFiles):
     """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks depend on the arguments alone."""
 
     def __init__(self, **arguments: Any) -> None:
@@ -88,13 +88,28 @@ class SearchQA:
         self._style = Style(wording=chosen.wording, num_phrasings=chosen.num_phrasings)
         self._reward = load_reward(chosen.reward)
         self._fresh_scene = lru_cache(maxsize=CACHED_SCENES)(self._build_fresh_scene)
-        self._files: FileSplits[QuestionRow] | None = None
         if chosen.mode == "files":
             check_path("corpus_path", chosen.corpus_path)
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
-            self._files = load_splits(paths, load_questions, chosen.seed)
-            passages = load_corpus(Path(chosen.corpus_path))
-            self._file_scene = self._build_scene({}, Corpus(passages=passages, evidence={}))
+            self._files = load_splits(
+                paths, to_question, chosen.seed, max_bad_rows=chosen.max_bad_rows, asks=lambda row: row.asks
+            )
+            self._corpus_file = corpus = load_corpus(Path(chosen.corpus_path), max_bad_share=chosen.max_bad_rows)
+            self._file_scene = self._build_scene({}, Corpus(passages=tuple(corpus.rows), evidence={}))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the run should know of questions and passages; one line each."""
+        note = self._corpus_file.note if self._files is not None else None
+        return super().notes + (() if note is None else (note,))
+
+    @property
+    def data_files(self) -> tuple[DataFile, ...]:
+        """The files of questions and passages."""
+        if self._files is None:
+            return ()
+        corpus = self._corpus_file
+        return *super().data_files, DataFile(path=corpus.path, num_rows=len(corpus.rows))
 
     # ------------------------------------------------------------------------------------------- tasks
 
@@ -105,8 +120,10 @@ class SearchQA:
         Raises IndexError for a negative index or one past the end, ConfigError when no world has the wanted question.
         """
         check_index(split, index)
+        before: tuple[Message, ...] = ()
         if self._files is not None:
-            row = self._files.row(split, index)
+            row: QuestionRow = self._files.row(split, index)
+            before = row.before
             kind, text, query, evidence, answers, world_seed = row.kind, row.question, None, [], list(row.answers), None
         else:
             world_seed, question = self._question(split, index)
@@ -124,7 +141,7 @@ class SearchQA:
         }
         return Task(
             environment="search_qa",
-            prompt=(text_message("user", PROMPTS[self._chosen.prompt].format(question=text)),),
+            prompt=(*before, text_message("user", PROMPTS[self._chosen.prompt].format(question=text))),
             payload=payload,
         )
 
@@ -240,7 +257,7 @@ class SearchQA:
         index = 0
         while len(texts) < count:
             task = self.task("train", index)
-            texts.append(task.prompt[0].text)
+            texts += [message.text for message in task.prompt]
             messages: list[Message] = list(task.prompt)
             while (reply := oracle.reply(task, messages, Random(0))).tool_calls:
                 query = Conversation.of([reply]).queries[0]

@@ -1,107 +1,129 @@
-"""A user's own corpus and questions from JSONL or Parquet files, in our layout and the published ones.
+"""A user's own corpus and questions from files, in our layout and the published ones.
 
     corpus      {"id", "title", "text"}
     questions   {"question" or "prompt", "answers"[, "kind"]}                                          ours
                 {"question", "golden_answers"} or
                 {"prompt": [{"role", "content"}], "reward_model": {"ground_truth": {"target": [...]}}}  Search-R1
+                the same with "reward_spec" for "reward_model"                                         SkyRL
                 {"question", "answer": "...", "type", "level"}                                         HotpotQA
                 {"question": "..." or {"text": "..."}, "answer": [...]}                                Natural Questions
+                {"question", "answers": {"text": [...]}}                                               SQuAD
+                {"question", "answer": {"value", "aliases": [...]}}                                    TriviaQA
+                {"question", "answer", "answer_aliases": [...]}                                        MuSiQue
+                {"messages": [{"role", "content"}]} with answers as in any of these                    OpenAI
 
-Blank lines are skipped; anything else that does not fit raises DataError with file and line.
+Of a prompt of messages the last is the question, and those before it stay before it. Blank lines are skipped; anything
+else that does not fit raises DataError with file and line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError
-from turnwise.environments.data_rows import load_rows
+from turnwise.core.types import Message
+from turnwise.environments.data_rows import RowFile, load_file, load_rows
+from turnwise.environments.published_rows import (
+    find_ground_truth,
+    read_answers,
+    read_asked,
+    read_text,
+    refuse_without_answer,
+    shorten,
+)
 from turnwise.environments.search_qa.corpus import Passage
 
-_QUESTION_LAYOUTS = '"answers", "golden_answers", "reward_model" or "answer"'
+_QUESTION_LAYOUTS = '"answers", "golden_answers", "reward_model", "reward_spec" or "answer"'
+_MARK = "Question:"
+"""What the question follows in prompts of Search-R1's kind, ours among them."""
+_SIGNS = ("<answer>", "Answer the given question")
+"""Such a prompt explains the tag for the answer, or begins like Search-R1's; in any other, a mark is the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionRow:
     """One question of a file."""
 
+    before: tuple[Message, ...] = ()
+    """The system message and the turns before the question; mostly empty."""
     question: str
     answers: tuple[str, ...]
     """Accepted answers, at least one."""
     kind: str
     """For grouping in reports: the row's kind (ours) or type (HotpotQA), else "file"."""
 
+    @property
+    def asks(self) -> tuple[object, ...]:
+        """What the model reads: rows with the same are copies."""
+        return self.before, self.question
 
-def load_corpus(path: Path) -> tuple[Passage, ...]:
-    """The passages of a file, in order.
 
-    Raises DataError: no such file, not UTF-8, no rows, a malformed row, or an id given twice.
-    """
-    passages = load_rows(path, _to_passage)
+def load_corpus(path: Path, *, max_bad_share: float = 0.0) -> RowFile[Passage]:
+    """The passages of a file, in order. Raises as `load_file` does, and DataError for an id given twice."""
+    file = load_file(path, to_passage, max_bad_share=max_bad_share)
     lines: dict[str, int] = {}
-    for line, passage in passages:
+    for line, passage in zip(file.numbers, file.rows, strict=True):
         if passage.id in lines:
             raise DataError(
                 f"{path}:{line}: id {passage.id!r} is also that of line {lines[passage.id]}; give every passage "
                 "its own id"
             )
         lines[passage.id] = line
-    return tuple(passage for _, passage in passages)
+    return file
 
 
 def load_questions(path: Path) -> tuple[QuestionRow, ...]:
-    """The questions of a file, in order. Raises DataError for no file, no UTF-8, no rows or a malformed row."""
-    return tuple(row for _, row in load_rows(path, _to_question))
+    """The questions of a file, in order, none left out. Raises as `load_rows` does."""
+    return tuple(row for _, row in load_rows(path, to_question))
 
 
-def _to_passage(row: dict[str, Any]) -> Passage:
+def to_passage(row: Mapping[str, Any]) -> Passage:
+    """A row of a corpus. Raises DataError naming the field that is missing or wrong."""
     identity = row.get("id")
     if not isinstance(identity, str | int) or isinstance(identity, bool):
-        raise DataError(f'"id" is {identity!r}; expected a string or a whole number')
-    return Passage(str(identity), _text(row.get("title"), "title", may_be_empty=True), _text(row.get("text"), "text"))
+        raise DataError(f'"id" is {shorten(identity)}; expected a string or a whole number')
+    title, text = row.get("title"), row.get("text")
+    if not isinstance(title, str):
+        raise DataError(f'"title" is {shorten(title)}; expected a string')
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(f'"text" is {shorten(text)}; expected a non-empty string')
+    return Passage(str(identity), title, text)
 
 
-def _to_question(row: dict[str, Any]) -> QuestionRow:
-    kind = row.get("kind") if "answers" in row else row.get("type")
+def to_question(row: Mapping[str, Any]) -> QuestionRow:
+    """A row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
+    name = "kind" if "answers" in row else "type"
+    kind, question = row.get(name), row.get("question")
+    if isinstance(question, dict):  # Natural Questions
+        row = {**row, "question": question.get("text")}
+    asked = read_asked(row, ("question",))
+    text = asked.question
+    head, mark, tail = text.partition(_MARK)
+    if mark and (not head.strip() or any(sign in head for sign in _SIGNS)):
+        text = tail
     return QuestionRow(
-        question=_question(row),
+        before=asked.before,
+        question=read_text(text, "question after 'Question:'"),
         answers=_answers(row),
-        kind="file" if kind is None else _text(kind, "kind" if "answers" in row else "type"),
+        kind="file" if kind is None else read_text(kind, name),
     )
 
 
-def _question(row: dict[str, Any]) -> str:
-    question = row.get("question")
-    if question is None and "prompt" in row:
-        prompt = row["prompt"]
-        last = prompt[-1] if isinstance(prompt, list) and prompt else None
-        content = _text(last.get("content") if isinstance(last, dict) else None, "prompt[-1].content")
-        return _text(content.rpartition("Question:")[2], "prompt[-1].content after 'Question:'").strip()
-    if isinstance(question, dict):
-        return _text(question.get("text"), "question.text").strip()
-    return _text(question, "question").strip()
-
-
-def _answers(row: dict[str, Any]) -> tuple[str, ...]:
-    names = ("answers", "golden_answers", "reward_model", "answer")
-    name: str | None = next((name for name in names if name in row), None)
+def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
+    truth = None if row.keys() & {"answers", "golden_answers"} else find_ground_truth(row)
+    if truth is not None:
+        return read_answers(truth[1], truth[0])
+    name = next((name for name in ("answers", "golden_answers", "answer") if row.get(name) is not None), None)
     if name is None:
-        raise DataError(f"no answers among the keys {sorted(row)}; expected {_QUESTION_LAYOUTS}")
-    value = row[name]
-    if name == "reward_model":
-        name = "reward_model.ground_truth.target"
-        for key in ("ground_truth", "target"):
-            value = value.get(key) if isinstance(value, dict) else None
-    if isinstance(value, str) and name != "answers":
-        value = [value]
-    if not isinstance(value, list) or not value:
-        raise DataError(f'"{name}" is {value!r}; expected a list with at least one string')
-    return tuple(_text(answer, f"{name}[{index}]") for index, answer in enumerate(value))
-
-
-def _text(value: object, name: str, may_be_empty: bool = False) -> str:
-    if not isinstance(value, str) or not (value.strip() or may_be_empty):
-        raise DataError(f'"{name}" is {value!r}; expected {"a string" if may_be_empty else "a non-empty string"}')
-    return value
+        raise refuse_without_answer(row, _QUESTION_LAYOUTS)
+    value, aliases = row[name], row.get("answer_aliases") if name == "answer" else None
+    if isinstance(value, Mapping):
+        key = "text" if name == "answers" else "value"
+        name, aliases, value = f"{name}.{key}", value.get("aliases"), value.get(key)
+    elif name == "answers" and not isinstance(value, list):
+        raise DataError(f'"{name}" is {shorten(value)}; expected a list with at least one string')
+    answers = read_answers(value, name)
+    return tuple(dict.fromkeys((*answers, *(read_answers(aliases, "aliases") if aliases else ()))))

@@ -35,6 +35,9 @@ class SweArguments(FamilyArguments):
     max_lines: int | None = Field(None, ge=1)
     """Most lines that the functions with the bug have together; instances of longer ones are left out. None takes
     all."""
+    hide_tests: bool = False
+    """Whether the agent's tree lacks the files of the tests that the bug breaks, which grade it all the same. The issue
+    may name or quote them."""
     command_s: Seconds = 30.0
     """Seconds of real time of a command, a snippet, a search, or a step of pdb."""
     test_s: Seconds = 120.0
@@ -57,6 +60,8 @@ class SweArguments(FamilyArguments):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.hide_tests and self.prompt == "oracle":
+            raise ConfigError("prompt='oracle' names a failing test, which hide_tests=true hides; change one of them")
         if "submit" not in self.tools:
             raise ConfigError(f"tools={self.tools!r} lacks 'submit', without which no episode succeeds; add it")
         if max(self.command_s, self.test_s) >= self.tool_timeout_s:

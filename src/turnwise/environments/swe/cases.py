@@ -32,6 +32,11 @@ class Case:
         """The functions that the bug is in."""
         return find_places(self.instance, self.bug)
 
+    @property
+    def bug_without_tests(self) -> dict[str, bytes | None]:
+        """The layer over the pristine tree that also takes the files of the FAIL_TO_PASS tests away."""
+        return {**self.bug, **{test.split("::")[0]: None for test in self.instance.fail_to_pass}}
+
     def why_changed(self) -> str | None:
         """Why the tree on disk is not the one that was measured; None if it is. Reads every file of it."""
         root, key = self.repository.root, self.repository.key

@@ -39,6 +39,8 @@ class Rules:
     """The deadline of a run of tests, in seconds of real time."""
     view_lines: int
     """Lines of a file that are shown at a time."""
+    hide_tests: bool
+    """Whether the tree of the agent lacks the files of the FAIL_TO_PASS tests."""
     tool_timeout_s: float
     max_observation_chars: int
 
@@ -70,7 +72,7 @@ class SweEnvironment(ToolEnvironment):
         workspace = Workspace(
             sandbox=self._sandbox,
             repository=self._case.repository,
-            bug=self._case.bug,
+            bug=self._case.bug_without_tests if self._rules.hide_tests else self._case.bug,
             limits=self._rules.limits,
             seed=seed,
         )

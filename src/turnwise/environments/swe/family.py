@@ -11,7 +11,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.types import Task
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
-from turnwise.environments.file_splits import FileSplits
+from turnwise.environments.file_splits import DataFile, FileSplits
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise.environments.swe.arguments import SweArguments
 from turnwise.environments.swe.cases import Case, load_cases, split_cases
@@ -47,12 +47,18 @@ class Swe:
             limits=limits,
             test_s=chosen.test_s,
             view_lines=chosen.view_lines,
+            hide_tests=chosen.hide_tests,
             tool_timeout_s=chosen.tool_timeout_s,
             max_observation_chars=chosen.max_observation_chars,
         )
         self._sandbox = SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args))
         self._lock = threading.Lock()
         self._loaded: Loaded | None = None
+
+    @property
+    def data_files(self) -> tuple[DataFile, ...]:
+        """The file of instances."""
+        return (DataFile(path=Path(self._chosen.instances), num_rows=len(self._load().cases)),)
 
     def task(self, split: Split, index: int) -> Task:
         """The index-th task of a split: "train" starts over in a new order after each pass, "heldout" ends.

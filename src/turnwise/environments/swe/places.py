@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from turnwise.repositories.diffs import parse_diff
 from turnwise.repositories.instance import Instance
+from turnwise.repositories.source_lines import split_source
 
 CONTEXT = 4
 """Lines above a change that are looked at."""
@@ -79,7 +80,7 @@ def find_places(instance: Instance, bug: Mapping[str, bytes | None]) -> tuple[Pl
     for change in read_changes(instance.gold) or ():
         text = (bug[change.path] or b"").decode("utf-8", "replace")
         first, last = _find_lines(text, change)
-        lines = tuple(text.splitlines()[first - 1 : last])
+        lines = tuple(split_source(text)[first - 1 : last])
         places[change.path, first] = Place(path=change.path, first=first, lines=lines)
     return tuple(places.values())
 

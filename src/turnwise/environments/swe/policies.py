@@ -72,9 +72,9 @@ class Speaker:
             return "edit", {"path": change.path, "old": old, "new": new}
         path, text = json.dumps(change.path), json.dumps(change.text)
         code = (
-            f"lines = open({path}).read().splitlines(keepends=True)\n"
+            f"lines = list(open({path}, newline=''))\n"
             f"lines[{change.first - 1}:{change.last}] = [{text}]\n"
-            f"open({path}, 'w').write(''.join(lines))"
+            f"open({path}, 'w', newline='').write(''.join(lines))"
         )
         return "bash", {"command": f"python3 - <<'END'\n{code}\nEND"}
 

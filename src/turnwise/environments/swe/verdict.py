@@ -10,10 +10,12 @@ from turnwise.environments.swe.cases import Case
 from turnwise.environments.swe.tools.test import ALL_PASS
 from turnwise.environments.swe.workspace import Changes
 from turnwise.repositories.grading import Grade, grade_changes
+from turnwise.repositories.repository import is_leftover
 
 ENDINGS = ("not_submitted", "no_edit", "protected", "too_large")
-"""Why nothing is graded, the first that applies: no `submit`; no file was changed; only files that a patch may not
-change were; the changed files hold more than the quota. Otherwise the ending is the grade's."""
+"""Why nothing is graded, the first that applies: no `submit`; no file was changed, but for what running tests leaves
+behind; only files that a patch may not change were; the changed files hold more than the quota. Otherwise the ending is
+the grade's."""
 
 
 async def judge(
@@ -25,8 +27,9 @@ async def judge(
     """
     grade: Grade | None = None
     if not ending and changes is not None:
-        ending = "" if changes else "no_edit"
-        if changes and all(map(case.repository.is_protected, changes)):
+        edited = [path for path in changes if not is_leftover(path)]
+        ending = "" if edited else "no_edit"
+        if edited and all(map(case.repository.is_protected, edited)):
             ending = "protected"
     changed = case.why_changed()  # before the instance is laid over the tree, which might not fit
     if not ending and changes is not None and changed is None:

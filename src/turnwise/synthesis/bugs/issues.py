@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from turnwise.core.seeds import rng
 from turnwise.repositories.outcome import Outcome
+from turnwise.repositories.source_lines import split_source
 from turnwise.synthesis.bugs.edits.source import body_of, first_line
 
 MIN_LEAK = 6
@@ -104,7 +105,7 @@ def _reproduction(test: str, outcome: Outcome, text: str) -> str:
     Frames of other files are not shown: they are of the code that has the bug."""
     path = test.split("::")[0]
     lines = re.findall(rf"^{re.escape(path)}:(\d+): in ", outcome.details, re.MULTILINE)
-    errors = [line[1:].strip() for line in outcome.details.splitlines() if re.match(r"E\s+(?!Use -v)\S", line)]
+    errors = [line[1:].strip() for line in outcome.details.split("\n") if re.match(r"E\s+(?!Use -v)\S", line)]
     code = _lines_until(text, int(lines[-1])) if lines else ""
     if not code or not errors or any(_OF_SANDBOX.search(line) for line in errors):
         return ""
@@ -134,4 +135,4 @@ def _lines_until(text: str, number: int) -> str:
     end = max((node.end_lineno or number for node in body if node.lineno <= number), default=number)
     starts = [first_line(node) for node in body if node.lineno <= number]
     start = next((line for line in starts if end - line < MAX_CODE_LINES), max(starts, default=number))
-    return textwrap.dedent("\n".join(text.splitlines()[start - 1 : end]))
+    return textwrap.dedent("\n".join(split_source(text)[start - 1 : end]))

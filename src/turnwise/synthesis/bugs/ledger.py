@@ -24,6 +24,7 @@ Fate = Literal[
     "unconfirmed",
     "not_needed",
     "unwritten",
+    "unstable",
 ]
 """What became of a candidate:
 
@@ -39,6 +40,7 @@ Fate = Literal[
 - unconfirmed: a test failed in the fork, none in a fresh process
 - not_needed: of a combination, repairing one part less repairs all the same
 - unwritten: a model's reply holds no change of the function that compiles
+- unstable: was kept, and graded again at the end its gold patch does not resolve it, or doing nothing does
 """
 FATES: tuple[Fate, ...] = get_args(Fate)
 
@@ -87,13 +89,22 @@ class Ledger:
     path: Path
     entries: list[Entry] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
+    _places: dict[tuple[str, str], int] = field(default_factory=dict, repr=False, compare=False)
 
     def write(self, rows: Iterable[Entry | Cost]) -> None:
         """Append rows. Raises StoreError if the disk refuses."""
         kept = list(rows)
         append_lines(self.path, [json.dumps(_to_json(row), separators=(",", ":")) for row in kept])
         for row in kept:
-            (self.entries if isinstance(row, Entry) else self.costs).append(row)  # type: ignore[arg-type]
+            self.add(row)
+
+    def add(self, row: Entry | Cost) -> None:
+        """Take a row in memory. A second entry of a candidate takes the place of the first."""
+        if isinstance(row, Cost):
+            self.costs.append(row)
+            return
+        place = self._places.setdefault((row.repository, row.candidate_id), len(self.entries))
+        self.entries[place : place + 1] = [row]
 
 
 def _to_json(row: Entry | Cost) -> dict[str, Any]:
@@ -110,11 +121,11 @@ def load_ledger(path: Path) -> Ledger:
         try:
             if "fate" in row:
                 row["edits"] = tuple((int(start), int(end), str(text)) for start, end, text in row.get("edits", ()))
-                ledger.entries.append(Entry(**row))
+                ledger.add(Entry(**row))
                 if row["fate"] not in FATES:
                     raise ValueError(f"fate {row['fate']!r}")
             else:
-                ledger.costs.append(Cost(**row))
+                ledger.add(Cost(**row))
         except (TypeError, ValueError) as error:
             raise DataError(f"{place} is not of a ledger: {error}; name the file that `bugs make` wrote") from error
     return ledger

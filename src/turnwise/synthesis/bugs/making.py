@@ -46,6 +46,8 @@ class Maker:
     """By id, what is stored so far."""
     keep: Callable[[Instance], None]
     """Stores an instance, before the ledger has it."""
+    withdraw: Callable[[Collection[str]], None]
+    """Takes instances of these ids out of the store."""
     seed: int
 
     async def make(self, kinds: Sequence[Kind], num: int, *, num_programs: int) -> int:

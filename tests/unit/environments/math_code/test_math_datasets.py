@@ -61,7 +61,7 @@ def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
         (b'{"question": "q", "answers": []}', '"answers" is \\[\\]'),
         (b'{"question": " ", "answer": "1"}', '"question" is '),
         (b'{"problem": "p", "solution": "it is 3"}', "no \\\\boxed"),
-        (b'{"prompt": [], "reward_model": {"ground_truth": "1"}}', '"prompt" is None'),
+        (b'{"prompt": [], "reward_model": {"ground_truth": "1"}}', '"prompt" is \\[\\]'),
         (b'{"prompt": "p", "reward_model": 3}', '"reward_model.ground_truth" is None'),
         (b'{"question": "q", "answer": true}', '"answer" is True'),
     ],
@@ -74,7 +74,7 @@ def test_malformed_rows_are_named(tmp_path: Path, content: bytes, message: str) 
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"ends with '.csv'; give a .jsonl or .parquet file"):
+    with pytest.raises(DataError, match=r"ends with '.csv'; give a .jsonl, .ndjson, .json or .parquet file"):
         load_problems(tmp_path / "rows.csv")
 
 

@@ -211,7 +211,7 @@ def test_a_setup_that_fails_says_why(tmp_path: Path, mode: str, setup: list[Any]
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "rows.jsonl:2: no JSON"),
+        ("{", "rows.jsonl:2: not JSON"),
         ('{"answer": "a"}', "rows.jsonl:2: question: Field required"),
         ('{"question": "a", "answer": 7}', r"rows.jsonl:2: answer\.str"),
         ('{"question": "a"}', "rows.jsonl:2: no answer, which the reward needs"),

@@ -44,6 +44,25 @@ def test_the_oracle_repairs_with_the_tools_that_there_are(arguments: dict[str, A
     assert parts(reward)["forgeable"] == 0.0
 
 
+def test_hidden_tests_are_not_in_the_tree_and_grade_all_the_same(arguments: dict[str, Any]) -> None:
+    family = Swe(**arguments, hide_tests=True)
+    shown, reward = play(
+        family,
+        bash("ls tests; git log; grep -rn test_add . || echo none"),
+        ("test", {"tests": "tests/test_core.py"}),
+        RIGHT,
+        bash("mkdir -p tests; echo 'def test_add(): pass' > tests/test_core.py"),
+        SUBMIT,
+    )
+    assert "test_core.py" not in shown[0]
+    assert shown[0].endswith("none")
+    assert shown[1].startswith("error: there is no test")
+    assert parts(reward)["resolved"] == 1.0
+    assert played(family, "oracle").reward.total == 1.0  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="hide_tests=true hides"):
+        Swe(**arguments, hide_tests=True, prompt="oracle")
+
+
 @pytest.mark.slow
 def test_the_demonstrator_is_right_as_often_as_it_is_told(arguments: dict[str, Any]) -> None:
     wrong, right = (played(Swe(**{**arguments, "naive_right": share}), "naive") for share in (0.0, 1.0))
@@ -79,6 +98,7 @@ def test_a_demonstrator_that_is_shown_the_place_edits_until_the_test_passes(argu
         ((SUBMIT,), "no_edit"),
         ((bash("chmod +x src/sums/core.py; mkdir empty"), SUBMIT), "no_edit"),
         ((bash("rm -r tests; echo 'import pytest' > conftest.py"), SUBMIT), "protected"),
+        ((bash("python3 -m pytest -q; mkdir -p .pytest_cache; touch .pytest_cache/x .coverage"), SUBMIT), "no_edit"),
         ((("edit", {"path": CORE, "old": "a - b", "new": "b - a"}), SUBMIT), "unresolved"),
         ((bash(f"rm {CORE}"), SUBMIT), "no_evidence"),
         (

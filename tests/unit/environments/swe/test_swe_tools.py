@@ -127,6 +127,43 @@ def test_edits_change_what_they_name_or_nothing(family: Swe) -> None:
     assert shown[14] == "    return a + b\nw = 5\ny = 2\n6\nexecutable"  # ., .., new, pyproject.toml, src, tests
 
 
+def test_edits_keep_the_line_ends_of_a_file(family: Swe) -> None:
+    shown, _ = play(
+        family,
+        ("edit", {"path": "dos.py", "old": "", "new": "a = 1\r\nb = 2\r\nc = 3\r\n"}),
+        ("edit", {"path": "unix.py", "old": "", "new": "a = 1\nb = 2\n"}),
+        ("edit", {"path": "dos.py", "old": "a = 1\nb = 2\n", "new": "a = 5\nb = 6\n"}),
+        ("edit", {"path": "dos.py", "old": "c = 3", "new": "c = 3\nd = 4"}),
+        bash("sed 's/\\r/~/' dos.py"),
+        ("edit_lines", {"path": "dos.py", "first": 1, "last": 2, "text": "x = 0\ny = 0"}),
+        ("edit_lines", {"path": "dos.py", "first": 3, "last": 2, "text": "z = 0\r\n"}),
+        bash("sed 's/\\r/~/' dos.py"),
+        ("edit", {"path": "unix.py", "old": "a = 1\r\nb", "new": "b"}),
+        bash("sed 's/\\r/~/' unix.py"),
+        ("edit_diff", {"diff": "--- a/dos.py\n+++ b/dos.py\n@@ -1,3 +1,3 @@\n x = 0\n-y = 0\n+y = 1\n z = 0\n"}),
+        bash("sed 's/\\r/~/' dos.py"),
+    )
+    assert shown[2:4] == ["changed dos.py at line 1", "changed dos.py at line 3"]
+    assert shown[4] == "a = 5~\nb = 6~\nc = 3~\nd = 4~"
+    assert shown[7] == "x = 0~\ny = 0~\nz = 0~\nc = 3~\nd = 4~"
+    assert shown[9] == "b = 2"
+    assert shown[10:] == ["changed dos.py", "x = 0~\ny = 1~\nz = 0~\nc = 3~\nd = 4~"]
+
+
+def test_search_view_and_edit_number_lines_as_python_does(family: Swe) -> None:
+    # A form feed, a line separator and a next-line character end no line; a carriage return does.
+    text = "a = 1\f\nb = '\u2028\x85'\rc = 3\r\nwanted = 4\n"
+    shown, _ = play(
+        family,
+        ("edit", {"path": "odd.py", "old": "", "new": text}),
+        ("search", {"pattern": "wanted", "path": "odd.py"}),
+        ("view", {"path": "odd.py", "first": 4}),
+        ("edit", {"path": "odd.py", "old": "wanted = 4", "new": "wanted = 5"}),
+        bash("python3 -c \"import ast; print(ast.parse(open('odd.py', 'rb').read()).body[-1].lineno)\""),
+    )
+    assert shown[1:] == ["odd.py:4: wanted = 4", "4 wanted = 4", "changed odd.py at line 4", "4"]
+
+
 def test_python_imports_the_project(family: Swe) -> None:
     shown, _ = play(family, ("python", {"code": "import sums\nprint(sums.add(2, 1))\n1 / 0"}))
     assert shown[0].endswith("[exit status 1]")

@@ -53,17 +53,49 @@ def test_comparisons() -> None:
     assert not is_exact(b"a", b"a\n")
     assert is_same_tokens(b"1\t2\r\n3", b"1 2 3\n")
     assert not is_same_tokens(b"12 3", b"1 23")
-    # |1000000.5 - 1000000| = 0.5 <= 1e-6 * 1e6 = 1, but 2 > 1
-    assert is_close(b"1000000.5 yes", b"1000000 yes")
-    assert not is_close(b"1000002", b"1000000")
-    assert is_close(b"0.0000009", b"0")
-    assert not is_close(b"0.000002", b"0")
-    assert not is_close(b"nan", b"1")
-    assert not is_close(b"inf", b"1")
-    assert not is_close(b"1", b"inf")
     assert is_close(b"nan inf", b"nan inf")
     assert not is_close(b"1", b"1 1")
     assert not is_close(b"yes", b"1")
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "close"),
+    [
+        (b"1234567891", b"1234567890", False),
+        (b"101", b"00101", False),
+        (b"+5", b"5", False),
+        (b"-0", b"0", False),
+        (b"9" * 5000, b"9" * 5000, True),
+        (b"9" * 5000, b"9" * 4999 + b"8", False),
+        (b"9" * 5000 + b".0", b"9" * 5000, True),
+        (b"3.0", b"3", True),
+        (b"2.9999999", b"3", True),  # 1e-7
+        (b"3.000002", b"3", False),
+        (b"1000000.5", b"1000000", False),  # 0.5: half of one, however large the number
+        (b"1e18", b"1000000000000000000", True),
+        (b"500000000500000000.0", b"500000000500000001", False),  # what a division of floats loses
+        (b"3", b"3.0", True),
+        (b"1000000.5", b"1000000.0", True),  # 0.5 <= 1e-6 * 1e6 = 1
+        (b"1000002", b"1000000.0", False),  # 2 > 1
+        (b"1000002.0", b"1000000.0", False),
+        (b"0.0000009", b"0.0", True),
+        (b"0.000002", b"0.0", False),
+        (b"-0.0", b"0.0", True),
+        (b".5", b"0.5", True),
+        (b"5.", b"5.0", True),
+        (b"1_000.0", b"1000.0", False),
+        (b"0x10", b"16.0", False),
+        (b"nan", b"1.0", False),
+        (b"inf", b"1.0", False),
+        (b"1.0", b"inf", False),
+        (b"1e999999999999999999999", b"1.0", False),
+        (b"1e-400", b"0.0", True),
+        (b"1e400", b"2e400", False),
+        (b"\xd9\xa3.0", b"3.0", False),  # an Arabic three
+    ],
+)
+def test_which_numbers_are_close(actual: bytes, expected: bytes, close: bool) -> None:
+    assert is_close(actual, expected) is close
 
 
 @given(st.lists(st.text("ab 1.\n", max_size=5), max_size=5))

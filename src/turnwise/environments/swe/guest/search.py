@@ -40,7 +40,8 @@ def main() -> int:
             content = file.read(MAX_FILE_BYTES)
         if b"\0" in content[:1024]:
             continue
-        for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        for number, part in enumerate(content.splitlines(), 1):  # of bytes: as Python and editors number lines
+            line = part.decode("utf-8", "replace")
             if pattern.search(line):
                 num_matches += 1
                 if num_matches <= request["max_matches"]:

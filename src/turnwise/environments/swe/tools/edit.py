@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from turnwise.core.errors import ToolFailure
 from turnwise.environments.swe.workspace import Workspace
+from turnwise.repositories.source_lines import find_line_end, to_line_end
 
 
 class Edit:
@@ -17,20 +20,21 @@ class Edit:
 
         Args:
             path: The file, relative to the project's root.
-            old: The text, with its blanks and line ends.
+            old: The text, with its blanks and new lines.
             new: What stands in its place.
         """
         if not old:
             return await self._make(path, new)
         content = await self._workspace.read(path)
-        count = content.count(old.encode())
-        if count != 1:
+        found = find_text(content, old.encode())
+        if len(found) != 1:
             raise ToolFailure(
-                f"the text occurs {count} times in {path}; give one with enough lines around it to occur once"
+                f"the text occurs {len(found)} times in {path}; give one with enough lines around it to occur once"
             )
-        await self._workspace.write({path: content.replace(old.encode(), new.encode())})
-        line = content[: content.index(old.encode())].count(b"\n") + 1
-        return f"changed {path} at line {line}"
+        ((start, end),) = found
+        text = to_line_end(new.encode(), find_line_end(content))
+        await self._workspace.write({path: content[:start] + text + content[end:]})
+        return f"changed {path} at line {len((content[:start] + b'.').splitlines())}"
 
     async def _make(self, path: str, text: str) -> str:
         try:
@@ -39,3 +43,10 @@ class Edit:
             await self._workspace.write({path: text.encode()})
             return f"made {path}"
         raise ToolFailure(f"{path} exists; give the old text that the new one replaces")
+
+
+def find_text(content: bytes, text: bytes) -> list[tuple[int, int]]:
+    """Where a text starts and ends, each time that it occurs. Its new lines stand for those of the file, whichever they
+    are."""
+    pattern = rb"\r?\n".join(map(re.escape, text.replace(b"\r\n", b"\n").split(b"\n")))
+    return [match.span() for match in re.finditer(pattern, content)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from turnwise.core.errors import ToolFailure
+import contextlib
+
+from turnwise.core.errors import DataError, ToolFailure
 from turnwise.environments.swe.workspace import Workspace
+from turnwise.repositories.diffs import parse_diff, to_crlf
 from turnwise.repositories.patching import apply_patch
+from turnwise.repositories.source_lines import find_line_end
 
 
 class EditDiff:
@@ -19,9 +23,20 @@ class EditDiff:
         Args:
             diff: The diff, with paths below a/ and b/.
         """
+        diff = to_crlf(diff, await self._find_crlf(diff))
         layers = self._workspace.layers(await self._workspace.changes())
         patched = await apply_patch(self._workspace.sandbox, layers, diff)
         if not patched.changes:
             raise ToolFailure(f"the diff does not apply: {patched.reason or 'it changes nothing'}")
         await self._workspace.write(patched.changes)
         return f"changed {', '.join(patched.changes)}"
+
+    async def _find_crlf(self, diff: str) -> set[str]:
+        """The files that the diff changes and whose lines end with CRLF."""
+        found: set[str] = set()
+        with contextlib.suppress(DataError):  # what is wrong with the diff, the programs that apply it say
+            for file in parse_diff(diff):
+                with contextlib.suppress(ToolFailure):
+                    if file.old_path and find_line_end(await self._workspace.read(file.old_path)) == b"\r\n":
+                        found.add(file.old_path)
+        return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turnwise.core.errors import ToolFailure
 from turnwise.environments.swe.workspace import Workspace
+from turnwise.repositories.source_lines import find_line_end, to_line_end
 
 
 class EditLines:
@@ -25,9 +26,10 @@ class EditLines:
         lines = content.splitlines(keepends=True)
         if not (1 <= first <= len(lines) + 1 and first - 1 <= last <= len(lines)):
             raise ToolFailure(f"there are no lines {first} to {last}: {path} has {len(lines)}")
-        new = text.encode()
+        end = find_line_end(content)
+        new = to_line_end(text.encode(), end)
         ends_file = last == len(lines) and not content.endswith(b"\n")
         if new and not new.endswith(b"\n") and not ends_file:
-            new += b"\n"
+            new += end
         await self._workspace.write({path: b"".join([*lines[: first - 1], new, *lines[last:]])})
         return f"changed {path}"

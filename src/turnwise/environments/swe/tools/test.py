@@ -85,7 +85,7 @@ def show_frames(outcome: Outcome) -> list[str]:
     """The last frames in the tree with their lines of code, and the error's own lines."""
     frames: list[list[str]] = []
     error: list[str] = []
-    for line in outcome.details.splitlines():
+    for line in outcome.details.split("\n"):
         if match := _FRAME.match(line):
             frames.append(
                 [] if match[1].startswith(("/", "<")) else [f"  {match[1]}:{match[2]} {match[3] or ''}".rstrip()]

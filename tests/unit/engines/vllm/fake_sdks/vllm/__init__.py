@@ -1,6 +1,7 @@
 """Stands in for vLLM where a test needs its calls and not its speed: Hugging Face's model, a token a step, no cache.
 
-The variable VLLM_FAULT plants a fault; a fault named `NAME@FILE` happens as long as FILE exists, which it removes."""
+The variable VLLM_FAULT plants faults, with commas between them; one named `NAME@FILE` happens as long as FILE exists,
+which it removes."""
 
 import os
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from typing import Any
 
 def has_fault(name: str) -> bool:
     """Whether this fault is planted."""
-    fault, _, once = os.environ.get("VLLM_FAULT", "").partition("@")
-    if fault != name:
+    faults = dict(fault.partition("@")[::2] for fault in os.environ.get("VLLM_FAULT", "").split(","))
+    if name not in faults:
         return False
+    once = faults[name]
     if once and not Path(once).exists():
         return False
     if once:

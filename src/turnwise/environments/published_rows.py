@@ -1,0 +1,152 @@
+"""What the published layouts of rows have in common: prompts of several messages, and right answers.
+
+    prompt    "...", or messages [{"role", "content"}], whose content is text or parts {"type": "text", "text"}
+    answers   "answers", or the `ground_truth` of "reward_model" (verl) or "reward_spec" (SkyRL): a text, a number, a
+              list of these, or {"target": any of them}
+
+Everything raises DataError naming the field, its value and what was expected.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnwise.core.errors import DataError
+from turnwise.core.types import Message, Role, text_message
+
+ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+"""Roles of messages in a row's prompt; "developer" is a later name of "system"."""
+_PROMPTS = ("prompt", "messages", "conversations")
+_GROUND_TRUTHS = ("reward_model", "reward_spec")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a row asks."""
+
+    before: tuple[Message, ...]
+    """The system message and the turns before the question; mostly empty."""
+    question: str
+    """The text of the last message."""
+
+
+def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
+    """The row's messages, or the text in the first of the columns `names` that it has; a prompt of messages wins."""
+    for name in _PROMPTS:
+        if isinstance(given := _read_listed(row.get(name)), list):
+            messages = read_messages(given, name)
+            if messages[-1].role != "user":
+                raise DataError(
+                    f'"{name}" ends with a message of role {messages[-1].role!r}; expected the user\'s at the end (a '
+                    "reply that is begun is not carried on)"
+                )
+            return Asked(before=messages[:-1], question=read_text(messages[-1].text, f"{name}[-1].content"))
+    for name in (*names, "prompt"):
+        if row.get(name) is not None:
+            return Asked(before=(), question=read_text(row[name], name))
+    raise DataError(f"no question among the keys {list_keys(row)}; expected {', '.join((*names, 'prompt'))}")
+
+
+def _read_listed(value: object) -> object:
+    """Messages that a column of text holds as JSON, as Parquet files of several layouts have them; else the value."""
+    if not isinstance(value, str) or not value.lstrip().startswith("[{"):
+        return value
+    try:
+        listed = json.loads(value)
+        json.dumps(listed, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DataError("half a surrogate pair in the text of messages; write the whole character") from None
+    except (ValueError, RecursionError):
+        return value
+    are_messages = isinstance(listed, list) and all(isinstance(each, dict) and "role" in each for each in listed)
+    return listed if are_messages else value
+
+
+def read_messages(value: object, name: str) -> tuple[Message, ...]:
+    """A list of messages of text, at least one."""
+    if not isinstance(value, list) or not value:
+        raise DataError(f'"{name}" is {shorten(value)}; expected a list of messages {{"role", "content"}}')
+    return tuple(_read_message(message, f"{name}[{index}]") for index, message in enumerate(value))
+
+
+def _read_message(message: object, place: str) -> Message:
+    role = message.get("role") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(role, str) or role not in ROLES:
+        raise DataError(f'"{place}" is {shorten(message)}; expected {{"role", "content"}} of role {", ".join(ROLES)}')
+    others = sorted(str(key) for key, item in message.items() if key not in ("role", "content") and item)
+    if others:
+        raise DataError(f'"{place}" has {others}; expected a message of text: "role" and "content" only')
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(_read_part(part, f"{place}.content[{index}]") for index, part in enumerate(content))
+    if not isinstance(content, str):
+        raise DataError(f'"{place}.content" is {shorten(content)}; expected text')
+    return text_message(ROLES[role], content)
+
+
+def _read_part(part: object, place: str) -> str:
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    raise DataError(f'"{place}" is {shorten(part)}; expected {{"type": "text", "text"}}: prompts are text')
+
+
+def find_ground_truth(row: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """The name and value of a `ground_truth`; None where the row has no column for one."""
+    for name in _GROUND_TRUTHS:
+        if name in row:
+            place, value = f"{name}.ground_truth", row[name]
+            value = value.get("ground_truth") if isinstance(value, Mapping) else None
+            if isinstance(value, Mapping):
+                place, value = f"{place}.target", value.get("target")
+            return place, value
+    return None
+
+
+def read_answers(value: object, name: str) -> tuple[str, ...]:
+    """Texts and numbers, one or a list of at least one; numbers as Python writes them."""
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise DataError(f'"{name}" is []; expected at least one answer')
+    if len(values) == 1:
+        return (_read_answer(values[0], name),)
+    return tuple(_read_answer(each, f"{name}[{index}]") for index, each in enumerate(values))
+
+
+def _read_answer(value: object, name: str) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and (isinstance(value, int) or math.isfinite(value)):  # type: ignore[arg-type]
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f'"{name}" is {shorten(value)}; expected a text or a number')
+    return value.strip()
+
+
+def refuse_without_answer(row: Mapping[str, Any], expected: str) -> DataError:
+    """What to raise for a row in which no column holds an answer."""
+    if "chosen" in row or "rejected" in row:
+        return DataError('"chosen" and "rejected" are preferences between replies; expected a right answer')
+    if "completion" in row or "messages" in row:
+        return DataError(f"a demonstration, and no right answer to judge by; expected {expected}")
+    return DataError(f"no answer among the keys {list_keys(row)}; expected {expected}")
+
+
+def read_text(value: object, name: str) -> str:
+    """A text that is not blank, without blanks around it."""
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f'"{name}" is {shorten(value)}; expected a non-empty string')
+    return value.strip()
+
+
+def list_keys(row: Mapping[str, Any]) -> str:
+    """The row's columns, cut where they are many."""
+    return shorten(sorted(map(str, row)))
+
+
+def shorten(value: object) -> str:
+    """The value as Python writes it, cut after 80 characters."""
+    text = repr(value[:80] if isinstance(value, str | list) else value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

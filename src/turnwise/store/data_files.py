@@ -1,0 +1,70 @@
+"""What a run remembers of the files that its tasks come from: `data.json`, one entry per file.
+
+    {"files": [{"path": "data/train.jsonl", "sha256": "9dc8...", "num_bytes": 52100, "num_rows": 1000}]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from turnwise.core.errors import DataError, StoreError
+from turnwise.store.run_folder import write_json_atomic
+
+DATA = "data.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRecord:
+    """A data file as it was read."""
+
+    path: str
+    """As the recipe names it."""
+    sha256: str
+    num_bytes: int
+    num_rows: int
+    """Rows that tasks come from."""
+
+    def __str__(self) -> str:
+        return f"{self.sha256[:16]} ({self.num_rows:,} rows, {self.num_bytes:,} bytes)"
+
+
+def record_file(path: Path, num_rows: int) -> FileRecord:
+    """Read the file once. Raises DataError when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return FileRecord(path=str(path), sha256=digest, num_bytes=file.tell(), num_rows=num_rows)
+    except OSError as cause:
+        raise DataError(f"{path}: cannot be read ({cause.strerror}); check the path") from cause
+
+
+def write_records(run: Path, records: Iterable[FileRecord]) -> None:
+    """Replace what the run remembers. Raises StoreError."""
+    write_json_atomic(run / DATA, {"files": [asdict(each) for each in records]})
+
+
+def read_records(run: Path) -> tuple[FileRecord, ...] | None:
+    """What the run remembers; None where it never did. Raises StoreError for a damaged file."""
+    path = run / DATA
+    try:
+        return tuple(FileRecord(**each) for each in json.loads(path.read_bytes())["files"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise StoreError(f"{path} cannot be read ({type(cause).__name__}: {cause}); restore the file") from cause
+
+
+def find_changes(before: Sequence[FileRecord], now: Sequence[FileRecord]) -> list[str]:
+    """How files differ from those remembered, one line each; by place in the recipe, so that a file may move."""
+    if len(before) != len(now):
+        names = [", ".join(each.path for each in records) or "none" for records in (before, now)]
+        return [f"the run began with the data files {names[0]}, and there are now {names[1]}"]
+    return [
+        f"{new.path}: SHA-256 {old} when the run began, now {new}"
+        for old, new in zip(before, now, strict=True)
+        if old.sha256 != new.sha256
+    ]

@@ -1,0 +1,25 @@
+"""Grade new instances again when all are made, and leave out those whose tests do not say the same as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import replace
+
+from turnwise.synthesis.bugs.checking import check_instance
+from turnwise.synthesis.bugs.making import Maker
+
+
+async def verify(maker: Maker, instance_ids: Collection[str], *, num_programs: int) -> dict[str, str]:
+    """Id to problem of each instance that its gold patch does not resolve, or that needs no change. These are taken out
+    of the store, and their line of the ledger becomes "unstable"; one that the sandbox failed to grade stays."""
+    slots = asyncio.Semaphore(num_programs)
+    chosen = [maker.instances[instance_id] for instance_id in instance_ids]
+    found = await asyncio.gather(*(check_instance(maker.sandbox, maker.repository, one, slots) for one in chosen))
+    problems = {one.instance_id: problem for one, problem in zip(chosen, found, strict=True) if problem}
+    unstable = {name for name, problem in problems.items() if "'infrastructure'" not in problem}
+    if unstable:
+        maker.withdraw(unstable)
+        entries = [entry for entry in maker.ledger.entries if entry.fate == "kept" and entry.instance_id in unstable]
+        maker.ledger.write([replace(entry, fate="unstable") for entry in entries])
+    return problems

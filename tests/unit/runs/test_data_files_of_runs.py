@@ -1,0 +1,47 @@
+"""A run that begins remembers its data files, and goes on with others only where somebody accepts them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from turnwise.config.load import dump_resolved
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import DataError
+from turnwise.runs.data_files import accept_data_files, keep_data_files
+from turnwise.runs.families import build_family
+from turnwise.store.data_files import read_records
+from turnwise.store.run_folder import RunFolder
+
+
+def write(path: Path, *problems: str) -> str:
+    tests = [{"input": "1", "output": "1"}, {"input": "2", "output": "2"}]
+    path.write_text("".join(json.dumps({"problem": problem, "tests": tests}) + "\n" for problem in problems))
+    return str(path)
+
+
+def test_a_changed_file_is_refused_and_can_be_accepted(tmp_path: Path) -> None:
+    paths = {f"{split}_path": write(tmp_path / f"{split}.jsonl", "a", "b") for split in ("train", "heldout")}
+    environment = {"name": "coding", "args": {"mode": "files", **paths}}
+    config = RunConfig.model_validate({"environment": environment})
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write_json("config.json", dump_resolved(config))
+    keep_data_files(folder, build_family(config))
+    keep_data_files(folder, build_family(config))
+    records = read_records(folder.path)
+    assert records is not None
+    assert [(Path(each.path).name, each.num_rows) for each in records] == [("train.jsonl", 2), ("heldout.jsonl", 2)]
+    write(tmp_path / "heldout.jsonl", "a", "b", "c")
+    with pytest.raises(DataError, match=r"heldout.jsonl: SHA-256 \w+ \(2 rows.*now \w+ \(3 rows.*data accept .*run"):
+        keep_data_files(folder, build_family(config))
+    [change] = accept_data_files(folder.path)
+    assert "heldout.jsonl" in change
+    assert change in (folder.path / "events.jsonl").read_text()
+    keep_data_files(folder, build_family(config))
+    assert accept_data_files(folder.path) == []
+
+
+def test_a_family_without_files_leaves_no_record(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    keep_data_files(folder, build_family(RunConfig.model_validate({"environment": {"name": "countdown"}})))
+    assert read_records(folder.path) is None
