@@ -26,6 +26,7 @@ def train(
     recipe: Recipe | Sequence[Recipe] | None = None,
     overrides: Mapping[str, Any] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    wait_s: float = 0.0,
     display: bool = True,
     **options: Any,
 ) -> RunReader:
@@ -40,26 +41,35 @@ def train(
         recipe: A TOML file, its tables as a dictionary, or several of them, merged left to right; None: the defaults,
             with a small model from random weights.
         overrides: Options by name, `{"train.steps": 3}`.
-        resume: A run folder to continue by its own recipe; give `environment` again where it was an object.
+        resume: A run folder to continue by its own recipe, with overrides of options that may change then
+            (docs/runs.md); give `environment` again where it was an object. "auto": the newest run of the
+            recipe's name and seed, or a new one.
+        wait_s: With `resume`, seconds to wait while another process writes the run.
         display: Whether progress is shown on standard error.
         **options: Further overrides with `__` for the dot: `train__steps=3`, `environment__args={"path": "a.jsonl"}`.
 
     Raises ConfigError and the other errors of `turnwise train`, with the same messages.
     """
+    from turnwise.runs.continuing import AUTO, Continuation
     from turnwise.runs.train import run_train
 
     changes = {**(overrides or {}), **{key.replace("__", "."): value for key, value in options.items()}}
     name = None if environment is None else name_environment(environment)
-    if resume is not None:
-        if recipe is not None or changes:
-            raise ConfigError("resume continues a run by its own recipe; give no recipe and no overrides with it")
-        path = Path(resume)
-        return load_run(_run_anywhere(lambda drive: run_train(None, resume=path, display=display, drive=drive)))
+    if resume is not None and resume != AUTO:
+        if recipe is not None:
+            raise ConfigError(
+                "resume continues a run by its own recipe; give no recipe with it, or resume='auto' for the newest run "
+                "of the recipe's name and seed"
+            )
+        run = Path(os.path.expanduser(resume))
+        old = Continuation(run=run, changes=changes, wait_s=wait_s)
+        return load_run(_run_anywhere(lambda drive: run_train(None, resume=old, display=display, drive=drive)))
     if name is not None:
         replaced = {"environment.name": name, "environment.args": {}, "environment.mixture": {}}
         changes = {**replaced, "evaluate.controls": {}, **changes}
     config = load_config([_to_source(each) for each in _list_recipes(recipe)], changes=changes)
-    return load_run(_run_anywhere(lambda drive: run_train(config, resume=None, display=display, drive=drive)))
+    continuation = None if resume is None else Continuation(run=AUTO, wait_s=wait_s)
+    return load_run(_run_anywhere(lambda drive: run_train(config, resume=continuation, display=display, drive=drive)))
 
 
 def _list_recipes(recipe: Recipe | Sequence[Recipe] | None) -> list[Recipe]:

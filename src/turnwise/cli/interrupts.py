@@ -1,4 +1,4 @@
-"""Make sure that Ctrl-C stops the process.
+"""Make sure that Ctrl-C, and a scheduler's SIGTERM, stop the process.
 
 Python prints "Exception ignored" and continues when an exception is raised inside a `__del__`, a weakref callback or a
 callback of C code. A Ctrl-C at such a moment would be lost, and the run would continue for hours.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from types import FrameType
 
 RETRY_AFTER_S = 0.02  # the callback has most likely ended by then; if it has not, another try follows
 
@@ -30,6 +31,17 @@ def keep_interrupts() -> None:
         retry.start()
 
     sys.unraisablehook = hook
+
+
+def end_as_interrupted() -> None:
+    """Let the first SIGTERM be a Ctrl-C: what is under way ends cleanly and the command says how to continue. The
+    second ends the process at once, which loses nothing that was stored."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def _interrupt_main() -> None:

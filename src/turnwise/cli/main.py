@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +16,18 @@ from turnwise import __version__
 from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe, tools
 from turnwise.cli.audit import audit
 from turnwise.cli.games import exploitability
-from turnwise.cli.interrupts import keep_interrupts
+from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
 from turnwise.cli.recipe import split_recipe
 from turnwise.cli.search import search
 from turnwise.cli.track import track
+from turnwise.config.values import expand_home
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
 
 if TYPE_CHECKING:
     from turnwise.config.run import RunConfig
+    from turnwise.runs.continuing import Continuation
 
 
 class Stopped(Exception):
@@ -83,12 +86,16 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 def main() -> None:
     """Run the command line; an error prints one message instead of a traceback, unless `--debug` is given."""
-    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    arguments = [_expand_home(a) for a in sys.argv[1:] if a != "--debug"]
     keep_interrupts()
+    end_as_interrupted()
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a recipe may name a module beside it; nothing installed is hidden by one
     try:
         app(args=arguments, standalone_mode=True)
+    except KeyboardInterrupt:  # while the command was looked up
+        print("stopped; nothing was done yet", file=sys.stderr)
+        raise SystemExit(130) from None
     except (TurnwiseError, Stopped, MemoryError) as error:
         if len(arguments) < len(sys.argv) - 1:
             raise
@@ -97,6 +104,12 @@ def main() -> None:
         message, code = explain(error)
         print(clean_for_terminal(message), file=sys.stderr)
         raise SystemExit(code) from None
+
+
+def _expand_home(argument: str) -> str:
+    """The argument with the home folder for a leading `~`, also of `--option=~/path`, which a shell leaves alone."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return option + equals + str(expand_home(value))
 
 
 def explain(error: TurnwiseError | Stopped | MemoryError) -> tuple[str, int]:
@@ -124,30 +137,45 @@ def _root(
     """Declare the options before the command; `main` reads `--debug` anywhere."""
 
 
-def _folders(config: RunConfig) -> set[Path]:
-    """List the run folders of this recipe's name."""
-    return set(Path(config.run.output).glob(f"{config.run.name}-*"))
-
-
 def _load(arguments: list[str] | None) -> RunConfig:
     from turnwise.config.load import load_config
 
     files, overrides = split_recipe(arguments)
-    if not files:
-        raise ConfigError("no recipe file named; for example `turnwise train recipes/search_r1/tiny.toml`")
+    if not files and not overrides:
+        raise ConfigError(
+            "no recipe named; for example `turnwise train recipes/search_r1/tiny.toml`, or options alone: `turnwise "
+            "train environment.name=countdown`"
+        )
     return load_config(files, overrides)
 
 
 @app.command()
 def train(
     recipe: Recipe = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue this run folder by its own recipe.")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|auto",
+            help="Continue this run folder by its own recipe, with overrides of options that may change then "
+            '(docs/runs.md). "auto": continue the newest run of the recipe\'s name and seed, or start one.',
+        ),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(help="With --resume: seconds to wait while another process writes the run.", min=0)
+    ] = 0.0,
     device: Annotated[
         str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of the device of the run.")
     ] = None,
     ranks: Annotated[
         int | None, typer.Option(help="With --resume: continue on so many ranks instead of those of the run.", min=1)
     ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="With --resume: go back to the last checkpoint that can be proven, of a run that was damaged.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -158,35 +186,59 @@ def train(
     ] = False,
 ) -> None:
     """Warm up, train with RL, evaluate before and after, write the report."""
-    if resume is not None and recipe:
-        raise ConfigError("--resume continues a run by its own recipe; name no recipe files or overrides with it")
-    if device is not None and resume is None:
-        raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
-    if ranks is not None and resume is None:
-        raise ConfigError(f"--ranks {ranks} is for a run that is resumed; for a new one use train.ranks={ranks}")
-    config = None if resume is not None else _load(recipe)
+    config, continuation = _read_start(recipe, resume, device=device, ranks=ranks, wait_s=wait, repair=repair)
     if dry_run:
-        fitted = _print_plan(
-            _load_resolved(resume, device, ranks) if config is None else config, is_new=config is not None
-        )
-        _print_checks(config, resume, device, ranks)
+        from turnwise.runs.rehearsal import describe_checks, read_rehearsed, rehearse_train
+
+        rehearsed, is_new = read_rehearsed(config, continuation)
+        fitted = _print_plan(rehearsed, is_new=is_new)
+        for line in describe_checks(rehearse_train(config, resume=continuation)):
+            print(line)
         print(f"{'time per RL step, at most':<31} {_predict_time(fitted)}")
         print("nothing was written; the same command without --dry-run starts")
         return
-    if config is not None:
-        from turnwise.runs.start import prepare_new
+    begun: list[Path] = []
 
-        config = prepare_new(config)
-    _print_memory(_load_resolved(resume, device, ranks) if config is None else config)
-    before = set() if config is None else _folders(config)
+    def announce(run: Path, config: RunConfig) -> None:
+        begun.append(run)
+        print(f"run folder  {run}", flush=True)
+        _print_memory(config)
+
     try:
         from turnwise.runs.train import run_train
 
-        _print_results(run_train(config, resume=resume, display=True, device=device, ranks=ranks))
+        _print_results(run_train(config, resume=continuation, display=True, announce=announce))
     except KeyboardInterrupt:
-        folder = max(_folders(config) - before, default=None) if config is not None else resume
-        remedy = f"; continue with `turnwise train --resume {folder}`" if folder else ", nothing was written yet"
+        kept = [run for run in begun if run.exists()]
+        remedy = f"; continue with `turnwise train --resume {kept[0]}`" if kept else ", nothing was written yet"
         raise Stopped(f"stopped{remedy}") from None
+
+
+def _read_start(
+    recipe: list[str] | None, resume: str | None, *, device: str | None, ranks: int | None, wait_s: float, repair: bool
+) -> tuple[RunConfig | None, Continuation | None]:
+    """The recipe to train by, None for that of a run folder, and how to continue a run, None for a new one."""
+    if resume is None:
+        if device is not None:
+            raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
+        if ranks is not None:
+            raise ConfigError(f"--ranks {ranks} is for a run that is resumed; for a new one use train.ranks={ranks}")
+        if wait_s or repair:
+            flag = "--repair" if repair else "--wait"
+            raise ConfigError(f"{flag} is for a run that is resumed; name it: --resume RUN")
+        return _load(recipe), None
+    from turnwise.runs.continuing import AUTO, Continuation
+
+    files, overrides = split_recipe(recipe)
+    how = Continuation(run=AUTO, device=device, ranks=ranks, wait_s=wait_s, repair=repair)
+    if resume == AUTO:
+        return _load(recipe), how
+    if files:
+        raise ConfigError(
+            f"--resume {resume} continues a run by its own recipe, which {files[0]} cannot join; name options that may "
+            "change as a.b=value, or continue the newest run of a recipe with --resume auto"
+        )
+    return None, replace(how, run=Path(resume), overrides=overrides)
 
 
 @app.command()
@@ -311,12 +363,6 @@ def doctor(
         print(f"{name:<{width}}  {value}")
 
 
-def _load_resolved(run: Path | None, device: str | None, ranks: int | None = None) -> RunConfig:
-    from turnwise.config.load import list_moves, load_resolved
-
-    return load_resolved(Path(run or ".") / "config.json", list_moves(device=device, ranks=ranks))
-
-
 def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
     """Print the resolved recipe, fitted to this machine, and its plan; returns it.
 
@@ -380,14 +426,6 @@ def _predict_time(config: RunConfig) -> str:
         f"about {seconds.sampling:,.1f} s sampling and {seconds.training:,.1f} s training, without tools "
         f"({speed.sampling / 1e9:,.0f} and {speed.training / 1e9:,.0f} GFLOP/s measured; docs/models.md has the error)"
     )
-
-
-def _print_checks(config: RunConfig | None, resume: Path | None, device: str | None, ranks: int | None) -> None:
-    """Build the run and print what was checked. Raises what `train` would raise before its first step."""
-    from turnwise.runs.start import describe_checks, rehearse_train
-
-    for line in describe_checks(rehearse_train(config, resume=resume, device=device, ranks=ranks)):
-        print(line)
 
 
 def _print_memory(config: RunConfig) -> None:

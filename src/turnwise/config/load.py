@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
 from turnwise.config.small_model import fill_model
+from turnwise.config.values import expand_home, parse_bare
 from turnwise.core.errors import ConfigError
 
 WHOLE_DISTRIBUTION = "training samples from the whole distribution, because that is what the trainer scores; remove it"
@@ -57,16 +58,17 @@ def load_config(
     _apply_overrides(tree, overrides, sources)
     for key, value in (changes or {}).items():
         _set_option(tree, key, copy.deepcopy(value), f"override {key!r}", sources)
-    return check_sections(fill_model(_validate(tree, sources, "the recipe")))
+    return check_sections(fill_model(_validate(expand_home(tree), sources, "the recipe")))
 
 
 def parse_value(text: str) -> Any:
-    """Parse a TOML value; any other text is a string. `3` is an int, `true` a bool, `[1, 2]` a list, `abc` a string."""
+    """Parse a TOML value; any other text is a string. `3` is an int, `true` a bool, `[1, 2]` and `[a, b]` are lists,
+    `abc` is a string."""
     text = text.strip()
     try:
         document = tomllib.loads(f"value = {text}")
     except ValueError:  # not only TOMLDecodeError: Python refuses integers of thousands of digits
-        return text
+        return parse_bare(text)
     return document["value"] if len(document) == 1 else text
 
 
@@ -90,6 +92,13 @@ def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     _apply_overrides(tree, overrides, sources)
     config = _validate(tree, sources, str(path))
     return check_sections(fill_model(config)) if overrides else config
+
+
+def change_resolved(
+    config: RunConfig, overrides: Sequence[str] = (), *, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """A resolved config with overrides and `changes` laid over it. Raises ConfigError as `load_config` does."""
+    return load_config([dump_resolved(config)], overrides, changes=changes) if overrides or changes else config
 
 
 def list_moves(*, device: str | None, ranks: int | None = None) -> list[str]:

@@ -210,6 +210,9 @@ METRICS: dict[str, Definition] = {
     "schedule/trainer_deadline_seconds": Definition("sum", "s", "Trainer idle: a late group must train first."),
     "schedule/publish_seconds": Definition("sum", "s", "Time until every engine held the step's weights."),
     "schedule/restarted_tokens": Definition("sum", "tokens", "Sampled tokens of replies that new weights restarted."),
+    "processes/lost": Definition(
+        "sum", "processes", "Rollout processes, engine workers and ranks that ended unasked since the step before."
+    ),
     "schedule/outstanding_groups": Definition("sum", "groups", "Groups open or waiting after the publication."),
     "evaluate/success": Definition("mean", "share", "Share of attempts at held-out tasks that succeed."),
     "evaluate/pass_at_samples": Definition(

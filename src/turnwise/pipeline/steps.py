@@ -21,7 +21,7 @@ from turnwise.pipeline.alarms import describe_alarms, describe_exceptions, descr
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.workers import FailurePolicy
-from turnwise.store.advantages import save_advantages
+from turnwise.store.advantages import forget_packed, save_advantages
 from turnwise.store.ledger import GroupAccount, account_batch, account_dropped, append_accounts
 from turnwise.store.run_folder import RunFolder
 
@@ -155,6 +155,7 @@ class StepTrainer:
         """Forget a step that `train` raised for, given `counters()` before it."""
         self.restore(counters)
         self._folder.truncate(after_step=step - 1)
+        forget_packed(self._folder.path, after_step=step - 1)
 
     def account(self, dropped: Sequence[tuple[TrajectoryGroup, DropReason]], *, step: int, version: int) -> None:
         """Put further groups on the ledger that were dropped while `step` was collected."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,13 @@ def heldout_draws(family: EnvironmentFamily, count: int) -> list[Draw]:
     return draw_heldout(family, count).draws
 
 
+def name_label(config: RunConfig, step: int) -> str:
+    """What people call a run's own evaluation after RL step `step`."""
+    if step == 0:
+        return "after SFT" if config.sft.steps else "before training"
+    return "after RL" if step == config.train.steps else f"step {step}"
+
+
 async def evaluate_policy(
     system: System,
     folder: RunFolder,
@@ -137,6 +146,13 @@ def load_trained_system(
     return folder, system, int(checkpoint.name.rpartition("_")[2])
 
 
+def _name_changes(changes: dict[str, Any]) -> str:
+    """Changes as the end of a file's name: of a long value, or one with a folder's separator, what a name can hold."""
+    text = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
+    plain = re.sub(r"[^\w.=+-]+", "-", text)[:80]
+    return plain if plain == text else f"{plain}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
 def run_evaluate(
     run: Path,
     *,
@@ -158,7 +174,7 @@ def run_evaluate(
     others = {name: value for name, value in given.items() if value not in (None, getattr(recipe, name))}
     config = check_sections(system.config.model_copy(update={"evaluate": recipe.model_copy(update=others)}))
     system = replace(system, config=config)
-    suffix = "".join(f"_{key}_{value}" for key, value in sorted(changes.items()))
+    suffix = _name_changes(changes)
     suffix += "".join(f"_{name}{value:g}" for name, value in others.items())
     named = [*sorted(changes.items()), *others.items()]
     label = ", ".join(f"{key}={value}" for key, value in named) or f"checkpoint of step {at}"

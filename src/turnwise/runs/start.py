@@ -1,19 +1,16 @@
 """The start of a run: what can be refused before a step is taken, in one order for a run and its rehearsal.
 
-`rehearse_train` does what `run_train` does until the first step, and writes nothing: what it accepts, `run_train`
-starts. The parity gate comes later: it samples, after the warm-up and before the first RL step."""
+The parity gate comes later: it samples, after the warm-up and before the first RL step."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnwise.config.fit import MEMORY_SHARE
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
@@ -30,26 +27,21 @@ from turnwise.core.types import Task, ToolSpec
 from turnwise.credit.methods import find_copies
 from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
 from turnwise.environments.mixture import list_families
-from turnwise.models.machine_memory import read_memory_size
-from turnwise.models.measured import measure_shapes
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
-from turnwise.runs.build import System, build_system, check_openings, find_device, fit_to_machine
-from turnwise.runs.evaluate import load_run
+from turnwise.runs.build import System, check_openings, fit_to_machine
 from turnwise.runs.families import build_family
 from turnwise.runs.learners import build_learner
 from turnwise.runs.methods import check_methods
 from turnwise.runs.openings import open_task
 from turnwise.runs.own_conversations import Lessons, load_lessons
-from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
-from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
 
 NUM_OPENED = 3
 """First tasks among which one must have room for a reply."""
@@ -118,44 +110,6 @@ def prepare_new(config: RunConfig) -> RunConfig:
     return config
 
 
-def rehearse_train(
-    config: RunConfig | None, *, resume: Path | None, device: str | None = None, ranks: int | None = None
-) -> list[Check]:
-    """Build the run that `run_train` would start with these arguments, check it, and write nothing.
-
-    Returns what was checked. Raises what `run_train` would raise before its first step, with the same message.
-    """
-    checks: list[Check] = []
-    tokenizer = None
-    if resume is not None:
-        folder, config = load_run(resume, device=device, ranks=ranks)
-        config = check_methods(config)
-        find_device(config)
-        checkpoint = latest_checkpoint(folder.path)
-        if checkpoint is not None:
-            verify_checkpoint(checkpoint)
-            checks.append(("checkpoint", f"{checkpoint} is whole"))
-            tokenizer = load_checkpoint_tokenizer(config, checkpoint)
-    elif config is not None:
-        config = prepare_new(config)
-        checks += [_describe_memory(config), check_disk(config)]
-    else:
-        raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
-    system = build_system(config, training=True, tokenizer=tokenizer)
-    parts = build_parts(system, warms_up=tokenizer is None)
-
-    async def check() -> list[Check]:
-        try:
-            checks = await check_start(parts)
-            if resume is None:
-                await check_engines(parts.system)
-            return checks
-        finally:
-            await parts.close()
-
-    return [*checks, *asyncio.run(check())]
-
-
 def check_disk(config: RunConfig) -> Check:
     """Check that a folder can be made in `run.output`, and that the run's checkpoints are predicted to fit there.
 
@@ -168,16 +122,16 @@ def check_disk(config: RunConfig) -> Check:
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
     free, memory = shutil.disk_usage(folder).free, plan_memory(config, find_copies(config))
     if memory is None:
-        return "disk", f"{_size(free)} free at {folder}"
+        return "disk", f"{format_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
     needed = memory.checkpoint * (_count_kept(config) + 2)
     if needed > free:
         raise StoreError(
-            f"run.output={config.run.output!r} has {_size(free)} free, and the checkpoints of this run take "
-            f"{_size(needed)}; free disk space, change run.output, lower train.keep_checkpoints, or raise "
+            f"run.output={config.run.output!r} has {format_size(free)} free, and the checkpoints of this run take "
+            f"{format_size(needed)}; free disk space, change run.output, lower train.keep_checkpoints, or raise "
             "train.checkpoint_every"
         )
-    return "disk", f"checkpoints take at most {_size(needed)} of {_size(free)} free at {folder}"
+    return "disk", f"checkpoints take at most {format_size(needed)} of {format_size(free)} free at {folder}"
 
 
 def _count_kept(config: RunConfig) -> int:
@@ -326,18 +280,6 @@ async def _check_demonstration(system: System) -> Check:
     return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies"
 
 
-def _describe_memory(config: RunConfig) -> Check:
-    device = find_device(config)
-    copies, size = find_copies(config), read_memory_size(device)
-    memory = plan_memory(config, copies, shapes=measure_shapes(config, copies), device=device.type)
-    needed = "unknown needs" if memory is None else _size(memory.peak)
-    return "memory", f"{needed} in {_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
-
-
-def _size(num_bytes: int) -> str:
+def format_size(num_bytes: int) -> str:
+    """Bytes for people."""
     return f"{num_bytes / 2**30:,.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:,.1f} MiB"
-
-
-def describe_checks(checks: list[Check]) -> Iterator[str]:
-    """A line of the terminal per check."""
-    yield from (f"{f'checked {label}':<31} {text}" for label, text in checks)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import StoreError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.holding import hear
 from turnwise.core.metrics import Mean, Metric, record
@@ -27,74 +26,96 @@ from turnwise.reporting.report import write_report
 from turnwise.rollout.workers import GroupStream
 from turnwise.runs.annotators import build_annotate, needs_baseline
 from turnwise.runs.branches import with_branches
-from turnwise.runs.build import System, build_system, find_device
+from turnwise.runs.build import System, build_system
+from turnwise.runs.continuing import Continuation, OpenRun, open_run, write_changes
 from turnwise.runs.data_files import keep_data_files
-from turnwise.runs.evaluate import evaluate_policy, load_run
-from turnwise.runs.methods import check_methods, resolve_correction
+from turnwise.runs.evaluate import evaluate_policy, name_label
+from turnwise.runs.methods import resolve_correction
 from turnwise.runs.parity import check_parity
+from turnwise.runs.process_notes import ProcessNotes
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import first_rl_task, run_warmup
-from turnwise.runs.start import build_parts, check_engines, check_start, prepare_new
+from turnwise.runs.start import build_parts, check_engines, check_start
+from turnwise.store.advantages import forget_packed, pack_advantages
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
 from turnwise.store.groups import GroupStore
-from turnwise.store.journal import Journal
+from turnwise.store.journal import Journal, read_journal
 from turnwise.store.run_folder import RunFolder
+
+Announce = Callable[[Path, RunConfig], None]
 
 
 def run_train(
     config: RunConfig | None,
     *,
-    resume: Path | None,
+    resume: Path | Continuation | None,
     display: bool,
-    device: str | None = None,
-    ranks: int | None = None,
+    announce: Announce = lambda path, config: None,
     drive: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> Path:
-    """Train by the recipe, or continue the run folder `resume` by its own recipe (on `device` and on
-    so many `ranks`; None: its own). Returns the run folder. A run that is refused at its start leaves none. `drive`
-    runs the event loop.
+    """Train by the recipe, or continue a run. Returns the run folder. A run that is refused at its start leaves none.
+
+    Args:
+        config: the recipe; None where `resume` names a run folder.
+        resume: a run folder to continue by its own recipe, or how to continue one.
+        display: whether progress is shown on standard error.
+        announce: told the run folder, which is this process's from then on, and its recipe, before anything long.
+        drive: runs the event loop.
 
     On the CPU a continued synchronous run writes the same metrics, bit for bit and timings apart, as one that was never
-    stopped. Afterwards torch computes on one core in the calling thread. Raises TurnwiseError for everything a user can
-    fix; what was written before stays.
+    stopped. Afterwards torch computes on one core in the calling thread. Raises StoreError while another process writes
+    the run, TurnwiseError for everything a user can fix; what was written before stays.
     """
-    if resume is not None:
-        folder, config = load_run(resume, device=device, ranks=ranks)
-        config = check_methods(config)
-        find_device(config)
-    elif config is not None:
-        config = prepare_new(config)  # before there is a run folder
-        folder = RunFolder.create(_new_path(config))
-        folder.write_json("config.json", dump_resolved(config))
-    else:
-        raise ConfigError("nothing to train: name a recipe file, or a run folder with --resume")
+    if isinstance(resume, Path):
+        resume = Continuation(run=resume)
     leave_cores_to_executors()
-    run: Run | None = None
-    try:
-        # A resumed run keeps its tokenizer: one trained again, on texts that changed, would have other ids.
-        checkpoint = latest_checkpoint(folder.path)
-        tokenizer = load_checkpoint_tokenizer(config, checkpoint) if checkpoint else None
-        system = build_system(config, training=True, tokenizer=tokenizer)
-        with (
-            Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show,
-            open_trackers(config, folder, show) as listeners,
-        ):
-            run = Run(system, folder, listeners)
+    show = Display(total_steps=0, title="", enabled=display)
+    with open_run(config, resume, tell=show.note) as opened:
+        announce(opened.folder.path, opened.config)
+        begun = [not opened.is_new]
+        try:
+            _train(opened, begun, display=display, drive=drive)
+        except BaseException as error:
+            if begun[0]:
+                _record_end(opened, error)
+            else:
+                opened.folder.discard()
+            raise
+        return opened.folder.path
+
+
+def _train(
+    opened: OpenRun, begun: list[bool], *, display: bool, drive: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """Train in an open run folder; `begun` says whether there is something to keep."""
+    folder, config = opened.folder, opened.config
+    # A resumed run keeps its tokenizer: one trained again, on texts that changed, would have other ids.
+    checkpoint = latest_checkpoint(folder.path)
+    tokenizer = load_checkpoint_tokenizer(config, checkpoint) if checkpoint else None
+    system = build_system(config, training=True, tokenizer=tokenizer)
+    notes = write_changes(opened)  # before trackers read the recipe
+    with (
+        Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show,
+        open_trackers(config, folder, show) as listeners,
+    ):
+        for note in notes:
+            show.note(note)
+        run = Run(system, folder, listeners, check=opened.lock.check)
+        try:
             drive(run.run())
-    except BaseException:
-        if resume is None and not (run and run.has_begun):
-            folder.discard()
-        raise
-    return folder.path
+        finally:
+            begun[0] |= run.has_begun
 
 
-def _new_path(config: RunConfig) -> Path:
-    """A path in `run.output` that is free: name, seed and time, and a number where one second has several runs."""
-    path = Path(config.run.output) / f"{config.run.name}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    paths = (path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 1000)))
-    return next((each for each in paths if not each.exists()), path)
+def _record_end(opened: OpenRun, error: BaseException) -> None:
+    """Note in the run folder why its process ends, where it may still be written."""
+    is_stop = isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
+    text = "" if is_stop else " ".join(f"{type(error).__name__}: {error}".split())
+    with suppress(StoreError):
+        opened.lock.check()
+        opened.folder.append_event("stopped" if is_stop else "error", text)
 
 
 class Run:
@@ -109,16 +130,19 @@ class Run:
         trainer: Trainer | None = None,
         others: Mapping[str, RememberingTrainer] | None = None,
         sync: WeightSync | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`trainer`, `others` and `sync` None: those of the recipe (see `build_parts`)."""
+        """`trainer`, `others` and `sync` None: those of the recipe (see `build_parts`). `check` is called before each
+        decision and raises StoreError where the folder is another process's."""
         warms_up = latest_checkpoint(folder.path) is None
         self.parts = parts = build_parts(system, trainer=trainer, others=others, sync=sync, warms_up=warms_up)
         self.system, self.trainer, self.sync = system, parts.trainer, parts.sync
         self.config = config = system.config
         self.folder = folder
+        self._check = check
         self.has_begun = False
         """Whether every check of the start has passed."""
-        self.recorder = Recorders([FolderRecorder(folder), show])
+        self.recorder = ProcessNotes(Recorders([FolderRecorder(folder), show]))
         self.steps = StepTrainer(
             config,
             folder=folder,
@@ -134,15 +158,15 @@ class Run:
 
     async def run(self) -> None:
         """Every phase that is still to do."""
-        try:
-            await check_start(self.parts)
-            if latest_checkpoint(self.folder.path) is None:
-                await check_engines(self.system)
-            self.has_begun = True
-            with hear(lambda text: self._note("alarm", text)):
+        with self.recorder.listen(), hear(lambda text: self._note("alarm", text)):
+            try:
+                await check_start(self.parts)
+                if latest_checkpoint(self.folder.path) is None:
+                    await check_engines(self.system)
+                self.has_begun = True
                 await self._run()
-        finally:
-            await self.parts.close()
+            finally:
+                await self.parts.close()
 
     async def _run(self) -> None:
         config = self.config
@@ -167,6 +191,7 @@ class Run:
             verify_checkpoint(checkpoint)
             self.steps.restore(await self.trainer.load(checkpoint))
             self.folder.truncate(after_step=self.steps.step)
+            forget_packed(self.folder.path, after_step=self.steps.step)
             self._note("resumed", f"continuing after step {self.steps.step}")
         await self.sync.publish(self.steps.version)
         # The evaluation of the checkpoint's own step may be what was interrupted.
@@ -181,7 +206,7 @@ class Run:
     async def _learn(self) -> None:
         """Redo what a crash took back, then move groups until the last step is done."""
         config, system = self.config, self.system
-        store, journal = GroupStore(self.folder.path), Journal(self.folder.path)
+        store, journal = GroupStore(self.folder.path), Journal(self.folder.path, check=self._check)
         if config.train.parity_every == 0 or self.steps.step % config.train.parity_every == 0 or self.steps.step == 0:
             await self._check_parity(self.steps.step)
         try:
@@ -261,12 +286,8 @@ class Run:
 
     async def _evaluate_if_due(self, step: int) -> None:
         evaluate = self.config.evaluate
-        if step == 0:
-            label = "after SFT" if self.config.sft.steps else "before training"
-        else:
-            label = "after RL" if step == self.config.train.steps else f"step {step}"
         if step in (0, self.config.train.steps) or (evaluate.every and step % evaluate.every == 0):
-            await self._evaluate(label, step)
+            await self._evaluate(name_label(self.config, step), step)
 
     async def _evaluate(
         self, label: str, step: int, control: str | None = None, changes: dict[str, Any] | None = None
@@ -306,7 +327,15 @@ class Run:
         self._note("parity", await check_parity(self.system, self.trainer, step=step))
 
     async def _checkpoint(self) -> None:
+        self._check()
         with checkpoint_writer(self.folder.path, self.steps.step) as temporary:
             await self.trainer.save(temporary, self.steps.counters())
         if not keeps_past(self.config):
             prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})
+        GroupStore(self.folder.path).pack(self._list_settled)
+        pack_advantages(self.folder.path, until=self.steps.step)
+
+    def _list_settled(self) -> list[int]:
+        """Draws whose fate a step until the checkpoint decided."""
+        draws = read_journal(self.folder.path).draws.values()
+        return [draw.draw for draw in draws if draw.step is not None and draw.step <= self.steps.step]

@@ -1,4 +1,5 @@
 """The advantages of one RL step, per sampled token: `steps/step_000012.npz`, written when the step's credit is known.
+Those of a hundred steps behind a checkpoint are in one pack, `steps/step_000000.zip` (see `packs`).
 
 Flat arrays over K trajectories, their turns and the sampled tokens of turns with credit, in that order:
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from turnwise.core.errors import StoreError
 from turnwise.core.types import FloatArray, TrajectoryId, to_floats
+from turnwise.store.packs import NUM_TOGETHER, drop_members, pack_files, pack_path, read_member
 from turnwise.store.run_folder import check_format, write_bytes_atomic
 
 TurnAdvantages = list[FloatArray | None]
@@ -61,10 +63,11 @@ def load_advantages(run: Path, step: int) -> dict[TrajectoryId, TurnAdvantages |
     """
     check_format(run)
     path = _path(run, step)
-    if not path.exists():
+    stored = path if path.exists() else read_member(_pack(run, step), path.name)
+    if stored is None:
         return None
     try:
-        with np.load(path, allow_pickle=False) as data:
+        with np.load(path if isinstance(stored, Path) else io.BytesIO(stored), allow_pickle=False) as data:
             arrays = {name: data[name] for name in data.files}
         ids = zip(*(arrays[name].tolist() for name in ("draw", "member", "attempt", "role")), strict=True)
         num_tokens = iter(arrays["num_tokens"].tolist())
@@ -84,6 +87,27 @@ def load_advantages(run: Path, step: int) -> dict[TrajectoryId, TurnAdvantages |
             f"{path} cannot be read ({type(cause).__name__}: {cause}); it is damaged, run that step again"
         ) from cause
     return advantages
+
+
+def pack_advantages(run: Path, *, until: int) -> None:
+    """Put those of every hundred steps before or at `until`, the step of a checkpoint, into one pack. Raises
+    StoreError."""
+    loose = [int(path.stem.removeprefix("step_")) for path in (run / "steps").glob("step_*.npz")]
+    for first in sorted({step // NUM_TOGETHER * NUM_TOGETHER for step in loose}):
+        if first + NUM_TOGETHER - 1 <= until:
+            files = [path for step in range(first, first + NUM_TOGETHER) if (path := _path(run, step)).exists()]
+            pack_files(_pack(run, first), files)
+
+
+def forget_packed(run: Path, *, after_step: int) -> None:
+    """Remove those of later steps, which are about to be written again, from packs that also hold earlier ones. Raises
+    StoreError."""
+    for pack in (run / "steps").glob("step_*.zip"):
+        drop_members(pack, lambda name: int(name[5:-4]) <= after_step)
+
+
+def _pack(run: Path, step: int) -> Path:
+    return pack_path(run / "steps", step, lambda first: _path(run, first).stem)
 
 
 def _path(run: Path, step: int) -> Path:

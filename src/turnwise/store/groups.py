@@ -2,6 +2,7 @@
 
     groups/000/000000012.npz     token data (see `trajectories`)
     groups/000/000000012.jsonl   everything else
+    groups/000/000000000.zip     both files of draws 0 to 99, once their fate is behind a checkpoint (see `packs`)
 
 A group is written by rename and is on disk when `save` returns: neither a killed process nor a power cut loses it.
 """
@@ -9,11 +10,13 @@ A group is written by rename and is on disk when `save` returns: neither a kille
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from turnwise.core.errors import StoreError
 from turnwise.core.types import TrajectoryGroup
+from turnwise.store.packs import NUM_TOGETHER, drop_members, list_members, pack_files, pack_path, read_member
 from turnwise.store.run_folder import check_format, disk_error, sync, write_bytes_atomic
 from turnwise.store.trajectories import Decode, build_groups, encode_groups, parse_arrays, parse_rows, read_file
 
@@ -68,7 +71,7 @@ class GroupStore:
     def read(self, draw: int, *, digest: str | None = None) -> tuple[bytes, bytes]:
         """The bytes of a draw's NPZ and JSONL. Raises StoreError when one is missing or the digest differs."""
         npz, jsonl = self.paths(draw)
-        data = read_file(npz), read_file(jsonl)
+        data = self._read_file(npz, draw), self._read_file(jsonl, draw)
         if digest is not None and (digest_of_files := digest_files(*data)) != digest:
             raise StoreError(
                 f"the group of draw {draw} ({npz.with_suffix('')}.*) has digest {digest_of_files}, {digest} was "
@@ -76,12 +79,52 @@ class GroupStore:
             )
         return data
 
+    def _read_file(self, path: Path, draw: int) -> bytes:
+        if not path.exists() and (data := read_member(self._pack(draw), path.name)) is not None:
+            return data
+        return read_file(path)
+
     def list_draws(self) -> list[int]:
-        """Every draw with a whole pair of files, in order."""
+        """Every draw with a whole pair of files, in order. Raises StoreError for a damaged pack."""
+        packed = {name for pack in self._folder.glob("*/*.zip") for name in list_members(pack)}
+        both = {Path(name).stem for name in packed if name.endswith(".npz") and f"{name[:-4]}.jsonl" in packed}
+        return sorted({int(name) for name in both if name.isdecimal()} | set(self._list_loose()))
+
+    def _list_loose(self) -> list[int]:
         names = {path.stem for path in self._folder.glob("*/*.npz")} & {
             path.stem for path in self._folder.glob("*/*.jsonl")
         }
         return sorted(int(name) for name in names if name.isdecimal())
+
+    def pack(self, find_settled: Callable[[], Collection[int]]) -> None:
+        """Put the files of every hundred draws into one pack where all are among those `find_settled` returns, which no
+        crash can bring back; it is asked where so many files are there. Raises StoreError."""
+        loose = self._list_loose()
+        if len(loose) < NUM_TOGETHER:
+            return
+        settled = set(find_settled())
+        for first in sorted({draw // NUM_TOGETHER * NUM_TOGETHER for draw in loose}):
+            draws = range(first, first + NUM_TOGETHER)
+            if settled.issuperset(draws):
+                files = [path for draw in draws for path in self.paths(draw) if path.exists()]
+                pack_files(self._pack(first), files)
+
+    def set_aside(self, draws: Collection[int], folder: Path) -> None:
+        """Move the groups of some draws out of the store. Raises OSError or StoreError."""
+        for draw in draws:
+            for path in self.paths(draw):
+                if path.exists():
+                    os.rename(path, folder / path.name)
+        gone = {path.name for draw in draws for path in self.paths(draw)}
+        for pack in {self._pack(draw) for draw in draws}:
+            for name in gone & set(list_members(pack) if pack.exists() else ()):
+                (folder / name).write_bytes(read_member(pack, name) or b"")
+            if pack.exists():
+                drop_members(pack, lambda name: name not in gone)
+
+    def _pack(self, draw: int) -> Path:
+        folder = self.paths(draw)[0].parent
+        return pack_path(folder, draw, lambda first: f"{first:09d}")
 
     def paths(self, draw: int) -> tuple[Path, Path]:
         """The NPZ and the JSONL of a draw."""

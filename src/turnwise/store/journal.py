@@ -24,7 +24,8 @@ allow. A last line without its line break was never finished: readers leave it o
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -121,6 +122,17 @@ def fold_journal(rows: Sequence[Mapping[str, Any]], *, source: Path) -> JournalS
     return _fold(rows, source).snapshot()
 
 
+def fold_possible(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines that can follow the kept ones before them, of a journal that two processes wrote or that was
+    damaged."""
+    fold, kept = _Fold(Path(JOURNAL)), []
+    for row in rows:
+        with suppress(StoreError):
+            fold.apply(row)
+            kept.append(dict(row))
+    return kept
+
+
 class Journal:
     """Appends to the journal of a run. One process writes it.
 
@@ -129,9 +141,12 @@ class Journal:
     those before it or the disk refuses.
     """
 
-    def __init__(self, run: Path) -> None:
-        """Open the journal, a new one where there is none, and cut off an unfinished last line. Raises StoreError."""
+    def __init__(self, run: Path, *, check: Callable[[], None] = lambda: None) -> None:
+        """Open the journal, a new one where there is none, and cut off an unfinished last line. `check` is called
+        before anything is written, and raises StoreError where the run is another process's. Raises StoreError."""
         check_format(run)
+        check()
+        self._check = check
         self._path = run / JOURNAL
         self._fold = self._read()
         try:
@@ -184,6 +199,7 @@ class Journal:
 
     def _append(self, *rows: Mapping[str, Any], wait: bool = False) -> None:
         lines = b"".join(to_line(row) for row in rows)
+        self._check()
         try:
             for row in rows:
                 self._fold.apply(row)
@@ -240,8 +256,8 @@ class _Fold:
             problem = f"it is not a journal line ({type(cause).__name__}: {cause})"
         if problem is not None:
             raise StoreError(
-                f"{self._source}, line {self._num_lines + 1}: {problem}; the file was changed, or two processes write "
-                "it: restore it from a copy, or train again into another folder"
+                f"{self._source}, line {self._num_lines + 1}: {problem}; the file was changed, or two processes "
+                "wrote it; `turnwise train --resume` keeps what can be proven of it"
             )
 
     def apply(self, row: Mapping[str, Any]) -> None:

@@ -29,6 +29,11 @@ from turnwise.core.types import DropReason, Invalid, Sample, TrajectoryGroup, Tr
 from turnwise.store.run_folder import LEDGER, append_lines, check_format, read_lines
 from turnwise.store.token_account import Entry, TokenAccount, breach, drop_whole
 
+REMEDY = (
+    "the file was changed, or two processes wrote it; restore it from a copy, or keep what can be proven with "
+    "`turnwise train --resume`"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAccount:
@@ -224,27 +229,27 @@ def load_accounts(run: Path) -> list[GroupAccount]:
     check_format(run)
     accounts: dict[tuple[int, str], GroupAccount] = {}
     for row in read_lines(run / LEDGER):
-        draw = row.get("draw")
         try:
-            account = _from_row(row)
-            balanced = all(entry.sampled == entry.trained + sum(entry.dropped.values()) for entry in account.entries)
-            totals = (row["sampled"], row["trained"], row["dropped"])
-        except (KeyError, TypeError, ValueError, AttributeError) as cause:
-            raise StoreError(
-                f"{run / LEDGER}, draw {draw} is not a ledger line ({type(cause).__name__}: {cause}); restore the file "
-                "from a copy"
-            ) from cause
-        if not balanced or (account.sampled, account.trained, account.dropped) != totals:
-            raise StoreError(
-                f"{run / LEDGER}, draw {draw}: the totals are not the sums of the trajectories; the line was changed, "
-                "restore the file from a copy"
-            )
+            account = parse_account(row)
+        except ValueError as cause:
+            raise StoreError(f"{run / LEDGER}, draw {row.get('draw')}{cause}; {REMEDY}") from cause
         if (account.draw, account.role) in accounts:
-            raise StoreError(
-                f"{run / LEDGER} accounts for draw {draw} twice; the file was changed, restore it from a copy"
-            )
+            raise StoreError(f"{run / LEDGER} accounts for draw {account.draw} twice; {REMEDY}")
         accounts[account.draw, account.role] = account
     return list(accounts.values())
+
+
+def parse_account(row: Mapping[str, Any]) -> GroupAccount:
+    """The account of a line. Raises ValueError saying why it is none, or does not add up."""
+    try:
+        account = _from_row(row)
+        balanced = all(entry.sampled == entry.trained + sum(entry.dropped.values()) for entry in account.entries)
+        totals = (row["sampled"], row["trained"], row["dropped"])
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise ValueError(f" is not a ledger line ({type(cause).__name__}: {cause})") from cause
+    if not balanced or (account.sampled, account.trained, account.dropped) != totals:
+        raise ValueError(": the totals are not the sums of the trajectories")
+    return account
 
 
 def _check_names(group: TrajectoryGroup, step: int) -> None:

@@ -9,9 +9,11 @@
     groups/000/000000012.*           the trajectories of draw 12 (see `groups`)
     ledger.jsonl                     what became of every sampled token, one line per group (see `ledger`)
     steps/step_000012.npz            the advantages of RL step 12 (see `advantages`)
+    groups/000/000000000.zip, steps/step_000000.zip    those of a hundred draws or steps (see `packs`)
     evaluations/NAME.*               trajectories and summary of one evaluation (see `trajectories`)
     checkpoints/step_000012/         a Hugging Face directory plus trainer state (see `checkpoint_folder`)
     report.html
+    writer.lock, writer.json         the process that writes the run (see `run_lock`)
 
 This module handles files and lines; it reads no config and no tensor.
 """
@@ -36,6 +38,7 @@ METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 LEDGER = "ledger.jsonl"
 FORMAT_FILE = "format.json"
+LOCK, WRITER = "writer.lock", "writer.json"
 FORMAT = 2
 """The format of the run folders this version writes and reads."""
 
@@ -78,7 +81,7 @@ class RunFolder:
         The folder stays if it holds other files.
         """
         with contextlib.suppress(OSError):
-            for name in (CONFIG, FORMAT_FILE, EVENTS):
+            for name in (CONFIG, FORMAT_FILE, EVENTS, LOCK, WRITER):
                 (self.path / name).unlink(missing_ok=True)
             self.path.rmdir()
 

@@ -214,6 +214,8 @@ def test_recipes_are_files_and_tables_and_overrides_win(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the recipe: unknown key 'train\.stepz'"):
         tw.train(recipe={"train": {"stepz": 3}})
     with pytest.raises(ConfigError, match="resume continues a run by its own recipe"):
+        tw.train(resume=tmp_path, recipe={})
+    with pytest.raises(StoreError, match="is not a run folder"):
         tw.train(resume=tmp_path, train__steps=3)
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from turnwise import __version__
 from turnwise.audit.explain import ExplainedTurn, Explanation
-from turnwise.cli.main import Stopped, app, explain
+from turnwise.cli.main import Stopped, _expand_home, app, explain
 from turnwise.core.errors import ConfigError
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
@@ -101,9 +101,12 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
             "train.micro_batch_tokens=1000000000 does not fit: the run needs",
         ),
         (["train", "nowhere.toml"], "recipe file 'nowhere.toml' does not exist"),
-        (["train"], "no recipe file named; for example"),
-        (["train", "train.lr=1"], "no recipe file named; for example"),
-        (["train", "{tiny}", "--resume", "x"], "--resume continues a run by its own recipe"),
+        (["train"], "no recipe named; for example"),
+        (["train", "train.micro_batch_tokens=1000000000"], "train.micro_batch_tokens=1000000000 does not fit"),
+        (["train", "{tiny}", "--resume", "x"], "--resume x continues a run by its own recipe"),
+        (["train", "{tiny}", "--wait", "3"], "--wait is for a run that is resumed"),
+        (["train", "{tiny}", "--repair"], "--repair is for a run that is resumed"),
+        (["train", "--resume", "auto"], "no recipe named; for example"),
         (["train", "--resume", "nowhere"], "nowhere"),
         (
             ["train", "{tiny}", "--device", "cpu"],
@@ -222,7 +225,8 @@ def test_explain() -> None:
 @pytest.mark.parametrize(
     "arguments", [["train"], ["tasks", "--count", "10000000", "--export", "tasks.jsonl"]], ids=lambda a: a[0]
 )
-def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], number: signal.Signals, tmp_path: Path) -> None:
     command, *options = arguments
     # The recipe is a pipe without data, so that the command is still reading it when the signal arrives.
     recipe = tmp_path / "slow.toml"
@@ -233,7 +237,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(arguments: list[str], tmp_path: Pa
     try:
         with open(recipe, "w", encoding="utf-8"):  # opens when the command opens the other end
             time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, error = process.communicate(timeout=30)
     finally:
         process.kill()
@@ -257,6 +261,36 @@ def wait():
 
 main()
 """
+
+
+TERM_TWICE = """
+import signal, sys
+from turnwise.cli.interrupts import end_as_interrupted
+
+end_as_interrupted()
+try:
+    signal.raise_signal(signal.SIGTERM)
+except KeyboardInterrupt:
+    print("cleaning up", flush=True)
+    signal.raise_signal(signal.SIGTERM)
+print("still here")
+"""
+
+
+def test_a_second_sigterm_ends_the_process_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", TERM_TWICE], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "cleaning up\n")
+
+
+def test_the_home_folder_is_found_where_a_shell_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    arguments = ["--resume=~/runs/a", "~/b.toml", "run.output=~/runs", "--export=x~/y", "~nobody-of-this-name/z"]
+    # An override is expanded where the recipe is read.
+    assert [_expand_home(each) for each in arguments] == [
+        "--resume=/home/me/runs/a",
+        "/home/me/b.toml",
+        *arguments[2:],
+    ]
 
 
 def test_ctrl_c_during_a_callback_is_not_lost() -> None:

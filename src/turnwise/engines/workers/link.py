@@ -19,6 +19,7 @@ import torch.multiprocessing as multiprocessing
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
+from turnwise.core.notices import tell_loss
 from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
 from turnwise.engines.workers.process import run_worker
 from turnwise.hosts.host import RunningProcess
@@ -137,11 +138,14 @@ class Link:
         if self._reason is None:
             self._writer.write(encode_message({"kind": kind, **fields}))
 
-    def end(self, reason: str) -> None:
-        """Kill the worker; requests that wait for it get EngineError, made of the worker's name and `reason`."""
+    def end(self, reason: str, *, is_loss: bool = True) -> None:
+        """Kill the worker; requests that wait for it get EngineError, made of the worker's name and `reason`. Whoever
+        keeps the run is told of a loss."""
         if self._reason is not None:
             return
         self._reason = reason
+        if is_loss:
+            tell_loss(f"{self.name} {reason}")
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()

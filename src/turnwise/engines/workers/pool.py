@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import EngineError
+from turnwise.core.notices import tell_start
 from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Session
 from turnwise.engines.workers.link import Link
@@ -24,6 +25,7 @@ class Place:
 
     name: str
     link: Link | None = None
+    """The one that runs, or that ended last."""
     starting: asyncio.Task[Link] | None = None
 
 
@@ -39,6 +41,7 @@ class WorkerPool:
         once."""
         self._start_link = start
         self._router = Router(num_workers=num_workers, max_open=max_open)
+        self._name = name
         self._places = [Place(f"{name} {index}") for index in range(num_workers)]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._version = 0
@@ -144,7 +147,6 @@ class WorkerPool:
         places = [(place, place.link) for place in self._places if place.link is not None and place.link in reasons]
         for place, link in places:
             link.end(reasons[link])
-            place.link = None
             self._begin(place)
         for place, _ in places:
             await self._wait_for_start(place)
@@ -169,7 +171,7 @@ class WorkerPool:
                 place.starting.cancel()
                 await asyncio.wait([place.starting])
             if place.link is not None:
-                place.link.end("was ended: the engine was closed")
+                place.link.end("was ended: the engine was closed", is_loss=False)
 
     def kill(self) -> None:
         """End the processes of an engine that was never closed."""
@@ -204,7 +206,12 @@ class WorkerPool:
             raise
 
     async def _start(self, place: Place) -> Link:
+        if place is self._places[0] and place.link is None:
+            plural = "es" if self._name.endswith("s") else "s"
+            tell_start(f"starting {len(self._places)} {self._name}{plural if len(self._places) > 1 else ''}")
         link = await self._start_link(place.name)
+        if place.link is not None:
+            tell_start(f"{link.name} takes the place of {place.link.name}")
         # The first messages, before any request.
         link.tell("adopt", version=self._version, **await _carry(link, self._folder))
         if self._is_paused:

@@ -36,6 +36,8 @@ class Service(Protocol):
         ...
 
 
+TERM_S = 20
+"""Seconds that a process lives after SIGTERM unless the training process, which decides, ends it before."""
 Say = Callable[[], None]
 """Sends the statistics as they are."""
 
@@ -44,6 +46,8 @@ def follow_parent(parent_pid: int) -> bool:
     """End with the thread that started this process, and ignore the terminal's interrupt; False where it has ended."""
     # The terminal's interrupt goes to the whole foreground group; the training process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A scheduler tells every process of a job to end; multiprocessing does, and waits, when its parent ends.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(TERM_S))
     with contextlib.suppress(OSError):
         set_pdeathsig()
     return os.getppid() == parent_pid

@@ -95,6 +95,7 @@ def _locked(run: Path, name: str) -> Iterator[None]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what an interrupt means
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         follow_run(Path(sys.argv[1]), sys.argv[2])
     except TurnwiseError as error:

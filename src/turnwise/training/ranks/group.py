@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import EngineError, TrainingError, boundary
+from turnwise.core.notices import tell_loss, tell_start
 from turnwise.hosts.host import Host, RunningProgram
 from turnwise.hosts.leftovers import make_folder
 from turnwise.hosts.thread import END_S, HostThread
@@ -35,7 +36,7 @@ from turnwise.training.ranks.plan import HOST_S, RankPlan, describe_ranks, start
 
 SPEAK_S = 2.0
 """Seconds in which the others say what happened to them after one has failed in a collective."""
-REMEDY = "Nothing that was stored is lost: continue from the last checkpoint with turnwise train --resume RUN"
+REMEDY = "Nothing that was stored is lost: continue from the last checkpoint with --resume"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -114,6 +115,7 @@ class RankGroup:
 
     def _start(self) -> None:
         plan = self._plan
+        tell_start(f"starting {plan.size} trainer ranks")
         folder, thread = make_folder(Path(tempfile.gettempdir()), "turnwise-ranks-"), HostThread()
         self._end_ranks = weakref.finalize(self, _end_ranks, self._ranks, thread, folder)
         with boundary(TrainingError, "the ranks cannot be started"):
@@ -243,6 +245,7 @@ class RankGroup:
         return None
 
     def _lose(self, what: str, when: str) -> None:
+        tell_loss(f"{what} {when}")
         self._lost = f"{what} {when}; nothing of it was published, and all ranks were ended. {REMEDY}"
         raise TrainingError(self._lost)
 

@@ -45,6 +45,7 @@ def main() -> None:
     number, parent_pid = map(int, sys.argv[1:])
     # The terminal's interrupt goes to the whole foreground group; the trainer's process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         set_pdeathsig()
     end = socket.socket(fileno=number)
@@ -156,7 +157,7 @@ class _Rank:
         if drifted is not None:
             problem = (
                 f"rank {ranks.index} of {ranks.size} (process {os.getpid()}) holds another {drifted} than the engines "
-                "sample with; nothing was trained. Continue from the last checkpoint with turnwise train --resume RUN"
+                "sample with; nothing was trained. Continue from the last checkpoint with --resume"
             )
         if (problem := ranks.agree(problem)) is not None:
             raise TrainingError(problem)

@@ -18,7 +18,7 @@ from turnwise.core.errors import EngineRefusal
 from turnwise.engines.canary import count_tokens
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.paths import find_path
-from turnwise.runs.start import rehearse_train
+from turnwise.runs.rehearsal import rehearse_train
 from turnwise.runs.train import run_train
 
 TINY = Path(__file__).parents[4] / "recipes" / "search_r1" / "tiny.toml"

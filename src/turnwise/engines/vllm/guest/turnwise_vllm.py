@@ -330,6 +330,7 @@ def build_adapter(engine: Any) -> Any:
 def main() -> None:
     """See the module's docstring."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     descriptor, parent_pid = int(sys.argv[1]), int(sys.argv[2])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

@@ -1,0 +1,210 @@
+"""One process at a time writes a run folder; readers need no leave.
+
+    writer.lock    an empty file that the writer keeps locked (flock): the kernel lets go when the process ends
+    writer.json    who writes: machine, process, start, and a count that grows every `BEAT_S`; gone after a clean end
+
+On one machine the lock alone decides, whatever killed the last writer. A file system may keep locks to one machine, or
+have none: a writer of another machine counts as alive until its count has stood still for `LEASE_S`, by the clock of
+whoever looks. A writer that slept so long that another took over finds the other's name before its next decision and
+stops (`RunLock.check`).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from turnwise.core.errors import StoreError
+from turnwise.store.run_folder import LOCK, WRITER, disk_error
+
+BEAT_S = 5.0
+"""Seconds between two signs of life."""
+LEASE_S = 30.0
+"""Seconds without a sign of life after which a writer on another machine has ended."""
+POLL_S = 0.2
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+"""What file systems without locks answer."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Who writes a run folder."""
+
+    host: str
+    process: int
+    started: str
+    """Local time with its offset."""
+    boot: str
+    """Of the machine's kernel, which two containers of one machine share."""
+    token: str
+    """Of this holding of the folder."""
+    beats: int = 0
+
+    def describe(self) -> str:
+        """One for messages."""
+        return f"process {self.process} on {self.host} (since {self.started})"
+
+
+class RunLock:
+    """The holding of a run folder."""
+
+    def __init__(self, run: Path, writer: Writer) -> None:
+        self._run, self._writer = run, writer
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._confirmed_s = -LEASE_S
+        """When the folder was last seen to be this one's; the first decision looks, as two may have begun at once."""
+        self._thread = threading.Thread(target=self._beat, name="turnwise.run_lock", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Before a decision is written: raise StoreError if another process took the folder over, as it may while this
+        one, or its machine, sleeps."""
+        with self._lock:
+            if _now() - self._confirmed_s < LEASE_S / 2:
+                return
+            self._confirm()
+
+    def close(self) -> None:
+        """Let go."""
+        self._ended.set()
+        self._thread.join()
+        with suppress(StoreError), self._lock:
+            self._confirm()
+            with suppress(OSError):
+                (self._run / WRITER).unlink(missing_ok=True)
+
+    def _confirm(self) -> None:
+        found = read_writer(self._run)
+        if found is None or found.token != self._writer.token:
+            who = "another process" if found is None else found.describe()
+            raise StoreError(
+                f"{self._run} was taken over by {who} while this process ({self._writer.process} on "
+                f"{self._writer.host}) gave no sign of life for more than {LEASE_S:g} s; this one stops, and what it "
+                "had stored stays"
+            )
+        self._confirmed_s = _now()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            # A file system that hangs or is full now may work again; who takes over meanwhile is found by `check`.
+            with suppress(StoreError, OSError), self._lock:
+                self._confirm()
+                self._writer = replace(self._writer, beats=self._writer.beats + 1)
+                _write(self._run, self._writer)
+
+
+@contextmanager
+def hold_run(run: Path, *, wait_s: float = 0.0, tell: Tell | None = None) -> Iterator[RunLock]:
+    """Be the one process that writes the folder `run`.
+
+    Args:
+        wait_s: seconds to wait for a process that writes it.
+        tell: told once for whom this waits.
+
+    Raises StoreError naming machine and process when another one still writes it then, or when the disk refuses.
+    """
+    try:
+        handle = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as cause:
+        raise disk_error("lock", run / LOCK, cause) from cause
+    try:
+        lock = RunLock(run, _take(run, handle, wait_s=wait_s, tell=tell or (lambda text: None)))
+        try:
+            yield lock
+        finally:
+            lock.close()
+    finally:
+        os.close(handle)
+
+
+def read_writer(run: Path) -> Writer | None:
+    """Who writes the folder, or wrote it when it was killed; None where nobody does, or the file cannot be read."""
+    try:
+        return Writer(**json.loads((run / WRITER).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _take(run: Path, handle: int, *, wait_s: float, tell: Tell) -> Writer:
+    """Wait for the folder and write this process's name into it."""
+    writer, deadline = _describe_self(), _now() + wait_s
+    seen, seen_s, is_alive, has_told = read_writer(run), _now(), False, False
+    while True:
+        is_locked, found, now = _lock(run, handle), read_writer(run), _now()
+        if found != seen:
+            is_alive = found is not None
+            seen, seen_s = found, now
+        is_taken = is_locked is False
+        # The kernel that had the last writer has let go of its lock: that writer has ended.
+        is_free = found is None or (is_locked and found.boot == writer.boot) or now - seen_s >= LEASE_S
+        if not is_taken and is_free:
+            break
+        if (is_taken or is_alive) and now >= deadline:
+            raise StoreError(_describe_refusal(run, found))
+        if not has_told:
+            has_told = True
+            tell(_describe_waiting(run, found, wait_s, is_taken=is_taken))
+        time.sleep(POLL_S)
+    _write(run, writer)
+    return writer
+
+
+def _describe_refusal(run: Path, found: Writer | None) -> str:
+    who = "another process" if found is None else found.describe()
+    return f"{run} is being written by {who}; wait for it with --wait SECONDS, end it, or continue another run"
+
+
+def _describe_waiting(run: Path, found: Writer | None, wait_s: float, *, is_taken: bool) -> str:
+    who = "another process" if found is None else found.describe()
+    if is_taken:
+        return f"waiting at most {wait_s:g} s for {who}, which writes {run}"
+    return f"{who} wrote {run} last and did not end cleanly; looking for {LEASE_S:g} s whether it still writes"
+
+
+def _describe_self() -> Writer:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = socket.gethostname()
+    started = time.strftime("%Y-%m-%d %H:%M:%S%z")
+    return Writer(host=socket.gethostname(), process=os.getpid(), started=started, boot=boot, token=uuid.uuid4().hex)
+
+
+def _lock(run: Path, handle: int) -> bool | None:
+    """Whether this process has the lock now; None where the file system has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as cause:
+        if cause.errno in NO_LOCKS:
+            return None
+        raise disk_error("lock", run / LOCK, cause) from cause
+    return True
+
+
+def _write(run: Path, writer: Writer) -> None:
+    """Replace the file in one step; a crash of the machine may lose it, and ends the writer too."""
+    path, temporary = run / WRITER, run / f".{WRITER}.{writer.token}.tmp"
+    try:
+        temporary.write_text(json.dumps(asdict(writer)), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as cause:
+        raise disk_error("write", path, cause) from cause
+
+
+def _now() -> float:
+    """Seconds that also pass while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
