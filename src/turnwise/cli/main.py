@@ -19,6 +19,7 @@ from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
 from turnwise.cli.recipe import split_recipe
+from turnwise.cli.reference import metrics, options
 from turnwise.cli.search import search
 from turnwise.cli.track import track
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
@@ -65,6 +66,8 @@ app.command()(audit)
 app.command()(exploitability)
 app.command()(models.export)
 app.command()(mcp)
+app.command()(metrics)
+app.command(context_settings={"ignore_unknown_options": True})(options)  # other libraries' names begin with --
 app.command()(plan)
 app.command()(search)
 app.command()(track)
@@ -204,7 +207,9 @@ def evaluate(
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Number of held-out tasks; default: that of the recipe.")
     ] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="RL step of the checkpoint; default: the latest.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="RL step of the checkpoint, best (held-out) or latest; default: latest.")
+    ] = None,
     device: Device = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change one of environment.args, for example search=off.")
@@ -238,7 +243,10 @@ def ask(
         typer.Option(min=0, help="Index of the held-out task whose world (and question, if you give none) is used."),
     ] = 0,
     step: Annotated[
-        int | None, typer.Option(min=0, help="RL step of the checkpoint, 0 for the one RL began with; default: latest.")
+        str | None,
+        typer.Option(
+            help="RL step of the checkpoint, 0 for the one RL began with, best (held-out) or latest; default: latest."
+        ),
     ] = None,
     device: Device = None,
 ) -> None:

@@ -76,13 +76,16 @@ def export(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or RUN/checkpoints/step_N.")],
     to: Annotated[Path, typer.Option(help="Folder to write.")],
     dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; default: that of the run.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="RL step of a run's checkpoint, best (held-out) or latest; default: latest.")
+    ] = None,
 ) -> None:
     """Write a trained policy as a Hugging Face directory for transformers, vLLM and llama.cpp's converter."""
     if dtype is not None:
         _check_dtype(dtype)
     from turnwise.runs.export import export_policy
 
-    print(f"written to {export_policy(path, to, dtype=dtype)}")
+    print(f"written to {export_policy(path, to, dtype=dtype, step=step)}")
 
 
 def _check_dtype(dtype: str) -> None:

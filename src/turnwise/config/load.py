@@ -9,30 +9,16 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from turnwise.config.options import list_leaves, list_options
+from turnwise.config.other_names import find_other_name
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
 from turnwise.config.small_model import fill_model
 from turnwise.core.errors import ConfigError
-
-WHOLE_DISTRIBUTION = "training samples from the whole distribution, because that is what the trainer scores; remove it"
-UNSUPPORTED_KEYS = {
-    **{f"rollout.{name}": WHOLE_DISTRIBUTION for name in ("top_p", "top_k", "min_p")},
-    "train.tensor_parallel": (
-        "a layer cut between ranks gives norms of queries and keys a gradient of its own heads only; train.ranks cuts "
-        "every model between ranks without that"
-    ),
-    "train.context_parallel": (
-        "torch cuts a sequence between GPUs only, and none of its rules knows a prefix tree; lower "
-        "train.micro_batch_tokens, which computes fewer tokens at once"
-    ),
-}
-"""Keys that other libraries have and a recipe cannot have, with the reason."""
-
 
 Source = Path | Mapping[str, Any]
 """A recipe file, or its tables."""
@@ -158,7 +144,7 @@ def _validate(tree: dict[str, Any], sources: Mapping[str, str], default_source: 
         key = ".".join(str(part) for part in problem["loc"])
         source = next((sources[prefix] for prefix in _prefixes(key) if prefix in sources), default_source)
         if problem["type"] == "extra_forbidden":
-            raise ConfigError(f"{source}: unknown key {key!r}; {UNSUPPORTED_KEYS.get(key) or _suggest(key)}") from None
+            raise ConfigError(f"{source}: unknown key {_suggest(key, problem['input'])}") from None
         raise ConfigError(
             f"{source}: {key} is {problem['input']!r}; {_describe_expected(problem['type'], problem['msg'])}"
         ) from None
@@ -179,25 +165,19 @@ def _describe_expected(kind: str, message: str) -> str:
     return message.replace("Input should be", "it must be", 1).removeprefix("Value error, ")
 
 
-def _suggest(key: str) -> str:
-    """Name the option most like `key`: of the same last name, else of the same section, else a section."""
+def _suggest(key: str, value: Any) -> str:
+    """The unknown key, or the first one in its table that another library has, and what stands for it here.
+
+    Else the option most like it: of the same last name, else of the same section, else a section.
+    """
+    for name in list_leaves(value, key):
+        other = find_other_name(name)
+        if other is not None:
+            return f"{name!r}; {other.describe()}"
     options = list_options(RunConfig)
     section, last = key.split(".")[0], key.split(".")[-1]
     namesakes = [option for option in options if option.split(".")[-1] == last]
     siblings = [option for option in options if option.startswith(f"{section}.")]
     candidates = namesakes or siblings or list(RunConfig.model_fields)
-    return f"did you mean {difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]!r}?"
-
-
-def list_options(section: type[BaseModel], prefix: str = "") -> list[str]:
-    """Dotted names of every option of a section and of the sections inside it."""
-    names: list[str] = []
-    for name, field in section.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, UnionType):  # a section that may be left out
-            annotation = next((part for part in get_args(annotation) if part is not type(None)), None)
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            names += list_options(annotation, f"{prefix}{name}.")
-        else:
-            names.append(f"{prefix}{name}")
-    return names
+    nearest = difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]
+    return f"{key!r}; did you mean {nearest!r}?"

@@ -165,10 +165,10 @@ class StepTrainer:
 
     @property
     def _max_times(self) -> int | None:
-        """How often a token may train in a step: once, but for passes of rejection sampling and for pairs."""
+        """How often a token may train in a step: once per epoch or pass; any number of pairs may have it."""
         train = self.config.train
         if train.algorithm == "policy_gradient":
-            return 1
+            return self.config.loss.epochs
         return self.config.rejection.passes if train.algorithm == "rejection" else None
 
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:

@@ -12,7 +12,7 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
-from turnwise.core.metrics import Mean, Metric, record
+from turnwise.core.metrics import Mean, Metric, Sum, record
 from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
 from turnwise.environments.mixture import list_families
 from turnwise.models.build import describe_device
@@ -36,6 +36,7 @@ from turnwise.runs.roles import keeps_past
 from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.start import build_parts, check_engines, check_start, prepare_new
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
+from turnwise.store.chosen_checkpoints import list_kept
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal
 from turnwise.store.run_folder import RunFolder
@@ -224,17 +225,25 @@ class Run:
         finally:
             journal.close()
 
-    async def _after_step(self, step: int) -> None:
-        """What is due between two steps: a checkpoint, an evaluation, a parity gate."""
+    async def _after_step(self, step: int) -> dict[str, Metric]:
+        """What is due between two steps: a checkpoint, an evaluation, a parity gate. Returns how long they took."""
         train = self.config.train
         last = step == train.steps
-        if last or (train.checkpoint_every and step % train.checkpoint_every == 0):
+        metrics: dict[str, Metric] = {}
+        is_due = last or any(every and step % every == 0 for every in (train.checkpoint_every, train.keep_every))
+        if is_due or (train.keep_best and self._evaluates(step)):
+            began = time.perf_counter()
             await self._checkpoint()
+            metrics["schedule/checkpoint_seconds"] = Sum(time.perf_counter() - began)
+        began = time.perf_counter()
         await self._evaluate_if_due(step)
+        if self._evaluates(step):
+            metrics["schedule/evaluate_seconds"] = Sum(time.perf_counter() - began)
         if not last and train.parity_every and step % train.parity_every == 0:
             await self._check_parity(step)
         if not last:
             self._begin("rollout")
+        return metrics
 
     def _begin(self, phase: Phase, total: int | None = None) -> None:
         self.recorder.record(PhaseBegins(phase=phase, total=total))
@@ -252,13 +261,17 @@ class Run:
             self.system, self.trainer, report, lambda task: self._note("left_out", f"left out: {task.why}")
         )
 
+    def _evaluates(self, step: int) -> bool:
+        """Whether an evaluation is due after RL step `step`."""
+        every = self.config.evaluate.every
+        return step in (0, self.config.train.steps) or bool(every and step % every == 0)
+
     async def _evaluate_if_due(self, step: int) -> None:
-        evaluate = self.config.evaluate
         if step == 0:
             label = "after SFT" if self.config.sft.steps else "before training"
         else:
             label = "after RL" if step == self.config.train.steps else f"step {step}"
-        if step in (0, self.config.train.steps) or (evaluate.every and step % evaluate.every == 0):
+        if self._evaluates(step):
             await self._evaluate(label, step)
 
     async def _evaluate(
@@ -297,4 +310,6 @@ class Run:
         with checkpoint_writer(self.folder.path, self.steps.step) as temporary:
             await self.trainer.save(temporary, self.steps.counters())
         if not keeps_past(self.config):
-            prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})
+            train = self.config.train
+            kept = list_kept(self.folder.path, best=train.keep_best, every=train.keep_every)
+            prune(self.folder.path, keep=train.keep_checkpoints, always={0}, also=kept)
