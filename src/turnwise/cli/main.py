@@ -407,11 +407,14 @@ def _print_memory(config: RunConfig) -> None:
 def _print_results(run: Path) -> None:
     """Print the table of evaluations and the paths of the run folder and of the report."""
     from turnwise.reporting.console import print_table, results_table
-    from turnwise.reporting.summaries import load_summaries
+    from turnwise.reporting.summaries import describe_best, describe_declines, load_summaries
 
     summaries = load_summaries(run)
     if summaries:
         print_table(results_table(summaries))
+    for text in (describe_declines(summaries), describe_best(summaries)):
+        if text:
+            print(text)
     print(f"run folder  {run}")
     print(f"report      {run / 'report.html'}")
 

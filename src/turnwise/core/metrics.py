@@ -341,6 +341,8 @@ METRICS: dict[str, Definition] = {
     "signal/NAME": Definition("mean", "1", "A number that the environment attached to turns, over these turns."),
     "evaluate/success": Definition("mean", "share", "Share of held-out tasks answered correctly, greedy decoding."),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
+    "evaluate/reward": Definition("mean", "reward", "Total reward on held-out tasks."),
+    "evaluate/reward_PART": Definition("mean", "reward", "A part of the reward on held-out tasks."),
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
@@ -37,6 +38,10 @@ class Row:
     """Share that a limit ended."""
     invalid: int
     """Episodes that could not be scored; not part of `n`."""
+    reward: float | None = None
+    """Mean total reward of what the roles that learn were given; None where nothing was scored."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Mean of each part of the reward, over those that have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +113,11 @@ def _row(kind: str, episodes: Sequence[Sequence[Trajectory]]) -> Row:
     success = [_share_of_success(episode) for episode in scored]
     low, high = compute_wilson_interval(sum(success), len(scored))
     count = max(1, len(scored))
+    rewards = [t.reward for episode in scored for t in episode if isinstance(t.reward, Scored)]
+    parts: dict[str, list[float]] = {}
+    for reward in rewards:
+        for part in reward.parts:
+            parts.setdefault(part.name, []).append(part.value)
     errored = [share for share, episode in zip(success, scored, strict=True) if any(map(had_error, episode))]
     return Row(
         kind=kind,
@@ -121,6 +131,8 @@ def _row(kind: str, episodes: Sequence[Sequence[Trajectory]]) -> Row:
         recovered=sum(errored) / len(errored) if errored else None,
         truncated=sum(any(t.stop.is_truncated for t in episode) for episode in scored) / count,
         invalid=len(episodes) - len(scored),
+        reward=math.fsum(reward.total for reward in rewards) / len(rewards) if rewards else None,
+        parts={name: math.fsum(values) / len(values) for name, values in sorted(parts.items())},
     )
 
 

@@ -17,7 +17,7 @@ from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.models.checksums import join_sums
-from turnwise.pipeline.alarms import describe_alarms
+from turnwise.pipeline.alarms import AlarmWatch, describe_alarms
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.workers import FailurePolicy
@@ -64,8 +64,7 @@ class StepTrainer:
         self.optimizer_steps = 0
         self._folder = folder
         self._recorder = recorder
-        self._alarms: list[str] = []
-        """Of the last step: an ongoing alarm is reported once."""
+        self._alarms = AlarmWatch()
 
     def counters(self) -> dict[str, Any]:
         """What a checkpoint must hold besides weights and moments."""
@@ -174,11 +173,8 @@ class StepTrainer:
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
         """Tell the recorders about the step and about what is wrong with it."""
         self._recorder.record(StepEnds(step=taken.step, phase="train", values=values))
-        alarms = describe_alarms(values)
-        for alarm in alarms:
-            if alarm not in self._alarms:
-                self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
-        self._alarms = alarms
+        for line in self._alarms.follow(taken.step, describe_alarms(values)):
+            self._recorder.record(Note(kind="alarm", text=line))
 
 
 def name_metrics(by_learner: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:

@@ -296,7 +296,11 @@ class Run:
         )
         row = summary.row("all")
         if control is None:
-            values = record({"evaluate/success": Mean(row.success), "evaluate/tool_calls": Mean(row.tool_calls)})
+            metrics = {"evaluate/success": Mean(row.success), "evaluate/tool_calls": Mean(row.tool_calls)}
+            if row.reward is not None:
+                metrics["evaluate/reward"] = Mean(row.reward)
+            metrics |= {f"evaluate/reward_{name}": Mean(value) for name, value in row.parts.items()}
+            values = record(metrics)
             self.recorder.record(StepEnds(step=step, phase="evaluate", values=values))
         self.recorder.record(Evaluated(step=step, label=label, summary=summary.to_json()))
 

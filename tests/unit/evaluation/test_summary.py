@@ -153,3 +153,14 @@ def test_recovery_counts_only_trajectories_with_a_failed_call() -> None:
     assert row.recovered == pytest.approx(1 / 3)
     assert row.response_tokens == pytest.approx((6 + 11 + 6 + 11) / 4)  # observations do not count
     assert summarise(groups[:1], name="n", label="l", step=0).row("all").recovered is None
+
+
+def test_reward_and_its_parts_are_means_over_what_was_scored() -> None:
+    groups = [
+        group(None, Scored(total=1.0, parts=(RewardPart(name="format", value=1.0),))),
+        group(None, Scored(total=0.25, parts=(RewardPart(name="format", value=0.5), RewardPart(name="f1", value=0.5)))),
+        group(None, Invalid(reason="crash", retryable=False)),
+    ]
+    row = summarise(groups, name="n", label="l", step=0).row("all")
+    assert (row.reward, row.parts) == (0.625, {"f1": 0.5, "format": 0.75})
+    assert summarise(groups[2:], name="n", label="l", step=0).row("all").reward is None
