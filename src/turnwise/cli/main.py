@@ -18,7 +18,7 @@ from turnwise.cli.games import exploitability
 from turnwise.cli.interrupts import keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
-from turnwise.cli.recipe import split_recipe
+from turnwise.cli.recipe import check_flags, split_recipe
 from turnwise.cli.reference import metrics, options
 from turnwise.cli.search import search
 from turnwise.cli.track import track
@@ -91,6 +91,8 @@ def main() -> None:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a recipe may name a module beside it; nothing installed is hidden by one
     try:
+        if arguments[:1] in (["train"], ["sft"]):
+            check_flags(arguments[1:])
         app(args=arguments, standalone_mode=True)
     except (TurnwiseError, Stopped, MemoryError) as error:
         if len(arguments) < len(sys.argv) - 1:

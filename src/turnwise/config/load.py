@@ -97,6 +97,8 @@ def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources
     """Set the option or table `a.b` of `tree` in place, and record who set it."""
     if not key or "" in key.split("."):
         raise ConfigError(f"{source} is not of the form section.key=value")
+    if (plain := key.lstrip("+-~")) != key:
+        raise ConfigError(f"{source} has {key[: -len(plain)]!r} in front; an option is set and added by its name alone")
     *parents, last = key.split(".")
     table = tree
     for name in parents:
@@ -142,11 +144,12 @@ def _validate(tree: dict[str, Any], sources: Mapping[str, str], default_source: 
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
-        source = next((sources[prefix] for prefix in _prefixes(key) if prefix in sources), default_source)
+        source = _find_source(key, sources) or default_source
         if problem["type"] == "extra_forbidden":
             raise ConfigError(f"{source}: unknown key {_suggest(key, problem['input'])}") from None
         raise ConfigError(
-            f"{source}: {key} is {problem['input']!r}; {_describe_expected(problem['type'], problem['msg'])}"
+            f"{source}: {key} is {problem['input']!r}; "
+            + _describe_expected(problem["type"], problem["msg"], problem["input"])
         ) from None
 
 
@@ -156,8 +159,23 @@ def _prefixes(key: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _describe_expected(kind: str, message: str) -> str:
-    """Say what a value must be, from pydantic's error type and message."""
+def _find_source(key: str, sources: Mapping[str, str]) -> str | None:
+    """Who set a key, a table around it, or the first value inside it; None where nobody did."""
+    around = (sources[prefix] for prefix in _prefixes(key) if prefix in sources)
+    inside = (source for path, source in sources.items() if path.startswith(f"{key}."))
+    return next(around, None) or next(inside, None)
+
+
+def _describe_expected(kind: str, message: str, value: Any) -> str:
+    """Say what a value must be, from pydantic's error type and message and the value."""
+    if kind in ("bool_type", "bool_parsing"):
+        return "it must be true or false"
+    if kind == "list_type":
+        return 'it must be a list, such as ["a", "b"]'
+    if kind == "int_type" and isinstance(value, float) and value.is_integer():
+        return f"it must be an integer; write {int(value)}"
+    if value in ("null", "None", "none"):
+        return f"{message.replace('Input should be', 'it must be', 1)}; leave out an option that is to be none"
     if kind in ("model_type", "dict_type"):
         return "it must be a table"
     if kind == "invalid-json-value":
@@ -180,4 +198,4 @@ def _suggest(key: str, value: Any) -> str:
     siblings = [option for option in options if option.startswith(f"{section}.")]
     candidates = namesakes or siblings or list(RunConfig.model_fields)
     nearest = difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]
-    return f"{key!r}; did you mean {nearest!r}?"
+    return f"{key!r}; did you mean {nearest!r}? `turnwise options` lists all of them"

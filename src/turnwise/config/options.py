@@ -10,7 +10,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 LABEL = "LABEL"
 """Stands for the key of a table whose keys are free."""
@@ -144,7 +143,7 @@ def _name_type(annotation: Any) -> str:
 def _describe_default(field: FieldInfo) -> str:
     if field.default_factory is not None:
         return _to_toml(field.default_factory())  # type: ignore[call-arg]
-    return "required" if field.default is PydanticUndefined else _to_toml(field.default)
+    return "required" if field.is_required() else _to_toml(field.default)
 
 
 def _to_toml(value: Any) -> str:

@@ -139,12 +139,14 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "train.recompute_activations": ("gradient_checkpointing", "enable_gradient_checkpointing"),
     "train.offload_to_cpu": (
-        "param_offload", "optimizer_offload", "cpu_offload", "adam_offload", "offload_policy", "zero_stage",
+        "param_offload", "optimizer_offload", "cpu_offload", "adam_offload", "grad_offload", "offload_policy",
+        "zero_stage",
     ),
     "train.steps": ("max_steps", "total_training_steps", "num_steps", "training_steps", "total_steps"),
     "train.checkpoint_every": ("save_freq", "save_steps", "ckpt_interval", "save_interval", "save_strategy"),
     "train.keep_checkpoints": (
         "save_total_limit", "max_ckpt_num", "max_actor_ckpt_to_keep", "max_ckpts_to_keep", "max_checkpoints",
+        "max_ckpt_to_keep", "max_critic_ckpt_to_keep",
     ),
     "train.keep_best": ("load_best_model_at_end", "metric_for_best_model", "best_metric_key", "save_best"),
     "train.algorithm": ("rlhf_algorithm", "train_algorithm"),

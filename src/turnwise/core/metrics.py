@@ -190,6 +190,7 @@ METRICS: dict[str, Definition] = {
     "credit/no_signal_groups": Definition(
         "mean", "share", "Share of groups in which every Scored member has the same reward."
     ),
+    "loss/NAME": Definition("mean", "1", "What a loss of one's own measures, over trained tokens."),
     "credit/advantage_std": Definition("deviation", "advantage", "Standard deviation over trained tokens."),
     "credit/advantage_min": Definition("min", "advantage", "Smallest advantage of a trained token."),
     "credit/advantage_max": Definition("max", "advantage", "Largest advantage of a trained token."),
