@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
+from typing import Any
 
 from turnwise.core.occupancy import Level, Occupancy
 from turnwise.core.protocols import Engine
@@ -96,8 +97,8 @@ class MeteredEngine(Meter):
     def read_counts(self) -> Mapping[str, float]:
         """See `Meter.read_counts`."""
         statistics = getattr(self.engine, "statistics", None)
-        counts = statistics() if callable(statistics) else {}
-        return asdict(counts) if is_dataclass(counts) and not isinstance(counts, type) else dict(counts)
+        counts: Any = statistics() if callable(statistics) else {}
+        return asdict(counts) if is_dataclass(counts) else dict(counts)
 
     def _count(self, session: Session, change: int) -> None:
         was_busy = bool(self.open_sessions)

@@ -15,7 +15,7 @@ BEST, LATEST = "best", "latest"
 def read_successes(run: Path) -> dict[int, float]:
     """Held-out success by RL step, of the evaluations that the run made itself, without controls and those that cannot
     be read."""
-    successes = {}
+    successes: dict[int, float] = {}
     for path in (run / "evaluations").glob("heldout_*.summary.json"):
         match = re.fullmatch(r"heldout_(\d+)\.summary\.json", path.name)
         try:
