@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
+.PHONY: help demo demo-real reference test test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -37,6 +37,10 @@ crash: $(STAMP) ## Kill a training run 1,000 times at random; fail if a token is
 
 soak: $(STAMP) ## Run 100,000 sandboxed executions; fail if anything is left behind.
 	$(BIN)/python benchmarks/sandbox_soak.py
+
+reference: $(STAMP) ## Write docs/options.md and docs/metrics.md from the docstrings.
+	$(BIN)/turnwise options --markdown > docs/options.md
+	$(BIN)/turnwise metrics --markdown > docs/metrics.md
 
 lint: $(STAMP) ## Check lint and types.
 	$(BIN)/ruff check .

@@ -489,13 +489,17 @@ class World:
         return run_audit(self.path, materials, replay_tools=True)
 
 
-METRIC_TIMES = ("time", "rollout/seconds", "rollout/tokens_per_s", "train/seconds", "train/tokens_per_s")
+METRIC_TIMES = ("time", "seconds", "_per_s")
 
 
 def read_story(world: World) -> dict[str, Any]:
     """Metrics without timings, ledger and checksums: what must be equal between runs that differ in timing alone."""
     metrics = [
-        {name: value for name, value in row.items() if name not in METRIC_TIMES and not name.startswith("schedule/")}
+        {
+            name: value
+            for name, value in row.items()
+            if not name.endswith(METRIC_TIMES) and not name.startswith("schedule/")
+        }
         for row in world.read_lines("metrics.jsonl")
     ]
     return {"metrics": metrics, "ledger": world.read_lines("ledger.jsonl"), "sums": world.sums()}

@@ -5,7 +5,7 @@ from typing import Any
 
 from turnwise.store.run_folder import RunFolder
 
-TIMES = ("time", "seconds", "tokens_per_s")
+TIMES = ("time", "seconds", "_per_s")
 
 
 def read_rows(run: Path) -> list[dict[str, Any]]:

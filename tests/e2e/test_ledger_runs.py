@@ -11,6 +11,7 @@ from interrupted import at_step, train_until
 from turnwise.audit.audit import AuditReport
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
+from turnwise.core.metrics import find_definition
 from turnwise.runs.audit import audit_run
 from turnwise.runs.train import run_train
 from turnwise.store.journal import read_journal
@@ -53,6 +54,7 @@ def audited(tmp_path: Path, *overrides: str) -> tuple[Path, AuditReport]:
     [
         ((), set(), ""),
         pytest.param(("loss.updates_per_step=2",), set(), "", marks=pytest.mark.slow),
+        pytest.param(("loss.epochs=2", "loss.updates_per_step=2"), set(), "", marks=pytest.mark.slow),
         (("loss.mask_observations=false",), set(), ""),
         (('credit.method="remax"',), set(), ""),
         (('credit.method="gae"', 'critic.kind="head"'), set(), "reads more than the store keeps"),
@@ -96,6 +98,7 @@ def test_parity_is_a_metric_of_every_step_and_an_event_before_the_first(tmp_path
     run = run_train(recipe(tmp_path), resume=None, display=False)
     rows = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
     for row in rows:
+        assert [name for name in row if "/" in name and find_definition(name) is None] == [], "metrics without a row"
         assert 0 <= row["train/logprob_gap_mean"] <= row["train/logprob_gap_max"] < 2e-4
         assert 0 <= row["train/logprob_k3"] < 1e-8
         assert 0.999 < row["train/effective_share"] <= 1.0
@@ -110,7 +113,7 @@ def test_parity_is_a_metric_of_every_step_and_an_event_before_the_first(tmp_path
 
 def metrics_of(run: Path) -> list[dict[str, object]]:
     """Every row without what a clock measured: a redone step has no schedule."""
-    times = ("time", "seconds", "tokens_per_s")
+    times = ("time", "seconds", "_per_s")
     return [
         {k: v for k, v in row.items() if not k.endswith(times) and not k.startswith("schedule/")}
         for row in RunFolder.open(run).read_metrics()

@@ -186,16 +186,18 @@ def _check_ages(account: GroupAccount, entry: Entry, trajectory: Trajectory, max
             )
 
 
-def check_totals(step: int, accounts: Sequence[GroupAccount], metrics: Mapping[str, Any]) -> list[Breach]:
+def check_totals(
+    step: int, accounts: Sequence[GroupAccount], metrics: Mapping[str, Any], *, epochs: int = 1
+) -> list[Breach]:
     """The step's published metrics are the totals of its accounts. Metrics that were not recorded are not compared.
 
-    `accounts` are those of the groups that the step trained or that were dropped before it.
+    `accounts` are those of the groups that the step trained, in so many epochs, or that were dropped before it.
     """
     expected: Counter[str] = Counter()
     for account in accounts:
         lead = f"{account.learner}/" if account.learner else ""
         expected["rollout/sampled_tokens"] += account.sampled
-        expected[f"{lead}train/trained_tokens"] += account.trained + account.context_trained
+        expected[f"{lead}train/trained_tokens"] += epochs * (account.trained + account.context_trained)
     breaches = []
     for name, value in expected.items():
         published = metrics.get(name)

@@ -134,7 +134,8 @@ class _Audit:
             for step, metrics in sorted(self._metrics.items()):
                 if self._accounts is not None:
                     accounts = [account for account in self._accounts.values() if account.step == step]
-                    self._tallies.take(check_totals(step, accounts, metrics))
+                    epochs = self._materials.config.loss.epochs
+                    self._tallies.take(check_totals(step, accounts, metrics, epochs=epochs))
         facts = self._logprobs.finish() | self._count_fates()
         return AuditReport(run=self._run, steps=len(self._metrics), tallies=self._tallies.by_check, facts=facts)
 

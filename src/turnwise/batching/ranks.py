@@ -100,6 +100,12 @@ def add_totals(totals: Mapping[str, float], ranks: Ranks) -> dict[str, float]:
 
 def find_largest(number: float, ranks: Ranks) -> float:
     """The largest number of all ranks."""
-    numbers = np.zeros(ranks.size)
-    numbers[ranks.index] = number
-    return float(ranks.add(numbers).max())
+    return find_maxima({"": number}, ranks)[""]
+
+
+def find_maxima(numbers: Mapping[str, float], ranks: Ranks) -> dict[str, float]:
+    """The largest of all ranks of each number that every rank has under the same names; minus infinity is one."""
+    by_rank = np.zeros((ranks.size, len(numbers)))
+    by_rank[ranks.index] = list(numbers.values())
+    largest = ranks.add(by_rank.ravel()).reshape(by_rank.shape).max(axis=0)
+    return dict(zip(numbers, largest.tolist(), strict=True))

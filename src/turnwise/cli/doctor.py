@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from turnwise.core.errors import ConfigError
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "renderers", "bm25s", "numpy", "pydantic")
-_EXTRAS = {
-    "guided": "llguidance",
-    "math": "math_verify",
-    "models": "gguf",
-    "daytona": "daytona",
-    "e2b": "e2b",
-    "modal": "modal",
-}
-"""A module that tells whether an extra is installed, by the name of the extra."""
+_DEVELOPMENT = "dev"
+"""The extra for work on Turnwise itself."""
 
 
 def examine() -> dict[str, Any]:
@@ -49,9 +43,33 @@ def examine() -> dict[str, Any]:
     )
     findings["matrix multiply, 1 thread"] = f"{_gflops(torch, 1):.0f} GFLOP/s"
     findings["matrix multiply, all cores"] = f"{_gflops(torch, os.cpu_count() or 1):.0f} GFLOP/s"
-    installed = [extra for extra, module in _EXTRAS.items() if importlib.util.find_spec(module)]
+    extras = find_extras(importlib.metadata.requires("turnwise") or ())
+    installed = [name for name, missing in extras.items() if not missing]
     findings["optional extras"] = ", ".join(installed) or "none (the tiny search recipe needs none)"
+    lacking = [f"{name} ({', '.join(missing)})" for name, missing in extras.items() if missing]
+    findings["not installed"] = ", ".join(lacking) or "none"
     return findings
+
+
+def find_extras(requirements: Iterable[str]) -> dict[str, list[str]]:
+    """Every optional extra in a package's requirements ("peft>=0.20; extra == 'lora'"), with its packages that are
+    missing here; in alphabetical order, without that for development."""
+    missing: dict[str, list[str]] = {}
+    for text in requirements:
+        package, extra = re.match(r"[\w.-]+", text), re.search(r"""extra\s*==\s*['"]([\w.-]+)['"]""", text)
+        if package is not None and extra is not None and extra[1] != _DEVELOPMENT:
+            missing.setdefault(extra[1], [])
+            if not _is_installed(package[0]):
+                missing[extra[1]].append(package[0])
+    return dict(sorted(missing.items()))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def examine_model(name: str, dtype: str) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from turnwise.cli.games import exploitability
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
-from turnwise.cli.recipe import split_recipe
+from turnwise.cli.recipe import check_flags, split_recipe
+from turnwise.cli.reference import metrics, options
 from turnwise.cli.search import search
 from turnwise.cli.track import track
 from turnwise.config.values import expand_home
@@ -68,6 +69,8 @@ app.command()(audit)
 app.command()(exploitability)
 app.command()(models.export)
 app.command()(mcp)
+app.command()(metrics)
+app.command(context_settings={"ignore_unknown_options": True})(options)  # other libraries' names begin with --
 app.command()(plan)
 app.command()(search)
 app.command()(track)
@@ -92,6 +95,8 @@ def main() -> None:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a recipe may name a module beside it; nothing installed is hidden by one
     try:
+        if arguments[:1] in (["train"], ["sft"]):
+            check_flags(arguments[1:])
         app(args=arguments, standalone_mode=True)
     except KeyboardInterrupt:  # while the command was looked up
         print("stopped; nothing was done yet", file=sys.stderr)
@@ -262,7 +267,9 @@ def evaluate(
     temperature: Annotated[
         float | None, typer.Option(min=0, help="Sampling temperature, 0 is greedy; default: that of the recipe.")
     ] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="RL step of the checkpoint; default: the latest.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="RL step of the checkpoint, best (held-out) or latest; default: latest.")
+    ] = None,
     device: Device = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change one of environment.args, for example search=off.")
@@ -298,7 +305,10 @@ def ask(
         typer.Option(min=0, help="Index of the held-out task whose world (and question, if you give none) is used."),
     ] = 0,
     step: Annotated[
-        int | None, typer.Option(min=0, help="RL step of the checkpoint, 0 for the one RL began with; default: latest.")
+        str | None,
+        typer.Option(
+            help="RL step of the checkpoint, 0 for the one RL began with, best (held-out) or latest; default: latest."
+        ),
     ] = None,
     device: Device = None,
 ) -> None:
@@ -445,11 +455,14 @@ def _print_memory(config: RunConfig) -> None:
 def _print_results(run: Path) -> None:
     """Print the table of evaluations and the paths of the run folder and of the report."""
     from turnwise.reporting.console import print_table, results_table
-    from turnwise.reporting.summaries import load_summaries
+    from turnwise.reporting.summaries import describe_best, describe_declines, load_summaries
 
     summaries = load_summaries(run)
     if summaries:
         print_table(results_table(summaries))
+    for text in (describe_declines(summaries), describe_best(summaries)):
+        if text:
+            print(text)
     print(f"run folder  {run}")
     print(f"report      {run / 'report.html'}")
 

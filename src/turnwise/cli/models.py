@@ -76,6 +76,9 @@ def export(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or RUN/checkpoints/step_N.")],
     to: Annotated[Path, typer.Option(help="Folder to write.")],
     dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; default: that of the run.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="RL step of a run's checkpoint, best (held-out) or latest; default: latest.")
+    ] = None,
 ) -> None:
     """Write a trained policy as a Hugging Face directory for transformers, vLLM and llama.cpp's converter."""
     if dtype is not None:
@@ -83,7 +86,7 @@ def export(
     from turnwise.runs.export import export_policy
     from turnwise.runs.export_usage import read_check
 
-    folder = export_policy(path, to, dtype=dtype)
+    folder = export_policy(path, to, dtype=dtype, step=step)
     print(f"written to {folder}\nserved against run: {read_check(folder)}")
 
 

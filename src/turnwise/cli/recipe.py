@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turnwise.core.errors import ConfigError
+
 if TYPE_CHECKING:
     from turnwise.config.run import RunConfig
 
@@ -19,6 +21,29 @@ def split_recipe(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]
     items = arguments or []
     overrides = [item for item in items if "=" in item and not os.path.exists(item)]
     return [Path(item) for item in items if item not in overrides], overrides
+
+
+def check_flags(arguments: Sequence[str]) -> None:
+    """Raise ConfigError for an option of the recipe that is given as other libraries have it, `--learning_rate 1e-6` or
+    `--train.lr=1e-6`: here it is an override."""
+    from turnwise.config.options import list_options
+    from turnwise.config.other_names import find_other_name
+    from turnwise.config.run import RunConfig
+
+    for place, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if not flag.startswith("--"):
+            continue
+        name, other = flag.lstrip("-"), find_other_name(flag)
+        if name not in list_options(RunConfig):
+            if other is None:
+                continue
+            if not other.option or other.note:
+                raise ConfigError(f"{flag} is no option of this command; {other.describe()}")
+            name = other.option
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+        given = value if equals else "VALUE" if not following or following.startswith("--") else following
+        raise ConfigError(f"{flag} is no option of this command; options of the recipe have no dashes: {name}={given}")
 
 
 def read_source(arguments: Sequence[str]) -> RunConfig | str:

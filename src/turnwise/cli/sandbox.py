@@ -65,9 +65,9 @@ async def _find_level(level: str) -> Level:
 
 
 def _show_level(level: Level) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from turnwise.reporting.console import print_table
     from turnwise_sandbox.canaries import PROPERTIES
 
     table = Table(title=f"sandbox level: {level.name}", title_justify="left")
@@ -77,13 +77,12 @@ def _show_level(level: Level) -> None:
         table.add_row(
             name, PROPERTIES[name], item.enforced_by or "nothing", "yes" if item.verified else "[red]no[/red]"
         )
-    console = Console()
-    console.print(table)
-    console.print(f"trees of layers: {_describe_trees(level)}", markup=False)
+    print_table(table)
+    print(f"trees of layers: {_describe_trees(level)}")
     for stronger, reason in level.reasons.items():
-        console.print(f"{stronger}: unavailable, because {reason}", markup=False)
+        print(f"{stronger}: unavailable, because {reason}")
     if level.name == "none":
-        console.print("This machine isolates nothing: code may do whatever your user may.")
+        print("This machine isolates nothing: code may do whatever your user may.")
 
 
 def _describe_trees(level: Level) -> str:

@@ -19,7 +19,9 @@ def search(
         Literal["progress", "reached"], typer.Option(help="What the value model learns from the trees.")
     ] = "progress",
     sft_steps: Annotated[int, typer.Option(min=0, help="Steps of self-training; 0 leaves it out.")] = 150,
-    step: Annotated[int | None, typer.Option(min=0, help="RL step of the checkpoint; default: the latest.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="RL step of the checkpoint, best (held-out) or latest; default: latest.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

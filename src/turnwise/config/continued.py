@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.config.load import change_resolved, list_options
+from turnwise.config.load import change_resolved
+from turnwise.config.options import list_options
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
 CHANGEABLE = (
-    *("train.steps", "train.checkpoint_every", "train.keep_checkpoints", "train.parity_every", "train.num_threads"),
+    *("train.steps", "train.checkpoint_every", "train.keep_checkpoints", "train.keep_best", "train.keep_every"),
+    *("train.parity_every", "train.num_threads"),
     *("train.micro_batch_tokens", "train.recompute_activations", "train.offload_to_cpu"),
     *("engine.max_concurrency", "engine.num_threads"),
     *("rollout.num_workers", "rollout.max_open", "rollout.max_retries", "rollout.max_invalid_share"),

@@ -52,7 +52,8 @@ def list_copies(config: RunConfig, *, needs: Collection[str] = ()) -> Copies:
     bindings = [find_binding(config, role) for role in config.roles]
     num_learners = 1 + len(list_learners(config))
     kind = critic.kind if by_gradient else "none"
-    num_updates = loss.updates_per_step * (config.rejection.passes if train.algorithm == "rejection" else 1)
+    passes = {"policy_gradient": loss.epochs, "rejection": config.rejection.passes}
+    num_updates = loss.updates_per_step * passes.get(train.algorithm, 1)
     num_updates += critic.epochs if kind == "separate" else 0
     return Copies(
         num_learners=num_learners,

@@ -82,6 +82,8 @@ class TrainSection(Section):
     """Peak learning rate. The default is for random weights: beside `model.path` it must be given."""
     warmup_steps: int = Field(5, ge=0)
     """Optimizer steps over which the learning rate rises linearly."""
+    warmup_ratio: float = Field(0.0, ge=0, lt=1)
+    """Part of all optimizer steps over which it rises, rounded up; above 0 it replaces `warmup_steps`."""
     decay: str = "linear"
     """Decay of the learning rate after its warm-up: "none", "linear", "cosine", or the import path
     "package.module:function" of your own, from an optimizer step after the warm-up, counted from 0, and the number of
@@ -116,6 +118,11 @@ class TrainSection(Section):
     """RL steps between checkpoints; 0 writes the first and the last only."""
     keep_checkpoints: int = Field(2, ge=1)
     """Number of latest checkpoints kept, besides the one RL started from."""
+    keep_best: int = Field(0, ge=0)
+    """Number of checkpoints kept besides for their held-out success. Above 0 every evaluation of `evaluate.every` has a
+    checkpoint; `evaluate`, `ask` and `export` take `--step best`."""
+    keep_every: int = Field(0, ge=0)
+    """RL steps between milestones, checkpoints that stay; 0 makes none."""
     ranks: int = Field(1, ge=1)
     """Processes that train together, here or on a cluster, each with a part of every model (docs/ranks.md)."""
     offload_to_cpu: bool = False

@@ -9,31 +9,17 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from turnwise.config.options import list_leaves, list_options
+from turnwise.config.other_names import find_other_name
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
 from turnwise.config.small_model import fill_model
 from turnwise.config.values import expand_home, parse_bare
 from turnwise.core.errors import ConfigError
-
-WHOLE_DISTRIBUTION = "training samples from the whole distribution, because that is what the trainer scores; remove it"
-UNSUPPORTED_KEYS = {
-    **{f"rollout.{name}": WHOLE_DISTRIBUTION for name in ("top_p", "top_k", "min_p")},
-    "train.tensor_parallel": (
-        "a layer cut between ranks gives norms of queries and keys a gradient of its own heads only; train.ranks cuts "
-        "every model between ranks without that"
-    ),
-    "train.context_parallel": (
-        "torch cuts a sequence between GPUs only, and none of its rules knows a prefix tree; lower "
-        "train.micro_batch_tokens, which computes fewer tokens at once"
-    ),
-}
-"""Keys that other libraries have and a recipe cannot have, with the reason."""
-
 
 Source = Path | Mapping[str, Any]
 """A recipe file, or its tables."""
@@ -120,6 +106,8 @@ def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources
     """Set the option or table `a.b` of `tree` in place, and record who set it."""
     if not key or "" in key.split("."):
         raise ConfigError(f"{source} is not of the form section.key=value")
+    if (plain := key.lstrip("+-~")) != key:
+        raise ConfigError(f"{source} has {key[: -len(plain)]!r} in front; an option is set and added by its name alone")
     *parents, last = key.split(".")
     table = tree
     for name in parents:
@@ -165,11 +153,12 @@ def _validate(tree: dict[str, Any], sources: Mapping[str, str], default_source: 
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
-        source = next((sources[prefix] for prefix in _prefixes(key) if prefix in sources), default_source)
+        source = _find_source(key, sources) or default_source
         if problem["type"] == "extra_forbidden":
-            raise ConfigError(f"{source}: unknown key {key!r}; {UNSUPPORTED_KEYS.get(key) or _suggest(key)}") from None
+            raise ConfigError(f"{source}: unknown key {_suggest(key, problem['input'])}") from None
         raise ConfigError(
-            f"{source}: {key} is {problem['input']!r}; {_describe_expected(problem['type'], problem['msg'])}"
+            f"{source}: {key} is {problem['input']!r}; "
+            + _describe_expected(problem["type"], problem["msg"], problem["input"])
         ) from None
 
 
@@ -179,8 +168,23 @@ def _prefixes(key: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _describe_expected(kind: str, message: str) -> str:
-    """Say what a value must be, from pydantic's error type and message."""
+def _find_source(key: str, sources: Mapping[str, str]) -> str | None:
+    """Who set a key, a table around it, or the first value inside it; None where nobody did."""
+    around = (sources[prefix] for prefix in _prefixes(key) if prefix in sources)
+    inside = (source for path, source in sources.items() if path.startswith(f"{key}."))
+    return next(around, None) or next(inside, None)
+
+
+def _describe_expected(kind: str, message: str, value: Any) -> str:
+    """Say what a value must be, from pydantic's error type and message and the value."""
+    if kind in ("bool_type", "bool_parsing"):
+        return "it must be true or false"
+    if kind == "list_type":
+        return 'it must be a list, such as ["a", "b"]'
+    if kind == "int_type" and isinstance(value, float) and value.is_integer():
+        return f"it must be an integer; write {int(value)}"
+    if value in ("null", "None", "none"):
+        return f"{message.replace('Input should be', 'it must be', 1)}; leave out an option that is to be none"
     if kind in ("model_type", "dict_type"):
         return "it must be a table"
     if kind == "invalid-json-value":
@@ -188,25 +192,19 @@ def _describe_expected(kind: str, message: str) -> str:
     return message.replace("Input should be", "it must be", 1).removeprefix("Value error, ")
 
 
-def _suggest(key: str) -> str:
-    """Name the option most like `key`: of the same last name, else of the same section, else a section."""
+def _suggest(key: str, value: Any) -> str:
+    """The unknown key, or the first one in its table that another library has, and what stands for it here.
+
+    Else the option most like it: of the same last name, else of the same section, else a section.
+    """
+    for name in list_leaves(value, key):
+        other = find_other_name(name)
+        if other is not None:
+            return f"{name!r}; {other.describe()}"
     options = list_options(RunConfig)
     section, last = key.split(".")[0], key.split(".")[-1]
     namesakes = [option for option in options if option.split(".")[-1] == last]
     siblings = [option for option in options if option.startswith(f"{section}.")]
     candidates = namesakes or siblings or list(RunConfig.model_fields)
-    return f"did you mean {difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]!r}?"
-
-
-def list_options(section: type[BaseModel], prefix: str = "") -> list[str]:
-    """Dotted names of every option of a section and of the sections inside it."""
-    names: list[str] = []
-    for name, field in section.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, UnionType):  # a section that may be left out
-            annotation = next((part for part in get_args(annotation) if part is not type(None)), None)
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            names += list_options(annotation, f"{prefix}{name}.")
-        else:
-            names.append(f"{prefix}{name}")
-    return names
+    nearest = difflib.get_close_matches(key, candidates, n=1, cutoff=0.0)[0]
+    return f"{key!r}; did you mean {nearest!r}? `turnwise options` lists all of them"

@@ -97,6 +97,10 @@ class LossSection(Section):
     updates_per_step: int = Field(1, ge=1)
     """Optimizer steps per batch of rollouts, each on another part of it; all but the first are off-policy. Rejection
     sampling takes as many in each of its passes."""
+    epochs: int = Field(1, ge=1)
+    """Passes over a batch of rollouts (PPO's epochs), each in `updates_per_step` optimizer steps on parts that are cut
+    anew. Ratios stay those to the weights that sampled, or with `recompute_old` to those before the first pass. Policy
+    gradient only; rejection sampling has `rejection.passes`."""
     correction: CorrectionSection = CorrectionSection()
     """Importance correction; off in synchronous training."""
     kl: KLSection = KLSection()

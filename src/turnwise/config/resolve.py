@@ -239,8 +239,8 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             critic.kind == "head" and critic.epochs != 1,
-            f"critic.epochs={critic.epochs}: a head trains in the policy's own updates; use loss.updates_per_step "
-            "or a separate critic",
+            f"critic.epochs={critic.epochs}: a head trains in the policy's own updates; use loss.updates_per_step, "
+            "loss.epochs or a separate critic",
         ),
         (
             critic.kind != "none" and not config.loss.mask_observations,
@@ -349,6 +349,16 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
             and bool(config.loss.kl.coefficient or config.loss.teacher.path or not config.loss.mask_observations),
             f"train.algorithm={algorithm!r} has a loss of its own; drop loss.kl, loss.teacher and "
             "loss.mask_observations",
+        ),
+        (
+            config.train.keep_best > 0 and not (config.evaluate.every and config.evaluate.tasks),
+            f"train.keep_best={config.train.keep_best} ranks checkpoints by held-out success, with "
+            f"evaluate.every={config.evaluate.every} and evaluate.tasks={config.evaluate.tasks}; set both above 0",
+        ),
+        (
+            not by_gradient and config.loss.epochs != 1,
+            f"train.algorithm={algorithm!r} does not read loss.epochs={config.loss.epochs}; set it to 1"
+            + (", and use rejection.passes" if algorithm == "rejection" else ""),
         ),
         (
             algorithm in ("dpo", "step_dpo") and config.loss.updates_per_step != 1,

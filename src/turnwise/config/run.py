@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from turnwise.config.credit import CreditSection, CriticSection
 from turnwise.config.engine import EngineSection
@@ -22,11 +22,18 @@ class RunSection(Section):
     """The run itself."""
 
     name: str = "run"
-    """First part of the run folder's name."""
+    """First part of the run folder's name; no path, `run.output` has that."""
     seed: int = Field(0, ge=0)
     """Seed from which everything random derives."""
     output: str = "runs"
     """Folder in which run folders are made."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not name.strip() or name.startswith(".") or any(sign in name for sign in "/\\\0\n*?["):
+            raise ValueError("it must be a name for a folder, without slashes, *, ? and [; run.output says where")
+        return name
 
 
 class RunConfig(Section):

@@ -44,14 +44,17 @@ class StepTime:
     training: float
 
 
-def predict_step(shape: ModelShape, speed: Speed, tokens: StepTokens, *, num_scorings: int = 0) -> StepTime:
-    """Seconds of a step; `num_scorings` are further forward passes over all tokens (old policy, reference)."""
+def predict_step(
+    shape: ModelShape, speed: Speed, tokens: StepTokens, *, num_scorings: int = 0, num_epochs: int = 1
+) -> StepTime:
+    """Seconds of a step of `num_epochs` over its tokens; `num_scorings` are further forward passes over all of them
+    (old policy, reference)."""
     head = shape.vocab_size * shape.hidden_size
     # Two operations per number of a matrix; attention multiplies twice with every key.
     attention = 4 * shape.num_layers * shape.num_heads * shape.head_dim * tokens.context
     body = 2 * (shape.num_linear - head) + attention
     forward = tokens.computed * body + tokens.sampled * 2 * head
-    passes = 3 + num_scorings  # a backward pass costs two forward passes
+    passes = 3 * num_epochs + num_scorings  # a backward pass costs two forward passes
     # A prompt is computed in large batches, at about the speed of training.
     prefill, decode = tokens.prompt * body, tokens.sampled * (body + 2 * head)
     return StepTime(
@@ -81,4 +84,4 @@ def plan_time(config: RunConfig, speed: Speed) -> StepTime | None:
     if shape is None:
         return None
     num_scorings = (config.loss.recompute_old is True) + bool(config.loss.kl.coefficient)
-    return predict_step(shape, speed, count_tokens(config), num_scorings=num_scorings)
+    return predict_step(shape, speed, count_tokens(config), num_scorings=num_scorings, num_epochs=config.loss.epochs)

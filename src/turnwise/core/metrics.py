@@ -1,12 +1,13 @@
 """Metrics as values that know how to merge: no average of averages, no maximum of means.
 
-`METRICS` defines what Turnwise itself reports: kind, unit and text. Any other name is a metric too, such as a part of
-an environment's reward or a statistic of an engine; `define` gives it a default definition.
+`METRICS` defines what Turnwise itself reports: kind, unit and text; words in capitals in a name stand for any name. Any
+other name is a metric too, such as what a test harness of one's own measures; `define` gives it a default definition.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -74,23 +75,103 @@ class Rate:
         return self.amount / self.seconds if self.seconds > 0 else math.nan
 
 
-Metric = Mean | Sum | Max | Rate
+@dataclass(frozen=True, slots=True)
+class Min:
+    """A minimum."""
+
+    value: float
+
+    def merge(self, other: Min) -> Min:
+        """The smaller of both."""
+        return Min(min(self.value, other.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A standard deviation of `count` numbers (divided by their count), of which `mean` is the mean and `squares` the
+    sum of squared distances to it."""
+
+    count: float
+    mean: float
+    squares: float
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Deviation:
+        """That of some numbers; of none, its value is NaN."""
+        numbers = list(values)
+        mean = math.fsum(numbers) / len(numbers) if numbers else 0.0
+        return Deviation(float(len(numbers)), mean, math.fsum((number - mean) ** 2 for number in numbers))
+
+    def merge(self, other: Deviation) -> Deviation:
+        """That of the numbers of both together."""
+        count = self.count + other.count
+        if not count:
+            return self
+        apart = other.mean - self.mean
+        return Deviation(
+            count,
+            self.mean + apart * other.count / count,
+            self.squares + other.squares + apart**2 * self.count * other.count / count,
+        )
+
+    @property
+    def value(self) -> float:
+        """NaN without a number."""
+        return math.sqrt(self.squares / self.count) if self.count else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """The smallest number that at least `share` of the numbers do not exceed."""
+
+    numbers: tuple[float, ...]
+    share: float = 0.95
+
+    def merge(self, other: Quantile) -> Quantile:
+        """That of the numbers of both together."""
+        return Quantile((*self.numbers, *other.numbers), self.share)
+
+    @property
+    def value(self) -> float:
+        """NaN without a number."""
+        if not self.numbers:
+            return math.nan
+        place = max(1, math.ceil(self.share * len(self.numbers) - 1e-9))
+        return sorted(self.numbers)[place - 1]
+
+
+Metric = Mean | Sum | Max | Min | Rate | Deviation | Quantile
+
+
+Kind = Literal["mean", "sum", "max", "min", "rate", "deviation", "quantile"]
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
     """What a metric is."""
 
-    kind: Literal["mean", "sum", "max", "rate"]
+    kind: Kind
     unit: str
     text: str
 
 
 METRICS: dict[str, Definition] = {
     "rollout/reward": Definition("mean", "reward", "Total reward over trajectories with a Scored reward."),
+    "rollout/reward_std": Definition(
+        "deviation", "reward", "Standard deviation of the total reward over trajectories with a Scored reward."
+    ),
+    "rollout/group_reward_std": Definition(
+        "mean", "reward", "Standard deviation of the total reward inside a group, mean over groups of two or more."
+    ),
     "rollout/success": Definition("mean", "share", "Share of Scored trajectories whose `success` part is 1."),
     "rollout/tool_calls": Definition("mean", "calls", "Tool calls per trajectory."),
     "rollout/turns": Definition("mean", "turns", "Turns per trajectory."),
+    "rollout/length_mean": Definition("mean", "tokens", "Sampled tokens per trajectory."),
+    "rollout/length_p95": Definition("quantile", "tokens", "Sampled tokens that 95% of trajectories do not exceed."),
+    "rollout/length_max": Definition("max", "tokens", "Sampled tokens of the longest trajectory."),
+    "rollout/total_length_max": Definition(
+        "max", "tokens", "Tokens of the longest trajectory, prompt and observations included."
+    ),
     "rollout/sampled_tokens": Definition("sum", "tokens", "Tokens sampled by the engine."),
     "rollout/context_tokens": Definition("sum", "tokens", "Prompt and observation tokens appended to trajectories."),
     "rollout/tokens_per_s": Definition("rate", "tokens/s", "Sampled tokens per second of the rollout phase."),
@@ -109,6 +190,13 @@ METRICS: dict[str, Definition] = {
     "credit/no_signal_groups": Definition(
         "mean", "share", "Share of groups in which every Scored member has the same reward."
     ),
+    "loss/NAME": Definition("mean", "1", "What a loss of one's own measures, over trained tokens."),
+    "credit/advantage_std": Definition("deviation", "advantage", "Standard deviation over trained tokens."),
+    "credit/advantage_min": Definition("min", "advantage", "Smallest advantage of a trained token."),
+    "credit/advantage_max": Definition("max", "advantage", "Largest advantage of a trained token."),
+    "tool/NAME_calls": Definition("sum", "calls", "Calls of a tool; names that no tool has are one, `unknown`."),
+    "tool/NAME_seconds": Definition("mean", "s", "Wall time of a call of the tool."),
+    "tool/NAME_errors": Definition("mean", "share", "Share of the tool's calls that failed."),
     "train/loss": Definition("mean", "nats", "Loss of the optimizer step, summed over its micro-batches."),
     "train/policy_loss": Definition("mean", "nats", "Policy-gradient part of the loss."),
     "train/kl_reference": Definition(
@@ -118,6 +206,17 @@ METRICS: dict[str, Definition] = {
     "train/clip_fraction": Definition(
         "mean", "share", "Share of trained tokens whose gradient the loss clipped, capped or singled out."
     ),
+    "train/clip_fraction_low": Definition(
+        "mean", "share", "Share of trained tokens that count in train/clip_fraction and whose ratio is below 1."
+    ),
+    "train/clip_fraction_high": Definition(
+        "mean", "share", "Share of trained tokens that count in train/clip_fraction and whose ratio is above 1."
+    ),
+    "train/kl_old": Definition(
+        "mean", "nats", "Mean k3 estimate of KL(old || policy), old being what ratios are taken to, over all updates."
+    ),
+    "train/ratio_min": Definition("min", "ratio", "Smallest ratio policy / old of a trained token, over all updates."),
+    "train/ratio_max": Definition("max", "ratio", "Largest ratio policy / old of a trained token, over all updates."),
     "train/correction_kept": Definition(
         "mean", "share", "Share of trained tokens that the importance correction kept."
     ),
@@ -174,6 +273,7 @@ METRICS: dict[str, Definition] = {
         "mean", "versions", "Mean age of trained tokens: versions between the weights that sampled and those trained."
     ),
     "train/staleness_max": Definition("max", "versions", "Largest age of a trained token."),
+    "train/age_AGE_share": Definition("mean", "share", "Share of trained tokens of this age in versions."),
     "train/changed_tensors": Definition("sum", "tensors", "Parameter tensors that the step's updates changed."),
     "train/changed_share": Definition(
         "mean",
@@ -190,6 +290,15 @@ METRICS: dict[str, Definition] = {
     ),
     "train/trained_tokens": Definition("sum", "tokens", "Tokens that carry loss."),
     "train/tokens_per_s": Definition("rate", "tokens/s", "`train/tokens` per second of the training phase."),
+    "train/flops_per_s": Definition(
+        "rate", "FLOP/s", "Operations of forward and backward passes by the model's sizes, of all ranks together."
+    ),
+    "train/mfu": Definition(
+        "rate", "share", "The same as a share of the GPUs' bfloat16 peak; absent on CPUs, in float32, on unknown GPUs."
+    ),
+    "train/gpu_memory_gib": Definition(
+        "max", "GiB", "Most GPU memory that torch had allocated in a training process since the step before."
+    ),
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
     "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
     "sft/heldout_loss": Definition("mean", "nats", "Mean cross-entropy per token of replies in sft.heldout_path."),
@@ -214,19 +323,45 @@ METRICS: dict[str, Definition] = {
         "sum", "processes", "Rollout processes, engine workers and ranks that ended unasked since the step before."
     ),
     "schedule/outstanding_groups": Definition("sum", "groups", "Groups open or waiting after the publication."),
+    "schedule/checkpoint_seconds": Definition(
+        "sum", "s", "Time to write a checkpoint since the last step's metrics; absent where none was written."
+    ),
+    "schedule/evaluate_seconds": Definition(
+        "sum", "s", "Time of held-out evaluations since the last step's metrics; absent without one."
+    ),
+    "schedule/open_requests_mean": Definition(
+        "mean", "requests", "Open requests, mean over time; those above engine.max_concurrency wait in the queue."
+    ),
+    "schedule/open_requests_max": Definition("max", "requests", "Most requests open at once."),
+    "schedule/computed_tokens": Definition("sum", "tokens", "Tokens that the engine ran through the model."),
+    "schedule/reused_share": Definition(
+        "mean", "share", "Of the tokens that requests needed computed, those found in the cache."
+    ),
+    "schedule/preemptions": Definition("sum", "requests", "Requests that gave up their cache pages for others."),
+    "schedule/evicted_pages": Definition("sum", "pages", "Cache pages that were emptied for others."),
+    "schedule/held_pages": Definition("mean", "pages", "Cache pages in use by requests when the metrics were taken."),
+    "annotate/NAME_seconds": Definition("sum", "s", "Time of an annotator, added over groups."),
+    "dropped/REASON": Definition("sum", "tokens", "Sampled tokens of the step that do not train, for this reason."),
+    "reward/PART": Definition("mean", "reward", "A part of the reward, over trajectories with a Scored reward."),
+    "signal/NAME": Definition("mean", "1", "A number that the environment attached to turns, over these turns."),
     "evaluate/success": Definition("mean", "share", "Share of attempts at held-out tasks that succeed."),
     "evaluate/pass_at_samples": Definition(
         "mean", "share", "Share of held-out tasks that one of evaluate.samples attempts solves."
     ),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
+    "evaluate/reward": Definition("mean", "reward", "Total reward on held-out tasks."),
+    "evaluate/reward_PART": Definition("mean", "reward", "A part of the reward on held-out tasks."),
 }
 
 
-_KINDS: dict[type[Metric], Literal["mean", "sum", "max", "rate"]] = {
+_KINDS: dict[type[Metric], Kind] = {
     Mean: "mean",
     Sum: "sum",
     Max: "max",
+    Min: "min",
     Rate: "rate",
+    Deviation: "deviation",
+    Quantile: "quantile",
 }
 
 
@@ -236,7 +371,30 @@ def define(name: str, metric: Metric | None = None) -> Definition:
     Without a `metric` the default kind is a mean.
     """
     kind = "mean" if metric is None else _KINDS[type(metric)]
-    return METRICS.get(name) or Definition(kind, "", name)
+    return find_definition(name) or Definition(kind, "", name)
+
+
+def find_definition(name: str) -> Definition | None:
+    """The row of `METRICS` that a name has: under itself, under words in capitals ("reward/success" under
+    "reward/PART"), or without the name of a learner in front; None without one."""
+    if name in METRICS:
+        return METRICS[name]
+    for pattern, definition in METRICS.items():
+        if re.fullmatch(re.sub(r"[A-Z]+", ".+", re.escape(pattern)), name):
+            return definition
+    learner, _, rest = name.partition("/")
+    return find_definition(rest) if learner and "/" in rest else None
+
+
+def find_definitions(word: str) -> dict[str, Definition]:
+    """The rows of `METRICS` that a word means: that of the metric with this name, else those with the word in the
+    name, else those with it in the text."""
+    exact = find_definition(word)
+    if exact is not None:
+        return {word: exact}
+    folded = word.casefold()
+    named = {name: row for name, row in METRICS.items() if folded in name.casefold()}
+    return named or {name: row for name, row in METRICS.items() if folded in row.text.casefold()}
 
 
 def record(values: Mapping[str, Metric]) -> dict[str, float]:

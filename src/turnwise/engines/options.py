@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from turnwise.config.section import Section
 from turnwise.core.errors import ConfigError
+
+CHECKOUT = Path(__file__).parents[3]
+"""The folder that holds `src`, where Turnwise is installed from a checkout."""
 
 
 class EngineOptions(Section):
@@ -87,8 +91,9 @@ class WorkersOptions(_PagedBase):
 class VllmOptions(EngineOptions):
     """Of engine.kind = "vllm"."""
 
-    python: str = ".venv-vllm/bin/python"
-    """The interpreter that has vLLM; `peers/vllm_setup.sh` makes this one."""
+    python: str = Field("", validate_default=True)
+    """The interpreter that has vLLM. Empty is what the environment variable TURNWISE_VLLM names, else the one that
+    `make vllm` makes in the checkout of Turnwise, `.venv-vllm/bin/python`, whatever the current folder."""
     num_workers: int = Field(1, ge=1)
     """Processes, each with `engine.num_threads` threads and its share of `engine.max_concurrency`."""
     cache_mib: int = Field(512, ge=1)
@@ -101,12 +106,18 @@ class VllmOptions(EngineOptions):
     """How processes that run get a new version: they read these files, or are all sent it at once over gloo, which
     needs no folder that they share. The files remain for processes that start."""
 
+    @field_validator("python")
+    @classmethod
+    def _find_python(cls, value: str) -> str:
+        named = value or os.environ.get("TURNWISE_VLLM", "") or str(CHECKOUT / ".venv-vllm" / "bin" / "python")
+        return str(Path(named).expanduser().absolute())
+
     def check(self, *, device: str, num_threads: int) -> None:
         """The interpreter must be there, and threads counted: vLLM's wait by spinning."""
         if not Path(self.python).is_file():
             raise ConfigError(
                 f"engine.options.python={self.python!r} is no interpreter; make one with vLLM (`make vllm` makes "
-                "'.venv-vllm/bin/python')"
+                f"{str(CHECKOUT / '.venv-vllm')!r}), or name one by the environment variable TURNWISE_VLLM"
             )
         if num_threads < 1:
             raise ConfigError("engine.kind='vllm' with engine.num_threads=0: say how many, vLLM's threads spin")

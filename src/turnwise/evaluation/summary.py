@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from turnwise.core.roles import count_members, take_measured
@@ -57,6 +57,10 @@ class Row:
     """Episodes that could not be scored; not part of `episodes`."""
     pass_at: tuple[PassAt, ...] = ()
     """For 1, 2, 4, ... and all samples of a task; empty where tasks have one sample."""
+    reward: float | None = None
+    """Mean total reward of what the roles that learn were given; None where nothing was scored."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Mean of each part of the reward, over those that have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +142,11 @@ def _row(kind: str, members: Sequence[tuple[str, Sequence[Trajectory]]], num_sam
         by_task.setdefault(task, []).append(share)
     low, high = compute_clustered_interval(list(by_task.values()))
     count = max(1, len(scored))
+    rewards = [t.reward for episode in scored for t in episode if isinstance(t.reward, Scored)]
+    parts: dict[str, list[float]] = {}
+    for reward in rewards:
+        for part in reward.parts:
+            parts.setdefault(part.name, []).append(part.value)
     errored = [share for share, episode in zip(success, scored, strict=True) if any(map(had_error, episode))]
     return Row(
         kind=kind,
@@ -153,6 +162,8 @@ def _row(kind: str, members: Sequence[tuple[str, Sequence[Trajectory]]], num_sam
         truncated=sum(any(t.stop.is_truncated for t in episode) for episode in scored) / count,
         invalid=len(members) - len(scored),
         pass_at=_pass_at(list(by_task.values()), num_samples),
+        reward=math.fsum(reward.total for reward in rewards) / len(rewards) if rewards else None,
+        parts={name: math.fsum(values) / len(values) for name, values in sorted(parts.items())},
     )
 
 

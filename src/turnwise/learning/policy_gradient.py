@@ -22,7 +22,7 @@ from turnwise.batching.samples import (
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Assignment, Column, Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError, boundary
-from turnwise.core.metrics import Mean, Metric
+from turnwise.core.metrics import Deviation, Max, Mean, Metric, Min
 from turnwise.core.paths import unfold_groups
 from turnwise.core.sampled import training_logprobs
 from turnwise.core.types import DropReason, Trajectory, TrajectoryGroup, TrajectoryId, to_floats
@@ -39,7 +39,7 @@ from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coeffici
 from turnwise.learning.drops import list_drops, list_truncated
 from turnwise.learning.returns import compute_explained_variance, compute_returns
 from turnwise.learning.staleness import compute_staleness_metrics
-from turnwise.learning.updates import split_updates
+from turnwise.learning.updates import split_epochs
 
 COEFFICIENTS = "coefficients"
 """Key of the coefficients that move in the learner's memory."""
@@ -107,7 +107,7 @@ class PolicyGradientLearner:
             metrics["train/value_explained_variance"] = Mean(compute_explained_variance(trained.values, targets))
         if not config.loss.mask_observations:
             samples = unmask_observations(samples)
-        metrics |= compute_staleness_metrics(samples, version=step - 1)
+        metrics |= compute_staleness_metrics(samples, version=step - 1) | compute_advantage_metrics(advantages)
         self._metrics, self._num_samples = metrics, len(samples)
         whole = {t.id: t for group in groups for t in group.trajectories}
         moves = adapts(config)
@@ -117,7 +117,9 @@ class PolicyGradientLearner:
                 objective="policy_gradient",
                 samples=tuple(samples),
                 columns=kept,
-                updates=split_updates(len(samples), config.loss.updates_per_step, config.run.seed, step),
+                updates=split_epochs(
+                    len(samples), config.loss.updates_per_step, config.loss.epochs, config.run.seed, step
+                ),
                 kl_coefficient=config.loss.kl.coefficient if moves and config.loss.kl.place == "loss" else None,
                 entropy_coefficient=config.loss.entropy_coefficient if moves else None,
             ),
@@ -219,6 +221,20 @@ class PolicyGradientLearner:
                 ]
                 for name, credit in advantages.items()
             }
+
+
+def compute_advantage_metrics(advantages: Mapping[TrajectoryId, TurnArrays]) -> dict[str, Metric]:
+    """Deviation, smallest and largest advantage of the sampled tokens that train; absent without one."""
+    numbers = np.concatenate([np.zeros(0), *(array for turns in advantages.values() for array in turns)])
+    if not len(numbers):
+        return {}
+    mean = float(numbers.mean())
+    squares = float(((numbers - mean) ** 2).sum())
+    return {
+        "credit/advantage_std": Deviation(float(len(numbers)), mean, squares),
+        "credit/advantage_min": Min(float(numbers.min())),
+        "credit/advantage_max": Max(float(numbers.max())),
+    }
 
 
 def _list_owners(attempts: Attempts) -> list[TrajectoryId]:

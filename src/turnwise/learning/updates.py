@@ -14,3 +14,11 @@ def split_updates(count: int, updates: int, seed: int, *path: int) -> tuple[tupl
     if updates > 1:
         rng(seed, "updates", *path).shuffle(order)
     return tuple(tuple(order[i::updates]) for i in range(updates) if order[i::updates])
+
+
+def split_epochs(count: int, updates: int, epochs: int, seed: int, *path: int) -> tuple[tuple[int, ...], ...]:
+    """The updates of several passes over `range(count)`, one pass after the other, each cut by `split_updates` in an
+    order of its own: every index is in one update of every pass."""
+    # The first pass is named as a batch that has one pass only, which keeps its numbers.
+    names = [path, *((*path, epoch) for epoch in range(1, epochs))]
+    return tuple(update for name in names for update in split_updates(count, updates, seed, *name))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from turnwise.core.types import Invalid, StopReason, TrajectoryGroup
 from turnwise.rollout.workers import find_cause
 
 MIN_EXCEPTIONS = 3
 """Equal exceptions of one tool in a step after which they are no accident."""
+QUIET_STEPS = 10
+"""Steps without an alarm after which it is over: one that comes and goes is one alarm, not a line every other step."""
 
 
 def describe_alarms(values: Mapping[str, float | None]) -> list[str]:
@@ -81,3 +84,37 @@ def describe_invalid(groups: Sequence[TrajectoryGroup]) -> dict[str, str]:
 
 def _shorten(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]} ..."
+
+
+@dataclass(slots=True)
+class _Ongoing:
+    first: int
+    last: int
+    count: int = 1
+
+
+class AlarmWatch:
+    """Tells of an alarm when it begins and when it is over, and nothing in between."""
+
+    def __init__(self) -> None:
+        self._ongoing: dict[str, _Ongoing] = {}
+
+    def follow(self, step: int, alarms: Sequence[str]) -> list[str]:
+        """What to say after `step`, whose alarms are given."""
+        lines = []
+        for alarm in alarms:
+            ongoing = self._ongoing.get(alarm)
+            if ongoing is None:
+                self._ongoing[alarm] = _Ongoing(first=step, last=step)
+                lines.append(f"step {step}: {alarm} (said once while it lasts)")
+            else:
+                ongoing.last, ongoing.count = step, ongoing.count + 1
+        for alarm, ongoing in [*self._ongoing.items()]:
+            if step - ongoing.last >= QUIET_STEPS:
+                del self._ongoing[alarm]
+                what = alarm.removeprefix("alarm: ").partition(";")[0]
+                steps = ongoing.last - ongoing.first + 1
+                lines.append(
+                    f"step {step}: over since step {ongoing.last + 1}: {what} (in {ongoing.count} of {steps} steps)"
+                )
+        return lines

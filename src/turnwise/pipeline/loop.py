@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from turnwise.algorithms.advantages import is_informative
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.events import GroupEnds, Note
-from turnwise.core.metrics import Metric, Sum, record
+from turnwise.core.metrics import Metric, Sum, merge, record
 from turnwise.core.paths import unfold_groups
 from turnwise.core.protocols import Recorder, WeightSync
 from turnwise.core.roles import count_members, learns, split_roles
@@ -41,7 +41,8 @@ LATE_POLL_S = 0.1
 """How often to look whether an overdue group has enough finished members to be cut."""
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
-AfterStep = Callable[[int], Awaitable[None]]
+AfterStep = Callable[[int], Awaitable[Mapping[str, Metric] | None]]
+"""What is due after a step; its metrics, None being no metrics, go to the next step's."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -271,7 +272,7 @@ class Pipeline:
             self._tell(group, "trained")
         if self.config.schedule.max_staleness:
             self._open_groups()  # the engine has work while a checkpoint is written
-        await after_step(taken.step)
+        self._clock.metrics = merge(self._clock.metrics, await after_step(taken.step) or {})
         self._utilisation.switch_trainer("unfinished")
         self._clock.since, self._clock.engine_busy_s = time.perf_counter(), self._engine.busy_s
         if not self.config.schedule.max_staleness:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnwise.core.metrics import Mean, Metric, Rate, Sum
+from turnwise.core.metrics import Deviation, Max, Mean, Metric, Quantile, Rate, Sum
 from turnwise.core.paths import first_path
-from turnwise.core.types import Scored, TrajectoryGroup
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
 from turnwise.evaluation.summary import is_success
 from turnwise.pipeline.steps import Taken
+from turnwise.pipeline.tool_metrics import compute_tool_metrics
 
 
 def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric]:
@@ -34,6 +35,7 @@ def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric
             parts.setdefault(f"signal/{signal.name}", []).append(signal.value)
     return {
         "rollout/reward": Mean.of(reward.total for reward in rewards),
+        "rollout/reward_std": Deviation.of(reward.total for reward in rewards),
         "rollout/success": Mean.of(float(is_success(t)) for t in trajectories if isinstance(t.reward, Scored)),
         "rollout/tool_calls": Mean.of(float(t.num_tool_calls) for t in trajectories),
         "rollout/turns": Mean.of(float(len(t.turns)) for t in trajectories),
@@ -50,6 +52,9 @@ def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric
         "rollout/discarded_tokens": Sum(sum(t.num_sampled_tokens for t in discarded)),
         "rollout/seconds": Sum(seconds),
         **compute_diversity_metrics(groups),
+        **compute_spread_metrics(groups),
+        **compute_length_metrics(trajectories),
+        **compute_tool_metrics(trajectories),
         **{name: Mean.of(values) for name, values in parts.items()},
     }
 
@@ -67,3 +72,29 @@ def compute_diversity_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Me
             sampled = {tuple(turn.completion.token_ids.tobytes() for turn in t.turns) for t in group.trajectories}
             shared.append(float(len(sampled) == 1))
     return {"rollout/identical_groups": Mean.of(shared)} if shared else {}
+
+
+def compute_spread_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:
+    """`rollout/group_reward_std`, over groups in which at least two members that learn were scored; absent without
+    one."""
+    spreads = []
+    for group in groups:
+        rewards = [t.reward.total for t in group.trajectories if t.learns and isinstance(t.reward, Scored)]
+        if len(rewards) > 1:
+            spreads.append(Deviation.of(rewards).value)
+    return {"rollout/group_reward_std": Mean.of(spreads)} if spreads else {}
+
+
+def compute_length_metrics(trajectories: Sequence[Trajectory]) -> dict[str, Metric]:
+    """How long trajectories are: mean, 95% quantile and maximum of sampled tokens, and the longest as a whole; absent
+    without a trajectory."""
+    if not trajectories:
+        return {}
+    sampled = [float(t.num_sampled_tokens) for t in trajectories]
+    whole = [t.num_sampled_tokens + sum(len(turn.context_ids) for turn in t.turns) for t in trajectories]
+    return {
+        "rollout/length_mean": Mean.of(sampled),
+        "rollout/length_p95": Quantile(tuple(sampled)),
+        "rollout/length_max": Max(max(sampled)),
+        "rollout/total_length_max": Max(max(whole)),
+    }

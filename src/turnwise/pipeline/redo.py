@@ -46,7 +46,7 @@ async def redo_steps(
     store: GroupStore,
     journal: Journal,
     recorder: Recorder,
-    after_step: Callable[[int], Awaitable[None]],
+    after_step: Callable[[int], Awaitable[object]],
 ) -> None:
     """Train every step again that the journal says was taken after the step where `steps` stands.
 

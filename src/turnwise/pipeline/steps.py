@@ -17,7 +17,7 @@ from turnwise.core.protocols import Learner, Recorder
 from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.models.checksums import join_sums
-from turnwise.pipeline.alarms import describe_alarms, describe_exceptions, describe_invalid
+from turnwise.pipeline.alarms import AlarmWatch, describe_alarms, describe_exceptions, describe_invalid
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.workers import FailurePolicy
@@ -64,8 +64,7 @@ class StepTrainer:
         self.optimizer_steps = 0
         self._folder = folder
         self._recorder = recorder
-        self._alarms: list[str] = []
-        """Of the last step: an ongoing alarm is reported once."""
+        self._alarms = AlarmWatch()
         self._faults: set[str] = set()
         """Kinds of faults in users' code that were reported: each is once in a run."""
 
@@ -168,20 +167,17 @@ class StepTrainer:
 
     @property
     def _max_times(self) -> int | None:
-        """How often a token may train in a step: once, but for passes of rejection sampling and for pairs."""
+        """How often a token may train in a step: once per epoch or pass; any number of pairs may have it."""
         train = self.config.train
         if train.algorithm == "policy_gradient":
-            return 1
+            return self.config.loss.epochs
         return self.config.rejection.passes if train.algorithm == "rejection" else None
 
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
         """Tell the recorders about the step and about what is wrong with it."""
         self._recorder.record(StepEnds(step=taken.step, phase="train", values=values))
-        alarms = describe_alarms(values)
-        for alarm in alarms:
-            if alarm not in self._alarms:
-                self._recorder.record(Note(kind="alarm", text=f"step {taken.step}: {alarm}"))
-        self._alarms = alarms
+        for line in self._alarms.follow(taken.step, describe_alarms(values)):
+            self._recorder.record(Note(kind="alarm", text=line))
         groups = [*taken.groups, *(group for group, _ in taken.dropped)]
         for kind, text in {**describe_exceptions(groups), **describe_invalid(groups)}.items():
             if kind not in self._faults:

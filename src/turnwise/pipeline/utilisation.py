@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from turnwise.core.metrics import Metric, Sum
+from turnwise.core.metrics import Max, Mean, Metric, Sum
 from turnwise.core.occupancy import Occupancy
 from turnwise.rollout.meter import Meter
 
@@ -27,6 +27,8 @@ class Utilisation:
         self._taken_at = now
         self._taken: dict[str, float] = {}
         self._taken = self._read(now)
+        self._counts = engine.read_counts()
+        engine.take_open()
 
     @property
     def trainer(self) -> str:
@@ -39,13 +41,18 @@ class Utilisation:
         self._trainer.switch("after_step" if state == "busy" else state, time.perf_counter())
 
     def take_metrics(self) -> Mapping[str, Metric]:
-        """Seconds since the last call, in all and by state of engine and trainer."""
+        """Seconds since the last call, in all and by state of engine and trainer, and what the engine counted."""
         now = time.perf_counter()
         seconds = self._read(now)
-        metrics = {f"schedule/{name}_seconds": Sum(seconds[name] - self._taken[name]) for name in seconds}
+        metrics: dict[str, Metric] = {
+            f"schedule/{name}_seconds": Sum(seconds[name] - self._taken[name]) for name in seconds
+        }
         metrics["schedule/seconds"] = Sum(now - self._taken_at)
         self._taken, self._taken_at = seconds, now
-        return metrics
+        area, passed_s, largest = self._engine.take_open()
+        metrics |= {"schedule/open_requests_mean": Mean(area, passed_s), "schedule/open_requests_max": Max(largest)}
+        before, self._counts = self._counts, self._engine.read_counts()
+        return metrics | describe_counts(before, self._counts)
 
     def _read(self, now: float) -> dict[str, float]:
         engine, trainer = self._engine.seconds(), self._trainer.seconds(now)
@@ -53,3 +60,23 @@ class Utilisation:
             **{f"engine_{state}": engine.get(state, 0.0) for state in ENGINE},
             **{f"trainer_{state}": trainer.get(state, 0.0) for state in TRAINER},
         }
+
+
+def describe_counts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Metric]:
+    """What an engine did between two readings of its counts. A count that fell is that of another process since: it is
+    taken as it is. Empty for an engine that does not count."""
+
+    def count(name: str) -> float:
+        risen = after[name] - before.get(name, 0)
+        return risen if risen >= 0 else after[name]
+
+    if not {"num_computed_tokens", "num_reused_tokens"} <= after.keys():
+        return {}
+    computed, reused = count("num_computed_tokens"), count("num_reused_tokens")
+    return {
+        "schedule/computed_tokens": Sum(computed),
+        **({"schedule/reused_share": Mean(reused, reused + computed)} if reused + computed else {}),
+        "schedule/preemptions": Sum(count("num_preemptions")),
+        "schedule/evicted_pages": Sum(count("num_evicted_pages")),
+        "schedule/held_pages": Mean(after["num_held_pages"]),
+    }

@@ -184,6 +184,11 @@ def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print to standard output, 140 columns wide if that is not a terminal."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table)
+    """Print to standard output: as wide as the terminal, or where there is none as wide as the table is, so that a pipe
+    or a file gets every column whole."""
+    Console(width=None if sys.stdout.isatty() else find_width(table)).print(table)
+
+
+def find_width(table: Table) -> int:
+    """Columns that a table takes without wrapping a cell."""
+    return max(80, Console(width=10_000).measure(table).maximum)

@@ -12,14 +12,23 @@ from turnwise.core.metrics import define
 from turnwise.reporting.charts import Series, draw_chart
 from turnwise.reporting.console import format_seconds
 from turnwise.reporting.style import NUM_COLOURS
-from turnwise.reporting.summaries import Summary, describe_behaviour, format_success, is_control, kinds_of, row_of
+from turnwise.reporting.summaries import (
+    Summary,
+    describe_behaviour,
+    describe_best,
+    describe_declines,
+    format_success,
+    is_control,
+    kinds_of,
+    row_of,
+)
 
 Metrics = Sequence[Mapping[str, Any]]
 
 CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     ("Reward and success", "Training rollouts; dots are held-out evaluations.", (
         ("reward", "train", "rollout/reward"), ("success", "train", "rollout/success"),
-        ("held-out success", "evaluate", "evaluate/success"))),
+        ("held-out success", "evaluate", "evaluate/success"), ("held-out reward", "evaluate", "evaluate/reward"))),
     ("Tool calls per question", "Dots are held-out evaluations.", (
         ("training", "train", "rollout/tool_calls"), ("held-out", "evaluate", "evaluate/tool_calls"))),
     ("Entropy", "Nats per trained token; a fast fall means the policy stopped exploring.", (
@@ -77,7 +86,12 @@ def draw_headline(summaries: Sequence[Summary]) -> str:
         f'<p class="lead">Held-out success went from <b>{format_success(first)}</b> {labels[0]} '
         f"to <b>{format_success(last)}</b> {labels[1]}, on {last['n']} questions: {verdict}.</p>"
     )
-    return lead + _explain(plain[0], plain[-1]) + _draw_controls(summaries, last)
+    worse = "".join(
+        f'<p class="lead"><b>{escape(text[0].upper() + text[1:])}.</b></p>'
+        for text in (describe_declines(plain), describe_best(plain))
+        if text
+    )
+    return worse + lead + _explain(plain[0], plain[-1]) + _draw_controls(summaries, last)
 
 
 def _explain(before: Summary, after: Summary) -> str:

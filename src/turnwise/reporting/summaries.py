@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def row_of(summary: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
 
 
 def describe_behaviour(summary: Mapping[str, Any]) -> str:
-    """Say how long the replies were and how many trajectories recovered from a failed tool call.
+    """Say how long the replies were, what reward and parts of it they were given, and how many trajectories recovered
+    from a failed tool call.
 
     "" if the summary lacks these numbers or any row.
     """
@@ -56,6 +58,9 @@ def describe_behaviour(summary: Mapping[str, Any]) -> str:
     if row is None or "response_tokens" not in row:
         return ""
     text = f"{summary['label']}: {describe_samples(row)}{row['response_tokens']:.1f} sampled tokens per episode"
+    if row.get("reward") is not None:
+        parts = ", ".join(f"{name} {value:.3f}" for name, value in row["parts"].items())
+        text += f", mean reward {row['reward']:.3f}" + (f" ({parts})" if parts else "")
     if row["recovered"] is None:
         return f"{text}, no tool call failed" if row["tool_calls"] else f"{text}, no tool was called"
     return (
@@ -79,3 +84,64 @@ def format_success(row: Mapping[str, Any]) -> str:
 
 def _format_share(row: Mapping[str, Any]) -> str:
     return f"{100 * row['share']:.1f}% [{100 * row['low']:.1f},\u00a0{100 * row['high']:.1f}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decline:
+    """A kind of task at which a policy became worse."""
+
+    kind: str
+    before: Row
+    after: Row
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the intervals do not overlap."""
+        return bool(self.after["high"] < self.before["low"])
+
+    def describe(self) -> str:
+        """`twin 26.7% -> 0.0% of 15 tasks`."""
+        share = f"{100 * self.before['success']:.1f}% \u2192 {100 * self.after['success']:.1f}%"
+        return f"{self.kind} {share} of {self.after['n']} tasks"
+
+
+def list_declines(summaries: Sequence[Summary]) -> list[Decline]:
+    """Kinds of task at which the last evaluation solves fewer than the first: at least two tasks fewer, or one beyond
+    what the intervals allow. The largest loss first, as a share of what was solved; controls and "all" are left out."""
+    plain = [summary for summary in summaries if not is_control(summary)]
+    declines = []
+    for kind in kinds_of(plain) if len(plain) > 1 else ():
+        before, after = row_of(plain[0], kind), row_of(plain[-1], kind)
+        if kind == "all" or before is None or after is None or not before["n"] or not after["n"]:
+            continue
+        decline = Decline(kind=kind, before=before, after=after)
+        if (before["success"] - after["success"]) * after["n"] > 1.5 or decline.is_sure:
+            declines.append(decline)
+    return sorted(declines, key=lambda each: (each.after["success"] / each.before["success"], each.kind))
+
+
+def describe_declines(summaries: Sequence[Summary]) -> str:
+    """One line for people: at what a policy became worse; "" where it did at nothing."""
+    declines = list_declines(summaries)
+    if not declines:
+        return ""
+    kinds = {kind for kind in kinds_of(summaries) if kind != "all"}
+    unsure = " (few tasks each: some of it may be chance)" if not all(each.is_sure for each in declines) else ""
+    texts = "; ".join(decline.describe() for decline in declines)
+    first = next(summary["label"] for summary in summaries if not is_control(summary))
+    return f"worse than {first} at {len(declines)} of {len(kinds)} kinds{unsure}: {texts}"
+
+
+def describe_best(summaries: Sequence[Summary]) -> str:
+    """One line where an earlier evaluation is better than the last one; "" where none is."""
+    plain = [(summary, row) for summary in summaries if not is_control(summary) and (row := row_of(summary, "all"))]
+    if len(plain) < 2:
+        return ""
+    best, row = max(plain, key=lambda each: (each[1]["success"], each[0]["step"]))
+    last = plain[-1][1]
+    if row["success"] <= last["success"]:
+        return ""
+    return (
+        f"best held-out success is that of step {best['step']}: {format_success(row)}; after the last step it is "
+        f"{format_success(last)}"
+    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
 
-from turnwise.core.occupancy import Occupancy
+from turnwise.core.occupancy import Level, Occupancy
 from turnwise.core.protocols import Engine
 from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 
@@ -21,7 +23,8 @@ class Meter(ABC):
         self.num_replies = 0
         """Requests that have ended."""
         self._idle = "admission"
-        self._occupancy = Occupancy(self._idle, time.perf_counter())
+        now = time.perf_counter()
+        self._occupancy, self._open = Occupancy(self._idle, now), Level(now)
 
     @property
     @abstractmethod
@@ -45,7 +48,18 @@ class Meter(ABC):
 
     def look(self) -> None:
         """Count from now on as `open_sessions` is."""
-        self._occupancy.switch("sampling" if self.open_sessions else self._idle, time.perf_counter())
+        now = time.perf_counter()
+        self._occupancy.switch("sampling" if self.open_sessions else self._idle, now)
+        self._open.set(self.open_sessions.total(), now)
+
+    def take_open(self) -> tuple[float, float, float]:
+        """Open requests since the last call: their number times seconds, the seconds, and the most at once."""
+        return self._open.take(time.perf_counter())
+
+    def read_counts(self) -> Mapping[str, float]:
+        """What the engine has counted since its start, by the names of `engines.paged.EngineStatistics`; empty where it
+        does not count."""
+        return {}
 
 
 class MeteredEngine(Meter):
@@ -80,12 +94,17 @@ class MeteredEngine(Meter):
         """See `Engine.close`."""
         await self.engine.close()
 
+    def read_counts(self) -> Mapping[str, float]:
+        """See `Meter.read_counts`."""
+        statistics = getattr(self.engine, "statistics", None)
+        counts: Any = statistics() if callable(statistics) else {}
+        return asdict(counts) if is_dataclass(counts) else dict(counts)
+
     def _count(self, session: Session, change: int) -> None:
         was_busy = bool(self.open_sessions)
         self.open_sessions[session] += change
         if not self.open_sessions[session]:
             del self.open_sessions[session]
-        if bool(self.open_sessions) != was_busy:
-            self.look()
-            if self.tell_switch is not None:
-                self.tell_switch()
+        self.look()
+        if bool(self.open_sessions) != was_busy and self.tell_switch is not None:
+            self.tell_switch()

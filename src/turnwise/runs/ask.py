@@ -25,20 +25,20 @@ def run_ask(
     question: str | None,
     index: int,
     show: Callable[[str], None],
-    step: int | None = None,
+    step: int | str | None = None,
     device: str | None = None,
     colour: bool = False,
 ) -> None:
     """Answer a held-out task, or `question` put in that task's world, and show every turn.
 
-    `step` is the checkpoint's, None for the latest. `device` None is the run's. `colour` is for a
+    `step` is the checkpoint's, or "best"; None for the latest. `device` None is the run's. `colour` is for a
     terminal that takes it. Raises DataError if there is no such
     task, CheckpointError if the run holds no such checkpoint or a damaged one.
     """
-    _, system, step = load_trained_system(run, step, device=device)
+    _, system, at = load_trained_system(run, step, device=device)
     task = question_task(system.family, question, index)
     episode = asyncio.run(_answer(system, task))
-    show(f"checkpoint of step {step}")
+    show(f"checkpoint of step {at}")
     show("".join(m.text for m in task.prompt).strip())
     for line in draw_episode(_to_rows(episode, system), colour=colour):
         show(line)

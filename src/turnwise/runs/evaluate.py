@@ -12,14 +12,14 @@ from typing import Any
 from turnwise.config.load import list_moves, load_resolved
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import CheckpointError, DataError
+from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, TrajectoryGroup
 from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_task
 from turnwise.evaluation.summary import Summary, summarise
 from turnwise.rollout.limits import is_too_long
 from turnwise.runs.build import System, build_system
-from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint
+from turnwise.store.chosen_checkpoints import find_checkpoint_of
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
 
@@ -126,20 +126,15 @@ def load_run(run: Path, *, device: str | None = None, ranks: int | None = None) 
 
 
 def load_trained_system(
-    run: Path, step: int | None = None, *, device: str | None = None
+    run: Path, step: int | str | None = None, *, device: str | None = None
 ) -> tuple[RunFolder, System, int]:
-    """A trained policy ready to answer: the checkpoint of `step`, or the latest one, on `device` (None: the run's).
+    """A trained policy ready to answer: the checkpoint of `step`, "best" or "latest" (None: the latest), on `device`
+    (None: the run's).
 
     Raises CheckpointError if there is none or it is damaged, ConfigError if the device is unavailable.
     """
     folder, config = load_run(run, device=device)
-    if step is None:
-        checkpoint = latest_checkpoint(folder.path)
-        if checkpoint is None:
-            raise CheckpointError(f"run {folder.path} has no checkpoint yet; train it first")
-    else:
-        checkpoint = folder.path / "checkpoints" / f"step_{step:06d}"
-    verify_checkpoint(checkpoint)
+    checkpoint = find_checkpoint_of(folder.path, step)
     system = build_system(config, checkpoint)
     if system.past is not None:
         system.past.run = folder.path
@@ -158,7 +153,7 @@ def run_evaluate(
     *,
     tasks: int | None,
     changes: dict[str, Any],
-    step: int | None,
+    step: int | str | None,
     device: str | None = None,
     samples: int | None = None,
     temperature: float | None = None,

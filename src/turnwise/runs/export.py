@@ -12,7 +12,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from turnwise.config.catalog import find_model
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import CheckpointError, ConfigError
+from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Renderer
 from turnwise.models.build import load_model, num_parameters
 from turnwise.models.folders import model_writer, save_tokenizer
@@ -37,20 +37,21 @@ from turnwise.runs.renderer import (
     load_own_tokenizer,
     resolve_renderer,
 )
-from turnwise.store.checkpoint_folder import latest_checkpoint, verify_checkpoint, whole_folder
+from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
+from turnwise.store.chosen_checkpoints import find_checkpoint_of
 
 RECIPE = "turnwise_recipe.json"
 """The resolved recipe, in the exported folder."""
 
 
-def export_policy(path: Path, target: Path, *, dtype: str | None = None) -> Path:
+def export_policy(path: Path, target: Path, *, dtype: str | None = None, step: int | str | None = None) -> Path:
     """Write the policy of a run folder, of one of its checkpoints, or of a named learner's folder in one, to `target`;
-    `dtype` None keeps that of the run.
+    `dtype` None keeps that of the run. `step` chooses the checkpoint of a run folder (None: the latest).
 
     Raises CheckpointError if there is no whole checkpoint, StoreError if `path` belongs to no run, ConfigError if
     `target` exists.
     """
-    run, checkpoint = find_checkpoint(path)
+    run, checkpoint = find_checkpoint(path, step)
     verify_checkpoint(whole_folder(checkpoint))
     folder, config = load_run(run, device="cpu")
     dtype = dtype or config.model.dtype
@@ -92,19 +93,19 @@ def write_first_model(config: RunConfig, target: Path) -> Path:
     return target
 
 
-def find_checkpoint(path: Path) -> tuple[Path, Path]:
-    """The run folder and the checkpoint that `path` means: the latest of a run, or the one it names.
+def find_checkpoint(path: Path, step: int | str | None = None) -> tuple[Path, Path]:
+    """The run folder and the checkpoint that `path` means: that of `step` of a run (None: the latest), or the one it
+    names.
 
-    Raises CheckpointError if a run has none.
+    Raises CheckpointError if a run has none, ConfigError if `path` and `step` both name one.
     """
     whole = whole_folder(path)
     if whole.parent.name == "checkpoints":
+        if step is not None:
+            raise ConfigError(f"{path} is a checkpoint, and --step {step} names another; give the run folder with it")
         return whole.parent.parent, path
     run = load_run(path)[0].path
-    checkpoint = latest_checkpoint(run)
-    if checkpoint is None:
-        raise CheckpointError(f"run {run} has no checkpoint yet; train it first")
-    return run, checkpoint
+    return run, find_checkpoint_of(run, step)
 
 
 def load_policy(checkpoint: Path, config: RunConfig, dtype: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

@@ -146,7 +146,8 @@ def resolve_correction(config: RunConfig) -> ResolvedCorrection:
             f"loss.method={loss.method!r} does not say how it corrects stale tokens, and schedule.max_staleness is "
             f"{staleness}; set loss.recompute_old and loss.correction.mode, or schedule.max_staleness=0"
         )
-    clips_itself = loss.recompute_old == "auto" and loss.updates_per_step == 1 and _find_anchor(config) == "old"
+    takes_one_update = loss.updates_per_step == 1 and loss.epochs == 1
+    clips_itself = loss.recompute_old == "auto" and takes_one_update and _find_anchor(config) == "old"
     if mode == "auto":
         mode = "truncate" if corrects and loss.recompute_old is not False and not clips_itself else "none"
         level = "geometric" if stale == "sequence" else "token"

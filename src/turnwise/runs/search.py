@@ -84,14 +84,19 @@ class SearchPlan:
 
 
 def run_search(
-    run: Path, plan: SearchPlan, *, show: Callable[[str], None], step: int | None = None, device: str | None = None
+    run: Path,
+    plan: SearchPlan,
+    *,
+    show: Callable[[str], None],
+    step: int | str | None = None,
+    device: str | None = None,
 ) -> dict[str, Any]:
     """Search with the policy of a run's checkpoint and write everything below `RUN/search`; returns the summary.
 
     `step` None is the latest checkpoint. Raises DataError where the environment cannot be searched or too few tasks
     exist, CheckpointError if the run has no such checkpoint.
     """
-    folder, system, step = load_trained_system(run, step, device=device)
+    folder, system, at = load_trained_system(run, step, device=device)
     study = _Study(system=system, folder=folder, plan=plan, show=show)
 
     async def search() -> dict[str, Any]:
@@ -100,7 +105,7 @@ def run_search(
         finally:
             await system.close()
 
-    summary = {"step": step, "plan": asdict(plan), **asyncio.run(search())}
+    summary = {"step": at, "plan": asdict(plan), **asyncio.run(search())}
     folder.write_json("search/summary.json", summary)
     return summary
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
 from turnwise.core.holding import hear
-from turnwise.core.metrics import Mean, Metric, record
+from turnwise.core.metrics import Mean, Metric, Sum, record
 from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
 from turnwise.environments.draws import LeftOut
 from turnwise.environments.mixture import list_families
@@ -40,6 +41,7 @@ from turnwise.runs.sft import first_rl_task, run_warmup
 from turnwise.runs.start import build_parts, check_engines, check_start
 from turnwise.store.advantages import forget_packed, pack_advantages
 from turnwise.store.checkpoint_folder import checkpoint_writer, latest_checkpoint, prune, sweep, verify_checkpoint
+from turnwise.store.chosen_checkpoints import list_kept
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import Journal, read_journal
 from turnwise.store.run_folder import RunFolder
@@ -253,17 +255,25 @@ class Run:
         finally:
             journal.close()
 
-    async def _after_step(self, step: int) -> None:
-        """What is due between two steps: a checkpoint, an evaluation, a parity gate."""
+    async def _after_step(self, step: int) -> dict[str, Metric]:
+        """What is due between two steps: a checkpoint, an evaluation, a parity gate. Returns how long they took."""
         train = self.config.train
         last = step == train.steps
-        if last or (train.checkpoint_every and step % train.checkpoint_every == 0):
+        metrics: dict[str, Metric] = {}
+        is_due = last or any(every and step % every == 0 for every in (train.checkpoint_every, train.keep_every))
+        if is_due or (train.keep_best and self._evaluates(step)):
+            began = time.perf_counter()
             await self._checkpoint()
+            metrics["schedule/checkpoint_seconds"] = Sum(time.perf_counter() - began)
+        began = time.perf_counter()
         await self._evaluate_if_due(step)
+        if self._evaluates(step):
+            metrics["schedule/evaluate_seconds"] = Sum(time.perf_counter() - began)
         if not last and train.parity_every and step % train.parity_every == 0:
             await self._check_parity(step)
         if not last:
             self._begin("rollout")
+        return metrics
 
     def _begin(self, phase: Phase, total: int | None = None) -> None:
         self.recorder.record(PhaseBegins(phase=phase, total=total))
@@ -284,9 +294,13 @@ class Run:
 
         await run_warmup(self.system, self.trainer, report, self.parts.lessons, leave_out)
 
+    def _evaluates(self, step: int) -> bool:
+        """Whether an evaluation is due after RL step `step`."""
+        every = self.config.evaluate.every
+        return step in (0, self.config.train.steps) or bool(every and step % every == 0)
+
     async def _evaluate_if_due(self, step: int) -> None:
-        evaluate = self.config.evaluate
-        if step in (0, self.config.train.steps) or (evaluate.every and step % evaluate.every == 0):
+        if self._evaluates(step):
             await self._evaluate(name_label(self.config, step), step)
 
     async def _evaluate(
@@ -317,6 +331,9 @@ class Run:
             }
             if row.pass_at:
                 metrics["evaluate/pass_at_samples"] = Mean(row.pass_at[-1].share)
+            if row.reward is not None:
+                metrics["evaluate/reward"] = Mean(row.reward)
+            metrics |= {f"evaluate/reward_{name}": Mean(value) for name, value in row.parts.items()}
             self.recorder.record(StepEnds(step=step, phase="evaluate", values=record(metrics)))
         self.recorder.record(Evaluated(step=step, label=label, summary=summary.to_json()))
 
@@ -331,7 +348,9 @@ class Run:
         with checkpoint_writer(self.folder.path, self.steps.step) as temporary:
             await self.trainer.save(temporary, self.steps.counters())
         if not keeps_past(self.config):
-            prune(self.folder.path, keep=self.config.train.keep_checkpoints, always={0})
+            train = self.config.train
+            kept = list_kept(self.folder.path, best=train.keep_best, every=train.keep_every)
+            prune(self.folder.path, keep=train.keep_checkpoints, always={0}, also=kept)
         GroupStore(self.folder.path).pack(self._list_settled)
         pack_advantages(self.folder.path, until=self.steps.step)
 

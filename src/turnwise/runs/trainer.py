@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -131,11 +132,12 @@ def build_schedule(config: RunConfig) -> Schedule:
     """Learning rates of the RL optimizer's steps."""
     train = config.train
     updates = config.loss.updates_per_step
-    per_step = {"policy_gradient": updates, "rejection": config.rejection.passes * updates}
+    per_step = {"policy_gradient": config.loss.epochs * updates, "rejection": config.rejection.passes * updates}
+    total_steps = train.steps * per_step.get(train.algorithm, 1)
     return Schedule(
         base=train.lr,
-        warmup_steps=train.warmup_steps,
-        total_steps=train.steps * per_step.get(train.algorithm, 1),
+        warmup_steps=math.ceil(train.warmup_ratio * total_steps) if train.warmup_ratio else train.warmup_steps,
+        total_steps=total_steps,
         decay=find_decay(config),
         min_ratio=train.min_lr_ratio,
     )

@@ -96,15 +96,16 @@ def latest_checkpoint(run: Path) -> Path | None:
     return checkpoints[-1][1] if checkpoints else None
 
 
-def prune(run: Path, *, keep: int, always: Collection[int] = ()) -> None:
-    """Delete all but the latest `keep` (at least 1) checkpoints and those of the steps in `always`.
+def prune(run: Path, *, keep: int, always: Collection[int] = (), also: Collection[int] = ()) -> None:
+    """Delete all but the latest `keep` (at least 1) checkpoints and those of the steps in `always` and `also`; those
+    in `always` do not count among the latest.
 
     Raises ValueError for a smaller `keep`, StoreError when the disk refuses.
     """
     if keep < 1:
         raise ValueError(f"keep={keep} would delete the latest checkpoint; it must be at least 1")
     candidates = [path for step, path in list_checkpoints(run) if step not in always]
-    for path in candidates[:-keep]:
+    for path in [path for path in candidates[:-keep] if int(path.name.removeprefix("step_")) not in also]:
         doomed = _aside(path, "tmp")
         try:
             shutil.rmtree(doomed, ignore_errors=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.batching.collate import Packing, TokenColumn
+from turnwise.batching.ranks import find_largest
 from turnwise.batching.samples import forget_experts
 from turnwise.core.batch import Column, Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
@@ -28,6 +29,7 @@ from turnwise.models.checksums import count_changed
 from turnwise.models.forward import can_share
 from turnwise.models.layers import recompute_layers
 from turnwise.models.lora import apply_dropout
+from turnwise.models.rows import find_device
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
@@ -43,6 +45,7 @@ from turnwise.training.sft import measure_sft_loss, run_sft_step
 from turnwise.training.snapshot import Snapshot
 from turnwise.training.squared_mass import score_squared_mass
 from turnwise.training.state import load_training_state, load_weights, save_training_state
+from turnwise.training.throughput import describe_gpu_memory, measure_throughput, take_gpu_memory
 
 Model = TypeVar("Model")
 START_FOLDER = "step_000000"
@@ -178,6 +181,7 @@ class LocalTrainer:
         sums = self._placement.compute_sums(self.model)
         if not warms_up:
             metrics = {**self._scoring, **metrics, "train/changed_tensors": Sum(count_changed(before, sums))}
+            metrics |= self._measure_cost(batch, metrics)
             self._scoring = {}
         return StepReport(metrics=metrics, optimizer_steps=self.optimizer_steps, sums=sums)
 
@@ -405,6 +409,19 @@ class LocalTrainer:
                 )
                 metrics = merge(metrics, measured)
         return metrics
+
+    def _measure_cost(self, batch: TrainingBatch, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+        """Operations per second of the step's updates, and the GPU memory of the rank that needed most."""
+        ranks = self._placement.ranks
+        gib = take_gpu_memory(find_device(self.model))
+        memory = describe_gpu_memory(None if gib is None else find_largest(gib, ranks))
+        computed, seconds = metrics.get("train/computed_tokens"), metrics.get("train/seconds")
+        if computed is None or seconds is None:
+            return memory
+        samples = [batch.samples[i] for update in batch.updates for i in update]
+        return memory | measure_throughput(
+            self.model, samples, computed=computed.value, seconds=seconds.value, size=ranks.size
+        )
 
     def _adapt_loss(self, batch: TrainingBatch) -> PolicyLoss:
         if self._loss is None:

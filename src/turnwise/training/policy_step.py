@@ -30,7 +30,7 @@ from turnwise.batching.collate import (
     iterate_micro_batches,
     split_column,
 )
-from turnwise.batching.ranks import ALONE, Ranks, add_totals, find_largest
+from turnwise.batching.ranks import ALONE, Ranks, add_totals, find_maxima
 from turnwise.batching.weights import compute_sample_weights
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
@@ -46,6 +46,7 @@ from turnwise.training.forward import (
 )
 from turnwise.training.loss_scale import scale_loss
 from turnwise.training.optimizer import apply_together, describe_update
+from turnwise.training.ratio_metrics import NO_RATIOS, describe_extremes, measure_ratios
 
 WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
 """Metrics that are sums over the step already, not sums over tokens to be divided."""
@@ -54,6 +55,8 @@ RATIOS, SQUARED_RATIOS = "ratios", "squared_ratios"
 COMPUTED = "computed"
 """Tokens of all micro-batches."""
 MOVED = "train/moved_experts"
+GAP = "gap"
+"""Largest difference between sampler and trainer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +125,10 @@ def run_policy_step(
     prepared, metrics = _prepare(model, samples, loss, columns or {}, packing)
     # Every rank sums the same numbers, also one whose micro-batches are empty.
     totals = {MOVED: 0.0} if any(sample.experts is not None for sample in samples) else {}
-    gap_max, num_computed = 0.0, 0
+    maxima, num_computed = {GAP: 0.0, **NO_RATIOS}, 0
     for indices, batch in iterate_micro_batches(samples, find_device(model), prepared, **packing):
         try:
-            value, sums, gap = _compute_loss(model, batch, loss, reference, teacher, critic)
+            value, sums, largest = _compute_loss(model, batch, loss, reference, teacher, critic)
             problem = _find_problem(value, [samples[i] for i in indices])
         except TrainingError as error:  # of a loss of one's own; the other ranks hear it too
             problem = str(error)
@@ -133,18 +136,17 @@ def run_policy_step(
             _forget(optimizer, critic)
             raise TrainingError(problem)
         scale_loss(value, optimizer).backward()
-        gap_max = max(gap_max, gap)
+        maxima = {name: max(maxima[name], number) for name, number in largest.items()}
         num_computed += len(batch.token_ids)
         for name, amount in sums.items():
             totals[name] = totals.get(name, 0.0) + amount
     parts = [(model, optimizer, lr)] + ([] if critic is None else [(critic.module, critic.optimizer, critic.lr)])
     update = apply_together(parts, max_grad_norm=max_grad_norm)
     of_rank = totals | {COMPUTED: float(num_computed)} | update.totals
-    totals, gap_max = add_totals(of_rank, ranks), find_largest(gap_max, ranks)
+    totals, maxima = add_totals(of_rank, ranks), find_maxima(maxima, ranks)
     num_computed = int(totals.pop(COMPUTED))
     metrics |= describe_update(update, {name: totals.pop(name) for name in update.totals})
-    seconds = time.perf_counter() - started
-    num_tokens = sum(len(s.token_ids) for s in samples)
+    seconds, num_tokens = time.perf_counter() - started, sum(len(s.token_ids) for s in samples)
     # (sum w)^2 / sum w^2 of the whole step's ratios; as a mean over its tokens it is a share.
     effective = totals.pop(RATIOS) ** 2 / totals.pop(SQUARED_RATIOS)
     metrics["train/effective_share"] = Mean(effective, num_trained)
@@ -152,8 +154,9 @@ def run_policy_step(
         is_whole = name in WEIGHTED or name.startswith("train/value_")
         metrics[name] = Mean(total * num_trained if is_whole else total, num_trained)
     return metrics | {
+        **describe_extremes(maxima),
         "train/lr": Max(lr),
-        "train/logprob_gap_max": Max(gap_max),
+        "train/logprob_gap_max": Max(maxima[GAP]),
         "train/tokens": Sum(num_tokens),
         "train/computed_tokens": Sum(num_computed),
         "train/trained_tokens": Sum(num_trained),
@@ -235,8 +238,8 @@ def _compute_loss(
     reference: PreTrainedModel | None,
     teacher: PreTrainedModel | None,
     critic: Critic | None,
-) -> tuple[torch.Tensor, dict[str, float], float]:
-    """The micro-batch's share of the loss, token sums for the metrics, and the largest sampler-trainer gap."""
+) -> tuple[torch.Tensor, dict[str, float], dict[str, float]]:
+    """The micro-batch's share of the loss, and for the metrics token sums and the largest numbers."""
     routing = replay_experts(batch)
     needs_whole = bool(loss.teacher_coefficient) and teacher is not None
     scores = compute_scores(
@@ -266,7 +269,9 @@ def _compute_loss(
     weights = batch.columns["weights"]
     losses = output.losses * batch.columns["correction"] if "correction" in batch.columns else output.losses
     gap = (policy.detach() - behavior).abs()
+    ratio_sums, largest = measure_ratios(policy.detach(), old, output.clipped)
     sums = {
+        **ratio_sums,
         "train/policy_loss": float((weights * losses.detach()).sum()),
         "train/entropy": float(entropy.detach().sum()),
         "train/clip_fraction": float(output.clipped.sum()),
@@ -300,4 +305,4 @@ def _compute_loss(
         total = total + critic.coefficient * value_loss
         sums |= value_sums
     sums["train/loss"] = float(total.detach())
-    return total, sums, float(gap.max()) if len(gap) else 0.0
+    return total, sums, largest | {GAP: float(gap.max()) if len(gap) else 0.0}

@@ -7,7 +7,7 @@ import pytest
 
 from turnwise.algorithms.credit_checks import FIELD_REMEDIES
 from turnwise.algorithms.credit_table import CREDIT_METHODS
-from turnwise.config.load import list_options
+from turnwise.config.options import list_options
 from turnwise.config.run import RunConfig
 from turnwise.core import protocols, types
 from turnwise.credit import gold_answers

@@ -11,7 +11,7 @@ from ranks_world import make_samples
 
 from turnwise.batching.collate import collate_nothing, iterate_micro_batches
 from turnwise.batching.pack import plan_micro_batches
-from turnwise.batching.ranks import ALONE, add_totals, find_largest, join_rows, plan_rounds
+from turnwise.batching.ranks import ALONE, add_totals, find_largest, find_maxima, join_rows, plan_rounds
 
 
 @dataclass(frozen=True)
@@ -105,3 +105,10 @@ def test_totals_keep_their_names_and_the_largest_is_that_of_all() -> None:
     assert add_totals({"a": 1.0, "b": 2.0}, Pretended(0, 2, np.array([5.0, 7.0]))) == {"a": 5.0, "b": 7.0}
     assert find_largest(1.0, Pretended(0, 2, np.array([1.0, 4.0]))) == 4.0
     assert find_largest(1.0, ALONE) == 1.0
+
+
+def test_the_largest_of_each_number_is_known_to_all() -> None:
+    # Two ranks with two numbers each, one after the other: (1, -inf) and (4, -3).
+    numbers = np.array([1.0, -np.inf, 4.0, -3.0])
+    assert find_maxima({"a": 1.0, "b": -np.inf}, Pretended(0, 2, numbers)) == {"a": 4.0, "b": -3.0}
+    assert find_maxima({"a": -np.inf}, ALONE) == {"a": -np.inf}

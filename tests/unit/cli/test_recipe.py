@@ -1,6 +1,9 @@
 from pathlib import Path
 
-from turnwise.cli.recipe import split_recipe
+import pytest
+
+from turnwise.cli.recipe import check_flags, split_recipe
+from turnwise.core.errors import ConfigError
 
 
 def test_an_override_has_an_equals_sign_and_is_no_file(tmp_path: Path) -> None:
@@ -12,3 +15,22 @@ def test_an_override_has_an_equals_sign_and_is_no_file(tmp_path: Path) -> None:
 def test_an_override_may_be_longer_than_a_file_name() -> None:
     override = "environment.args.options={" + "x" * 5000 + "}"
     assert split_recipe([override]) == ([], [override])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.toml", "--learning_rate", "1e-6"], r"--learning_rate is no option .* have no dashes: train\.lr=1e-6$"),
+        (["--train.lr=1e-6"], r"--train\.lr is no option .*: train\.lr=1e-6$"),
+        (["--use-vllm", "--resume", "x"], r"--use-vllm is no option .*: engine\.kind=VALUE$"),
+        (["--num_generations"], r"rollout\.group_size=VALUE$"),
+        (["--per_device_train_batch_size", "4"], r"here it is 'train\.micro_batch_tokens': rows are packed"),
+    ],
+)
+def test_a_flag_of_another_library_is_told_as_an_override(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_flags(arguments)
+
+
+def test_flags_of_the_command_pass() -> None:
+    check_flags(["a.toml", "--resume", "runs/x", "--dry-run", "--device=cpu", "--ranks", "2", "a.b=--lr", "--unknown"])

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from turnwise.config.load import list_options
+from turnwise.config.options import list_options
 from turnwise.config.run import RunConfig
 
 PACKAGE = Path(__file__).parents[3] / "src" / "turnwise"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from turnwise.config.load import dump_resolved, list_options, load_config
+from turnwise.config.load import dump_resolved, load_config
+from turnwise.config.options import list_options
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 

@@ -1,5 +1,6 @@
 """Engines by name or import path, and options that are refused before anything is built."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from small_model import CONFIG, VOCAB
 
 from turnwise.core.errors import ConfigError
 from turnwise.engines.local import LocalEngine
+from turnwise.engines.options import VllmOptions, read_options
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.registry import EngineSettings, build_engine, check_engine
 from turnwise.engines.workers import WorkerEngine
@@ -92,3 +94,16 @@ def test_what_can_work_is_not_refused() -> None:
     check_engine("paged", common=many, options={}, device="cpu")
     with pytest.raises(ConfigError, match=r"engine\.num_threads=0: every worker has one thread"):
         check_engine("workers", common=many, options={}, device="cpu")
+
+
+def test_vllms_interpreter_does_not_depend_on_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TURNWISE_VLLM", raising=False)
+    checkout = Path(__file__).parents[3]
+    assert read_options("vllm", VllmOptions, {}).python == str(checkout / ".venv-vllm" / "bin" / "python")
+    monkeypatch.setenv("TURNWISE_VLLM", "/opt/vllm/bin/python")
+    assert read_options("vllm", VllmOptions, {}).python == "/opt/vllm/bin/python"
+    assert read_options("vllm", VllmOptions, {"python": "here/python"}).python == str(tmp_path / "here" / "python")
+    assert "~" not in read_options("vllm", VllmOptions, {"python": "~/python"}).python

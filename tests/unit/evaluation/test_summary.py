@@ -247,3 +247,14 @@ def test_where_no_role_learns_all_of_them_are_measured() -> None:
     groups = [make_group(each, task=make_task(str(index))) for index, each in enumerate(served)]
     row = summarise(groups, name="n", label="l", step=0).row("all")
     assert (row.n, row.success) == (2, 0.5)
+
+
+def test_reward_and_its_parts_are_means_over_what_was_scored() -> None:
+    groups = [
+        group(None, Scored(total=1.0, parts=(RewardPart(name="format", value=1.0),))),
+        group(None, Scored(total=0.25, parts=(RewardPart(name="format", value=0.5), RewardPart(name="f1", value=0.5)))),
+        group(None, Invalid(reason="crash", retryable=False)),
+    ]
+    row = summarise(groups, name="n", label="l", step=0).row("all")
+    assert (row.reward, row.parts) == (0.625, {"f1": 0.5, "format": 0.75})
+    assert summarise(groups[2:], name="n", label="l", step=0).row("all").reward is None

@@ -3,7 +3,7 @@
 from typing import Any
 
 from turnwise.core.types import Invalid, StopReason, ToolCall, ToolRecord, Trajectory
-from turnwise.pipeline.alarms import describe_alarms, describe_exceptions, describe_invalid
+from turnwise.pipeline.alarms import QUIET_STEPS, AlarmWatch, describe_alarms, describe_exceptions, describe_invalid
 from turnwise.testing.builders import make_group, make_trajectory, make_turn
 
 
@@ -64,3 +64,21 @@ def test_trajectories_without_a_reward_are_told_by_their_commonest_cause() -> No
     first, second = (describe_invalid([make_group(lost(f"x ran past {s} s"))]) for s in (1.5, 7.25))
     assert first.keys() == second.keys(), "numbers make no new cause"
     assert describe_invalid([make_group(make_trajectory(make_turn([1], [2])))]) == {}
+
+
+def test_an_alarm_that_comes_and_goes_is_said_once_and_its_end_too() -> None:
+    watch, lines = AlarmWatch(), []
+    for step in range(1, 41):  # every other step from 3 to 21
+        lines += watch.follow(step, ["alarm: nothing differs; change it"] if 3 <= step <= 21 and step % 2 else [])
+    assert lines == [
+        "step 3: alarm: nothing differs; change it (said once while it lasts)",
+        f"step {21 + QUIET_STEPS}: over since step 22: nothing differs (in 10 of 19 steps)",
+    ]
+    assert watch.follow(50, ["alarm: nothing differs; change it"]), "it is new when it comes back"
+
+
+def test_another_alarm_is_another_line() -> None:
+    watch = AlarmWatch()
+    assert len(watch.follow(1, ["alarm: a"])) == 1
+    [line] = watch.follow(2, ["alarm: a", "alarm: b"])
+    assert line.startswith("step 2: alarm: b")

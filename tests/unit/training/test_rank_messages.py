@@ -2,12 +2,13 @@
 
 import socket
 from dataclasses import asdict, replace
+from typing import get_args
 
 import numpy as np
 from ranks_world import Case, make_batch, make_samples
 
 from turnwise.core.batch import Columns, StepReport
-from turnwise.core.metrics import Max, Mean, Rate, Sum
+from turnwise.core.metrics import Deviation, Max, Mean, Metric, Min, Quantile, Rate, Sum
 from turnwise.core.types import to_experts, to_ids
 from turnwise.training.ranks.messages import (
     decode_batch,
@@ -73,12 +74,23 @@ def test_columns_that_nothing_computed_stay_away() -> None:
 
 
 def test_metrics_keep_their_kind() -> None:
+    metrics: dict[str, Metric] = {
+        "a": Mean(0.1, 3.0),
+        "b": Max(2.0),
+        "c": Sum(5),
+        "d": Rate(1.0, 0.5),
+        "e": Min(0.5),
+        "f": Deviation.of([1.0, 2.0]),
+    }
+    assert {type(metric) for metric in metrics.values()} == set(get_args(Metric)) - {Quantile}
     report = StepReport(
-        metrics={"a": Mean(0.1, 3.0), "b": Max(2.0), "c": Sum(5), "d": Rate(1.0, 0.5)},
+        metrics=metrics,
         optimizer_steps=7,
         sums={"weight": -(2**63)},
     )
     assert asdict(decode_report(send(encode_report(report)))) == asdict(report)
+    spread = StepReport(metrics={"g": Quantile((1.0, 3.0))}, optimizer_steps=1, sums={})
+    assert decode_report(send(encode_report(spread))).metrics["g"].value == 3.0
 
 
 def test_the_end_of_a_rank_is_no_message() -> None:

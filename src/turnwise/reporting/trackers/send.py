@@ -147,8 +147,8 @@ class Sender:
             self._sent.num_notes = self._num_events
 
     def _log(self, step: int, time: float, values: Mapping[str, Any]) -> None:
-        finite = {name: float(value) for name, value in values.items() if value is not None}
-        self._tracker.log(Point(number=self._sent.num_sent, step=step, time=time, values=finite))
+        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        self._tracker.log(Point(number=self._sent.num_sent, step=step, time=time, values=numbers))
         self._sent.num_sent += 1
 
     def _show(
@@ -167,14 +167,18 @@ def evaluation_prefix(name: str) -> str:
 
 
 def evaluation_values(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an evaluation by name: `evaluate/all/success`, its interval `low` and `high`, and the others."""
+    """The numbers of an evaluation by name: `evaluate/all/success`, its interval `low` and `high`, the others, and the
+    parts of the reward, `evaluate/all/reward_format`. What is no number is left out."""
     prefix = evaluation_prefix(summary["name"])
-    return {
-        f"{prefix}/{row['kind']}/{name}": float(value)
-        for row in summary["rows"]
-        for name, value in row.items()
-        if name != "kind" and value is not None
-    }
+    values: dict[str, float] = {}
+    for row in summary["rows"]:
+        parts = {f"reward_{name}": value for name, value in row.get("parts", {}).items()}
+        values |= {
+            f"{prefix}/{row['kind']}/{name}": float(value)
+            for name, value in {**row, **parts}.items()
+            if isinstance(value, int | float)
+        }
+    return values
 
 
 def describe_reward(reward: Mapping[str, Any]) -> str:

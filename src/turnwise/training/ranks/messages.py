@@ -14,19 +14,19 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.core.batch import Columns, Pair, StepReport, TrainingBatch
 from turnwise.core.errors import CheckpointError, TrainingError
-from turnwise.core.metrics import Max, Mean, Metric, Rate, Sum
+from turnwise.core.metrics import Metric
 from turnwise.core.types import Origin, Sample, TrajectoryId
 
 _LENGTH = struct.Struct(">Q")
 _ARRAY = "array"
-METRICS = {kind.__name__: kind for kind in (Mean, Sum, Max, Rate)}
+METRICS: dict[str, type[Metric]] = {kind.__name__: kind for kind in get_args(Metric)}
 REFUSALS = {error.__name__: error for error in (TrainingError, CheckpointError)}
 """Errors that all ranks raise together and survive."""
 SAMPLE_ARRAYS = ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask", "versions", "experts")

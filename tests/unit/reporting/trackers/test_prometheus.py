@@ -9,7 +9,7 @@ from turnwise.reporting.trackers.registry import build_tracker
 from turnwise.reporting.trackers.tracker import Point, TrackedRun
 
 EXPECTED = """\
-# HELP turnwise_reward_a_b reward/a-b
+# HELP turnwise_reward_a_b A part of the reward, over trajectories with a Scored reward. (reward)
 # TYPE turnwise_reward_a_b gauge
 turnwise_reward_a_b{run="a \\"b\\"\\\\"} 0.25
 # HELP turnwise_train_seconds Wall time of the training phase. (s)

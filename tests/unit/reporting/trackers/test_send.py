@@ -171,3 +171,9 @@ def test_markdown_of_a_table_is_text() -> None:
 
     assert table("x|y", "1") == "| a | b |\n| --- | --- |\n| x\\|y | 1 |"
     assert table("x", "# h\n<b>") == "a: x\n\n    # h\n    <b>"
+
+
+def test_parts_of_the_reward_are_values_and_what_is_no_number_is_left_out() -> None:
+    row = {"kind": "all", "n": 4, "reward": 0.5, "parts": {"format": 1.0}, "pass_at": [{"k": 1}], "text": "words"}
+    values = evaluation_values({"name": "heldout_000001", "rows": [row]})
+    assert values == {"evaluate/all/n": 4.0, "evaluate/all/reward": 0.5, "evaluate/all/reward_format": 1.0}

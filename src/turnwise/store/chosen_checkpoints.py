@@ -1,0 +1,65 @@
+"""Which checkpoints of a run are kept, and which one "best", "latest" or a step means: by its held-out evaluations."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from turnwise.core.errors import CheckpointError, ConfigError
+from turnwise.store.checkpoint_folder import list_checkpoints, verify_checkpoint
+
+BEST, LATEST = "best", "latest"
+
+
+def read_successes(run: Path) -> dict[int, float]:
+    """Held-out success by RL step, of the evaluations that the run made itself, without controls and those that cannot
+    be read."""
+    successes: dict[int, float] = {}
+    for path in (run / "evaluations").glob("heldout_*.summary.json"):
+        match = re.fullmatch(r"heldout_(\d+)\.summary\.json", path.name)
+        try:
+            rows = json.loads(path.read_bytes())["rows"] if match else []
+            successes |= {int(match[1]): float(row["success"]) for row in rows if match and row["kind"] == "all"}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return successes
+
+
+def rank_steps(successes: dict[int, float]) -> list[int]:
+    """Steps by success, best first; of equal ones the later first."""
+    return sorted(successes, key=lambda step: (successes[step], step), reverse=True)
+
+
+def list_kept(run: Path, *, best: int, every: int) -> set[int]:
+    """Steps whose checkpoints stay whatever their age: the first, the `best` with the highest held-out success, and
+    every multiple of `every` (0: none)."""
+    steps = [step for step, _ in list_checkpoints(run)]
+    ranked = [step for step in rank_steps(read_successes(run)) if step in steps]
+    return {0, *ranked[:best], *(step for step in steps if every and step % every == 0)}
+
+
+def find_checkpoint_of(run: Path, step: int | str | None) -> Path:
+    """The checkpoint that a step means: a number, "latest" (or None), or "best", that with the highest held-out
+    success. Whole, or CheckpointError. Raises ConfigError for another word."""
+    checkpoints = dict(list_checkpoints(run))
+    if not checkpoints:
+        raise CheckpointError(f"run {run} has no checkpoint yet; train it first")
+    if isinstance(step, str) and step.isdecimal():
+        step = int(step)
+    if step is None or step == LATEST:
+        step = max(checkpoints)
+    elif step == BEST:
+        ranked = [each for each in rank_steps(read_successes(run)) if each in checkpoints]
+        if not ranked:
+            raise CheckpointError(
+                f"no checkpoint of run {run} is of a step that was evaluated, so none is the best; a run with "
+                "evaluate.every and train.keep_best keeps it. This one has checkpoints of steps: "
+                + ", ".join(map(str, checkpoints))
+            )
+        step = ranked[0]
+    elif not isinstance(step, int):
+        raise ConfigError(f"the step {step!r} is none; use a number, 'latest' or 'best'")
+    path = run / "checkpoints" / f"step_{step:06d}"
+    verify_checkpoint(path)
+    return path
