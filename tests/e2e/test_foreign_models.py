@@ -20,8 +20,9 @@ from turnwise.core.protocols import PausableEngine
 from turnwise.models.checksums import compute_checksums
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import System, build_system, load_checkpoint, load_frozen_engine
+from turnwise.runs.continuing import Continuation
+from turnwise.runs.rehearsal import rehearse_train
 from turnwise.runs.rollout_process import _RolloutProcess
-from turnwise.runs.start import rehearse_train
 from turnwise.runs.train import run_train
 from turnwise.store.checkpoint_folder import _seal
 from turnwise.store.groups import GroupStore
@@ -240,7 +241,7 @@ def test_a_resumed_run_keeps_its_tokenizer_whatever_its_environment_says_now(
 
     monkeypatch.setattr(NotesFamily, "texts", texts)
     other = build_system(config)
-    assert rehearse_train(None, resume=stopped)
+    assert rehearse_train(None, resume=Continuation(run=stopped))
     resumed = run_train(None, resume=stopped, display=False)
     assert read_rows(resumed) == read_rows(whole)
     files = [

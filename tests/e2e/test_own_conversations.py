@@ -17,8 +17,8 @@ from turnwise.core.errors import ConfigError, DataError
 from turnwise.evaluation.summary import is_success
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.export import export_policy
+from turnwise.runs.rehearsal import rehearse_train
 from turnwise.runs.sft import run_sft
-from turnwise.runs.start import rehearse_train
 from turnwise.runs.train import run_train
 from turnwise.runs.transcripts import export_sft
 from turnwise.store.run_folder import RunFolder

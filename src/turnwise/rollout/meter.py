@@ -98,7 +98,7 @@ class MeteredEngine(Meter):
         """See `Meter.read_counts`."""
         statistics = getattr(self.engine, "statistics", None)
         counts: Any = statistics() if callable(statistics) else {}
-        return asdict(counts) if is_dataclass(counts) else dict(counts)
+        return asdict(counts) if is_dataclass(counts) and not isinstance(counts, type) else dict(counts)
 
     def _count(self, session: Session, change: int) -> None:
         was_busy = bool(self.open_sessions)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from turnwise.config.continued import CHANGEABLE, adopt_recipe, change_options
-from turnwise.config.load import list_options, load_config
+from turnwise.config.load import load_config
+from turnwise.config.options import list_options
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 

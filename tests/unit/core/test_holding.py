@@ -101,7 +101,8 @@ def test_a_block_of_plain_code_can_be_named() -> None:
 
 
 def test_listeners_hear_it_instead_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    watch, heard = Watch(limit_s=0.0), []
+    watch = Watch(limit_s=0.0)
+    heard: list[str] = []
     with holding("x", watch):
         watch.report(time.monotonic() + 1)
         assert "x has held" in caplog.text

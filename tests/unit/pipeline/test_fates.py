@@ -21,6 +21,7 @@ from pipeline_world import (
 
 from turnwise.core.batch import Receipt
 from turnwise.core.errors import DataError, EngineError, EnvironmentFault
+from turnwise.core.metrics import Metric
 from turnwise.core.types import (
     Completion,
     IntArray,
@@ -442,10 +443,11 @@ def test_groups_open_before_the_checkpoint_of_a_step_only_where_training_is_asyn
     class WatchedRun(WorldRun):
         """Writes down which draws were opened under a step's weights before and after its checkpoint and evaluation."""
 
-        async def _after_step(self, step: int) -> None:
+        async def _after_step(self, step: int) -> dict[str, Metric]:
             before = self._list_opened(step)
-            await super()._after_step(step)
+            metrics = await super()._after_step(step)
             opened[step] = (before, self._list_opened(step))
+            return metrics
 
         def _list_opened(self, version: int) -> list[int]:
             records = read_journal(self.folder.path).draws.values()

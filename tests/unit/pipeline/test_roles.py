@@ -10,6 +10,7 @@ import pytest
 from asking_worlds import WandererFamily
 from pipeline_world import Pace, World, WorldRun, make_config, read_story
 
+from turnwise.core.metrics import Metric
 from turnwise.core.types import Trajectory, TrajectoryGroup
 from turnwise.store.groups import GroupStore
 
@@ -214,10 +215,10 @@ class StopsAfter(WorldRun):
 
     last = 3
 
-    async def _after_step(self, step: int) -> None:
+    async def _after_step(self, step: int) -> dict[str, Metric]:
         if step == self.last:
             raise KeyboardInterrupt
-        await super()._after_step(step)
+        return await super()._after_step(step)
 
 
 def make_past(path: Path, choice: str) -> World:

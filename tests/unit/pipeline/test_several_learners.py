@@ -11,6 +11,7 @@ from pipeline_world import Pace, Weights, World, WorldRun, WorldTrainer, make_co
 
 from turnwise.core.batch import StepReport, TrainingBatch
 from turnwise.core.errors import TrainingError
+from turnwise.core.metrics import Metric
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.store.groups import GroupStore
 from turnwise.store.ledger import load_accounts
@@ -107,10 +108,10 @@ def test_the_first_learner_comes_out_as_if_the_second_role_were_someone_elses(tm
 class StopsAfter(WorldRun):
     """A run that is killed between a step and what is due after it."""
 
-    async def _after_step(self, step: int) -> None:
+    async def _after_step(self, step: int) -> dict[str, Metric]:
         if step == 3:
             raise KeyboardInterrupt
-        await super()._after_step(step)
+        return await super()._after_step(step)
 
 
 def test_a_run_of_two_learners_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path) -> None:

@@ -229,20 +229,20 @@ def test_tasks_that_are_no_function_of_split_and_index_or_shared_are_found(
     assert words in line.text
 
 
-class Shared(Sound):
+class Common(Sound):
     """Writes where every episode writes, and reads it back a moment later."""
 
     letter_of_all = ""
 
-    async def say(self, text: str) -> str:
+    async def say(self, text: str) -> str:  # type: ignore[override]
         """Say it.
 
         Args:
             text: The letter, twice.
         """
-        Shared.letter_of_all = self.letter
+        Common.letter_of_all = self.letter
         await asyncio.sleep(0.001)
-        self.right, self.done = text == Shared.letter_of_all * 2, True
+        self.right, self.done = text == Common.letter_of_all * 2, True
         return "said"
 
 
@@ -260,7 +260,7 @@ class Typed(Sound):
 
 
 def test_what_only_shows_while_others_play_is_found() -> None:
-    lines = check(Shared)
+    lines = check(Common)
     assert "no leaks between episodes" in failures(lines)
     assert "while others are: the rewards differ" in lines["no leaks between episodes"].text
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -130,7 +131,8 @@ class OpensOnce:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_the_system_message_that_all_tasks_have_is_in_the_template(own):
-    usage = read_usage(OpensOnce(own=own))
+    family: Any = OpensOnce(own=own)
+    usage = read_usage(family)
     assert usage.system == (None if own else "You may search . ")
     assert len(usage.openings) == 2
     tokenizer = build_tiny_tokenizer(TEXTS)
@@ -145,7 +147,8 @@ def test_the_system_message_that_all_tasks_have_is_in_the_template(own):
 
 
 def test_an_environment_that_does_not_open_here_is_no_end_of_the_export():
-    usage = read_usage(OpensOnce(broken=True))
+    family: Any = OpensOnce(broken=True)
+    usage = read_usage(family)
     check = check_served(build_tiny_tokenizer(TEXTS), TagRenderer(build_tiny_tokenizer(TEXTS)), usage)
     assert check.startswith("not checked: the environment does not open here: ")
     assert "data gone" in check

@@ -63,7 +63,8 @@ class FakeLink:
 
 
 def test_a_pool_tells_of_its_start_once_and_of_each_replacement() -> None:
-    heard, links = Heard(), []
+    heard = Heard()
+    links: list[FakeLink] = []
 
     async def start(name: str) -> Any:
         links.append(FakeLink(f"{name} (process {len(links)})"))

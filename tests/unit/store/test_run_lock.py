@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import threading
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from turnwise.core.errors import StoreError
 from turnwise.store import run_lock
-from turnwise.store.run_lock import LOCK, WRITER, Writer, hold_run, read_writer
+from turnwise.store.run_folder import LOCK, WRITER
+from turnwise.store.run_lock import Writer, hold_run, read_writer
 
 OTHER = Writer(host="node7", process=4711, started="2026-01-02 03:04:05+0000", boot="another kernel", token="theirs")
 
@@ -21,7 +23,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that sleeping moves; nobody waits."""
     now = [1000.0]
     monkeypatch.setattr(run_lock, "_now", lambda: now[0])
-    monkeypatch.setattr(run_lock.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 
@@ -64,7 +66,7 @@ def test_a_waiting_writer_gets_the_folder_when_the_first_one_ends(
 ) -> None:
     first = hold_run(tmp_path)
     first.__enter__()
-    monkeypatch.setattr(run_lock.time, "sleep", lambda seconds: first.__exit__(None, None, None))
+    monkeypatch.setattr(time, "sleep", lambda seconds: first.__exit__(None, None, None))
     with hold_run(tmp_path, wait_s=60):
         assert read_writer(tmp_path) is not None
 
@@ -102,9 +104,9 @@ def test_a_living_writer_of_another_machine_is_seen_by_its_count(
         raise OSError(95, "Operation not supported")
 
     leave(tmp_path, OTHER)
-    monkeypatch.setattr(run_lock.time, "sleep", sleep)
+    monkeypatch.setattr(time, "sleep", sleep)
     if not has_locks:
-        monkeypatch.setattr(run_lock.fcntl, "flock", refuse)
+        monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(StoreError, match="written by process 4711 on node7"), hold_run(tmp_path):
         pass
     assert clock[0] < 1006
@@ -114,7 +116,7 @@ def test_without_locks_the_folder_is_held_too(tmp_path: Path, monkeypatch: pytes
     def refuse(handle: int, operation: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(run_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with hold_run(tmp_path) as lock:
         lock.check()
 

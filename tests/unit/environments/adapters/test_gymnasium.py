@@ -117,7 +117,7 @@ def test_a_registered_environment_with_a_start_and_a_mask_is_played() -> None:
     need("gymnasium", "a")
     import gymnasium
 
-    class Own(gymnasium.Env):  # type: ignore[type-arg]
+    class Own(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
         action_space = gymnasium.spaces.Discrete(3, start=5)
         observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
 
