@@ -24,7 +24,7 @@ demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Pyth
 	  $(BIN)/turnwise ask $$run --task 0 --step 0; echo; $(BIN)/turnwise ask $$run --task 0
 
 test: lint ## Check lint, types and tests.
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow"
 
 test-slow: $(STAMP) ## The slow tests: hundreds of kills, cancellations and escape attempts, crashes at every place.
 	$(BIN)/python -m pytest -m slow --durations=5
