@@ -28,6 +28,14 @@ settings.register_profile("turnwise", deadline=None, max_examples=50)
 settings.load_profile("turnwise")
 
 
+@pytest.fixture(autouse=True)
+def same_sigterm() -> Iterator[None]:
+    """The command line takes SIGTERM for Ctrl-C; a test that calls it leaves the signal to others as it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(scope="session")
 def plain_python() -> Iterator[str]:
     """An interpreter, with this package, that every user of the machine may run. Skips if the system has no Python of

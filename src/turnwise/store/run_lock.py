@@ -156,7 +156,7 @@ def _take(run: Path, handle: int, *, wait_s: float, tell: Tell) -> Writer:
         if not has_told:
             has_told = True
             tell(_describe_waiting(run, found, wait_s, is_taken=is_taken))
-        time.sleep(POLL_S)
+        _sleep(POLL_S)
     _write(run, writer)
     return writer
 
@@ -203,6 +203,11 @@ def _write(run: Path, writer: Writer) -> None:
         os.replace(temporary, path)
     except OSError as cause:
         raise disk_error("write", path, cause) from cause
+
+
+def _sleep(seconds: float) -> None:
+    """Wait; a name of its own, so that a test can turn this clock alone."""
+    time.sleep(seconds)
 
 
 def _now() -> float:

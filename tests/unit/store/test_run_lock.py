@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import threading
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that sleeping moves; nobody waits."""
     now = [1000.0]
     monkeypatch.setattr(run_lock, "_now", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(run_lock, "_sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 
@@ -66,7 +65,7 @@ def test_a_waiting_writer_gets_the_folder_when_the_first_one_ends(
 ) -> None:
     first = hold_run(tmp_path)
     first.__enter__()
-    monkeypatch.setattr(time, "sleep", lambda seconds: first.__exit__(None, None, None))
+    monkeypatch.setattr(run_lock, "_sleep", lambda seconds: first.__exit__(None, None, None))
     with hold_run(tmp_path, wait_s=60):
         assert read_writer(tmp_path) is not None
 
@@ -104,7 +103,7 @@ def test_a_living_writer_of_another_machine_is_seen_by_its_count(
         raise OSError(95, "Operation not supported")
 
     leave(tmp_path, OTHER)
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(run_lock, "_sleep", sleep)
     if not has_locks:
         monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(StoreError, match="written by process 4711 on node7"), hold_run(tmp_path):
