@@ -27,6 +27,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from finished_run import list_breaches
 from processes import descendants, read_processes
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "retool" / "tiny.toml"
@@ -178,16 +179,7 @@ class Siege:
             time.sleep(0.2)
         left = [f"{pid}: {command[:100]}" for (pid, at), command in self.seen.items() if is_alive((pid, at))]
         self.breaches += [f"left behind: {each}" for each in left]
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        steps = [row["step"] for row in rows if row["phase"] == "train"]
-        if steps != list(range(1, STEPS + 1)):
-            self.breaches.append(f"{run} has the steps {steps}")
-        fates = Counter(
-            row["draw"]
-            for row in map(json.loads, (run / "ledger.jsonl").read_text().splitlines())
-            if row["fate"] == "trained"
-        )
-        self.breaches += [f"draw {draw} trained {count} times" for draw, count in fates.items() if count > 1]
+        self.breaches += list_breaches(run, STEPS)
         audit = subprocess.run(
             [sys.executable, "-m", "turnwise", "audit", str(run), "--json"], capture_output=True, text=True, check=False
         )

@@ -33,6 +33,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import transformers.models.qwen3.modeling_qwen3  # noqa: F401, a fork of this process need not load it
+from finished_run import list_breaches
 
 from turnwise.cli.main import main as run_command
 from turnwise.runs.audit import audit_run
@@ -182,16 +183,7 @@ class Siege:
         if (problem := find_problem(run)) is not None:
             self.breaches.append(problem)
             return
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        steps = [row["step"] for row in rows if row["phase"] == "train"]
-        if steps != list(range(1, STEPS + 1)):
-            self.breaches.append(f"{run} has the steps {steps}")
-        fates = Counter(
-            row["draw"]
-            for row in map(json.loads, (run / "ledger.jsonl").read_text().splitlines())
-            if row["fate"] == "trained"
-        )
-        self.breaches += [f"draw {draw} trained {count} times" for draw, count in fates.items() if count > 1]
+        self.breaches += list_breaches(run, STEPS)
         if (run / "damaged").exists():
             self.breaches.append(f"{run} was repaired")
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.types import text_message
-from turnwise.environments.math_code.datasets import load_problems
+from turnwise.environments.data_rows import load_rows
+from turnwise.environments.math_code.datasets import to_math_row
 from turnwise.environments.search_qa.files import load_questions
 from turnwise.exchange.convert import FORMATS, convert
 from turnwise.exchange.row_files import write_rows
@@ -96,7 +97,7 @@ def test_both_families_read_converted_rows_and_strip_the_instructions_of_others(
     )
     source.write_text(json.dumps(SKYRL) + "\n", encoding="utf-8")
     convert(source, target, source_format="skyrl", target_format="turnwise", columns={})
-    [problem] = load_problems(target)
+    [(_, problem)] = load_rows(target, to_math_row)
     assert (problem.question, problem.answers, problem.kind) == ("2 + 2?", ("4",), "openai/gsm8k")
 
 

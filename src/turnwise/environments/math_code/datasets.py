@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError
 from turnwise.core.types import Message
-from turnwise.environments.data_rows import load_rows
 from turnwise.environments.published_rows import (
     find_ground_truth,
     read_answers,
@@ -53,11 +51,6 @@ class MathRow:
     def asks(self) -> tuple[object, ...]:
         """What the model reads: rows with the same are copies."""
         return self.before, self.question
-
-
-def load_problems(path: Path) -> tuple[MathRow, ...]:
-    """The problems of a file, in order, none left out. Raises as `load_rows` does."""
-    return tuple(row for _, row in load_rows(path, to_math_row))
 
 
 def to_math_row(row: Mapping[str, Any]) -> MathRow:

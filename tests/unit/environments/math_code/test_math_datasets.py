@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import DataError
-from turnwise.environments.math_code.datasets import load_problems, to_math_row
+from turnwise.environments.data_rows import load_rows
+from turnwise.environments.math_code.datasets import MathRow, to_math_row
 
 DATA = Path(__file__).parents[3] / "data" / "math"
+
+
+def read_problems(path: Path) -> list[MathRow]:
+    return [row for _, row in load_rows(path, to_math_row)]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,7 @@ DATA = Path(__file__).parents[3] / "data" / "math"
     ],
 )
 def test_published_layouts(name: str, question: str, answers: list[str], kinds: set[str]) -> None:
-    rows = load_problems(DATA / f"{name}.jsonl")
+    rows = read_problems(DATA / f"{name}.jsonl")
     assert rows[0].question == question
     assert [row.answers[0] for row in rows] == answers
     assert {row.kind for row in rows} == kinds
@@ -57,10 +62,10 @@ def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (DATA / "dapo.jsonl").read_text().splitlines()]
     path = tmp_path / "dapo.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    assert load_problems(path) == load_problems(DATA / "dapo.jsonl")
+    assert read_problems(path) == read_problems(DATA / "dapo.jsonl")
     path.write_bytes(b"PAR1 not really")
     with pytest.raises(DataError, match="not a readable Parquet file"):
-        load_problems(path)
+        read_problems(path)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +88,12 @@ def test_malformed_rows_are_named(tmp_path: Path, content: bytes, message: str) 
     path = tmp_path / "rows.jsonl"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        load_problems(path)
+        read_problems(path)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ends with '.csv'; give a .jsonl, .ndjson, .json or .parquet file"):
-        load_problems(tmp_path / "rows.csv")
+        read_problems(tmp_path / "rows.csv")
 
 
 def test_a_row_of_ones_own() -> None:
