@@ -63,7 +63,7 @@ def _build_turn(num_tokens: int, number: int, parent: int | None) -> CreditTurn:
 
 
 def try_credit(credit: Callable[[Sequence[CreditTrajectory]], Sequence[TokenAdvantages | None]]) -> None:
-    """Ask for the advantages of a few trajectories, then with one among them that nobody could score.
+    """Compute the advantages of a few trajectories, then again with one that has no reward.
 
     Raises ValueError naming what is wrong with them, and what the function raises. What it remembers is put back.
     """
@@ -75,7 +75,7 @@ def try_credit(credit: Callable[[Sequence[CreditTrajectory]], Sequence[TokenAdva
         credit(unscored)
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as cause:
         raise ValueError(
-            f"a trajectory with the reward None, which nobody could score, makes it raise {type(cause).__name__}: "
+            f"it cannot credit a trajectory whose reward is None (not scored): it raises {type(cause).__name__}: "
             f"{cause}; leave it out of every comparison and return None for it"
         ) from cause
     if state is not None and isinstance(credit, StatefulCredit):

@@ -169,7 +169,7 @@ def _prefixes(key: str) -> list[str]:
 
 
 def _find_source(key: str, sources: Mapping[str, str]) -> str | None:
-    """Who set a key, a table around it, or the first value inside it; None where nobody did."""
+    """Return what set a key, its table, or the first value in it; None if it was not set."""
     around = (sources[prefix] for prefix in _prefixes(key) if prefix in sources)
     inside = (source for path, source in sources.items() if path.startswith(f"{key}."))
     return next(around, None) or next(inside, None)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Tell = Callable[[str], None]
 LIMIT_S = 10.0
-"""Seconds without a turn of the loop after which a person should hear who holds it."""
+"""Seconds without a turn of the event loop after which the code that blocks it is reported."""
 POLL_S = 1.0
 LOG = logging.getLogger("turnwise")
 

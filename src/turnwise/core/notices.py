@@ -1,4 +1,4 @@
-"""What happens to the processes of a run, told from wherever they are started and watched to whoever keeps the run.
+"""Report starts, deaths and replacements of a run's processes to the run that records them.
 
 The channel is a logger of the standard library: a loss is a warning, which Python shows where nobody listens, a start
 is not."""

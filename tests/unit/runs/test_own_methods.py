@@ -112,7 +112,7 @@ def test_a_credit_method_of_ones_own_passes_its_trial(name: str) -> None:
         ("credit_lacks_one", "returned 3 results for 4 trajectories"),
         ("credit_is_nan", "an advantage is not finite"),
         ("credit_is_text", "turn 0: an array of shape [2] and dtype <U1 instead of one number"),
-        ("credit_forgets_invalid", "the reward None, which nobody could score, makes it raise TypeError"),
+        ("credit_forgets_invalid", "whose reward is None (not scored): it raises TypeError"),
         ("credit_raises", "AttributeError: no attribute 'rewards'"),
     ],
 )
