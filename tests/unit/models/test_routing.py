@@ -101,8 +101,10 @@ def test_one_other_expert_changes_that_token_and_later_ones_only(model_type: str
     with torch.no_grad():
         one, other = forward(model, ReplayedRouting(plain)), forward(model, routing := ReplayedRouting(experts))
     assert routing.moved.nonzero().tolist() == [[10]]
-    assert torch.equal(one[:10], other[:10])
-    assert not torch.equal(one[10], other[10])
+    # An expert that computes one row more or less may round the others differently, as gpt-oss's do on some processors.
+    changed = (one - other).abs().amax(dim=-1) > 1e-5
+    assert not changed[:10].any()
+    assert changed[10]
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)

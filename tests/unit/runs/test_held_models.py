@@ -1,6 +1,7 @@
 """The bytes of weights that a plan counts against those of the tensors that a run really holds."""
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ def read_recipe(*overrides: str) -> RunConfig:
     return load_config([TINY], ["tokenizer.num_texts=100", "train.micro_batch_tokens=1024", *overrides])
 
 
+@pytest.fixture(autouse=True)
+def only_what_a_test_makes() -> Iterator[None]:
+    """`gc.get_objects` then lists what the test itself makes, not the millions of objects of all imported packages."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def list_tensors() -> dict[int, int]:
     """Bytes of the parameters that are alive, by the address of their memory."""
     gc.collect()
@@ -41,11 +51,10 @@ def plan(config: RunConfig) -> MemoryPlan:
 
 def count_held(config: RunConfig) -> tuple[int, int]:
     """Bytes of weights that a run of the recipe holds when RL has begun, and those of optimizers' copies of weights."""
-    before = list_tensors()
     system = build_system(config, training=True)
     trainer = build_local_trainer(config, system.model, system.tokenizer)
     trainer.score([], frozenset())
-    held = {at: size for at, size in list_tensors().items() if at not in before}
+    held = list_tensors()
     modules = [each for each in gc.get_objects() if isinstance(each, torch.nn.Module)]
     in_models = {
         parameter.untyped_storage().data_ptr() for module in modules for parameter in module.parameters(recurse=False)
