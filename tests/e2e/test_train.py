@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import run_command
 from interrupted import at_evaluation, at_step, train_until
 from run_rows import read_rows
 
-from turnwise.cli.main import main
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError, EnvironmentFault, StoreError
@@ -213,28 +213,17 @@ def test_ten_megabytes_from_a_tool_are_clipped_not_fatal(tmp_path: Path, monkeyp
     assert row["rollout/invalid"] == 0.0
 
 
-def run_cli(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from turnwise.cli.main import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,  # type: ignore[call-overload]
-    )
-
-
 def test_the_command_line_evaluates_asks_and_reports(finished: Path) -> None:
-    evaluated = run_cli("evaluate", str(finished), "--tasks", "4", "--set", "search=off", "--json")
+    evaluated = run_command("evaluate", str(finished), "--tasks", "4", "--set", "search=off", "--json")
     assert evaluated.returncode == 0, evaluated.stderr
     assert json.loads(evaluated.stdout)["rows"][-1]["n"] == 4
-    asked = run_cli("ask", str(finished), "What is the author of Blue Lantern ?")
+    asked = run_command("ask", str(finished), "What is the author of Blue Lantern ?")
     assert asked.returncode == 0, asked.stderr
     assert "What is the author of Blue Lantern ?" in asked.stdout
     assert "model" in asked.stdout
-    before = run_cli("ask", str(finished), "--step", "0")
+    before = run_command("ask", str(finished), "--step", "0")
     assert before.stdout.startswith("checkpoint of step 0\n"), before.stderr
-    reported = run_cli("report", str(finished))
+    reported = run_command("report", str(finished))
     assert reported.stdout.strip().endswith("report.html")
 
 
@@ -254,28 +243,18 @@ def test_the_command_line_evaluates_asks_and_reports(finished: Path) -> None:
     ],
 )
 def test_bad_input_gives_one_message_no_traceback_and_no_run_folder(
-    arguments: list[str],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], words: str, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["turnwise", *arguments])
-    monkeypatch.setattr(sys, "path", [*sys.path])  # `main` adds the current folder, and replaces the hook
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    with pytest.raises(SystemExit) as ended:  # nothing else escapes, so there is no traceback
-        main()
-    message = capsys.readouterr().err
-    assert ended.value.code not in (0, None)
-    assert words in message
-    assert "Traceback" not in message
-    assert len(message.strip().splitlines()) <= 3
+    done = run_command(*arguments, cwd=tmp_path)
+    assert done.returncode not in (0, 1)  # 1 is that of a traceback
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 3
     assert not list(tmp_path.glob("runs/*"))
 
 
 def test_debug_shows_the_traceback() -> None:
-    assert "Traceback" in run_cli("train", "missing.toml", "--debug").stderr
+    assert "Traceback" in run_command("train", "missing.toml", "--debug").stderr
 
 
 def test_a_malformed_row_is_named_by_file_and_line(tmp_path: Path) -> None:
@@ -285,13 +264,13 @@ def test_a_malformed_row_is_named_by_file_and_line(tmp_path: Path) -> None:
     bad.write_text('{"question": "Who?", "answers": ["B"]}\n{"question": 3}\n')
     arguments = ["tasks", str(TINY), "environment.args.mode=files", f"environment.args.corpus_path={corpus}"]
     arguments += [f"environment.args.train_path={good}"]
-    result = run_cli(*arguments, f"environment.args.heldout_path={bad}")
+    result = run_command(*arguments, f"environment.args.heldout_path={bad}")
     assert result.returncode == 2
     assert str(bad) in result.stderr
     assert "bad.jsonl:2" in result.stderr
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    result = run_cli(*arguments, f"environment.args.heldout_path={empty}")
+    result = run_command(*arguments, f"environment.args.heldout_path={empty}")
     assert result.returncode == 2
     assert str(empty) in result.stderr
 
@@ -316,7 +295,7 @@ def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
         pytest.skip("tmpfs cannot be mounted here")
     try:
         overrides = [a for a in SMALL if not a.startswith("run.output")]
-        result = run_cli("train", str(TINY), *overrides, f"run.output={disk}")
+        result = run_command("train", str(TINY), *overrides, f"run.output={disk}")
         assert result.returncode == 2
         assert "No space left" in result.stderr
         assert "--resume" in result.stderr
@@ -324,7 +303,7 @@ def test_a_full_disk_is_named_and_resuming_continues(tmp_path: Path) -> None:
         (run,) = disk.iterdir()
         RunFolder.open(run).read_metrics()
         subprocess.run(["mount", "-o", "remount,nr_inodes=10000", str(disk)], check=True)
-        resumed = run_cli("train", "--resume", str(run))
+        resumed = run_command("train", "--resume", str(run))
         assert resumed.returncode == 0, resumed.stderr
         assert [r["step"] for r in read_rows(run) if r["phase"] == "train"] == [1, 2, 3, 4]
     finally:
@@ -340,11 +319,11 @@ def test_a_disk_too_small_for_the_checkpoints_is_named_before_the_run(tmp_path: 
     ).returncode:
         pytest.skip("tmpfs cannot be mounted here")
     try:
-        result = run_cli("train", str(TINY), *SMALL, f"run.output={disk}")
+        result = run_command("train", str(TINY), *SMALL, f"run.output={disk}")
         assert result.returncode == 2
         assert "0.6 MiB free, and the checkpoints of this run take" in result.stderr
         assert not list(disk.iterdir())
-        assert run_cli("train", str(TINY), *SMALL, f"run.output={disk}", "--dry-run").stderr == result.stderr
+        assert run_command("train", str(TINY), *SMALL, f"run.output={disk}", "--dry-run").stderr == result.stderr
     finally:
         subprocess.run(["umount", str(disk)], check=False)
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import run_command
 from typer.testing import CliRunner
 
 from turnwise import __version__
@@ -18,11 +19,6 @@ from turnwise.core.errors import ConfigError
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 COMMAND = [sys.executable, "-c", "from turnwise.cli.main import main; main()"]
-
-
-def turnwise(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def invoke(*arguments: str | Path) -> str:
@@ -71,7 +67,7 @@ def test_dry_run_prints_the_resolved_recipe_and_the_plan_and_writes_nothing(tmp_
 
 
 def test_a_dry_run_of_what_does_not_fit_prints_the_plan_and_then_refuses(tmp_path: Path) -> None:
-    done = turnwise(
+    done = run_command(
         "train", TINY, "engine.max_concurrency=1000000000", f"run.output={tmp_path / 'runs'}", "--dry-run", cwd=tmp_path
     )
     assert done.returncode == 2
@@ -145,12 +141,12 @@ def test_bad_input_raises_one_clear_message(
 
 
 def test_an_error_is_one_line_and_exit_code_2_and_debug_shows_where(tmp_path: Path) -> None:
-    done = turnwise("train", "nowhere.toml", cwd=tmp_path)
+    done = run_command("train", "nowhere.toml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: recipe file 'nowhere.toml' does not exist")
     assert done.stderr.count("\n") == 1
     for arguments in (["--debug", "train", "nowhere.toml"], ["train", "nowhere.toml", "--debug"]):
-        done = turnwise(*arguments, cwd=tmp_path)
+        done = run_command(*arguments, cwd=tmp_path)
         assert done.returncode == 1
         assert "Traceback" in done.stderr
 
@@ -191,7 +187,7 @@ def test_a_module_of_the_current_folder_is_found_and_hides_nothing(tmp_path: Pat
 
 
 def test_a_wrong_option_is_exit_code_2() -> None:
-    done = turnwise("train", "--nonsense")
+    done = run_command("train", "--nonsense")
     assert done.returncode == 2
     assert "--nonsense" in done.stderr
 
@@ -209,7 +205,7 @@ def test_stored_texts_command_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     assert "\ufffd[2Jreply" in shown
     assert "\ufffd]0;task\ufffd" in shown
     assert "\x1b" not in shown
-    done = turnwise("report", "nowhere\x1b[2J")
+    done = run_command("report", "nowhere\x1b[2J")
     assert done.returncode == 2
     assert "nowhere\ufffd[2J" in done.stderr
 
