@@ -38,9 +38,10 @@ crash: $(STAMP) ## Kill a training run 1,000 times at random; fail if a token is
 soak: $(STAMP) ## Run 100,000 sandboxed executions; fail if anything is left behind.
 	$(BIN)/python benchmarks/sandbox_soak.py
 
-reference: $(STAMP) ## Write docs/options.md and docs/metrics.md from the docstrings.
+reference: $(STAMP) ## Write docs/options.md, docs/metrics.md and docs/api.md from the docstrings.
 	$(BIN)/turnwise options --markdown > docs/options.md
 	$(BIN)/turnwise metrics --markdown > docs/metrics.md
+	$(BIN)/python docs/write_api.py
 
 lint: $(STAMP) ## Check lint and types.
 	$(BIN)/ruff check .
