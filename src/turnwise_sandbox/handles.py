@@ -12,10 +12,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from turnwise_sandbox import wire
 from turnwise_sandbox.capture import Capture
@@ -25,12 +26,18 @@ from turnwise_sandbox.kernel.cgroups import Cgroup
 from turnwise_sandbox.tree_store import StoredTree
 from turnwise_sandbox.types import TreeMethod
 
+Answer = TypeVar("Answer")
+Work = tuple[bool, dict[int, float]]
+"""Whether one of some processes runs or waits for a processor, and the processor seconds of each by pid."""
+
 START_DEADLINE_S = 60.0
 """How long a zygote may take to import its libraries, on a loaded machine."""
 SPAWN_DEADLINE_S = 20.0
-"""How long a cell may take to be forked and to report that it is ready."""
+"""How long a process that is to fork a cell or to report that it is ready may do nothing. One that runs, or would run
+if a processor were free, has more time."""
 LINE_DEADLINE_S = 120.0
-"""How long a request for a cell may wait for earlier ones, which take some milliseconds each."""
+"""How long a request for a cell may wait for earlier ones, which take some milliseconds each; and for a process that is
+busy."""
 END_DEADLINE_S = 10.0
 """How long a killed process may take to end."""
 MAX_UNANSWERED = 32
@@ -125,8 +132,7 @@ class Zygote:
         answer: asyncio.Future[int] = self._loop.create_future()
         self._waiting.append(answer)
         try:
-            async with asyncio.timeout(SPAWN_DEADLINE_S):
-                return await answer
+            return await wait_for_answer(answer, lambda: measure_work(_list_children(self.process.pid)))
         except BaseException as error:
             if answer.done() and not answer.cancelled() and answer.exception() is None:
                 os.close(answer.result())  # the answer came together with the deadline or the cancellation
@@ -309,13 +315,13 @@ class Cell:
         pid = self._pid()
         return self.programs_cpu_s + (0.0 if pid is None else read_processor_seconds(pid))
 
-    def activity(self) -> tuple[bool, dict[int, float]]:
-        """Whether a process of the cell is runnable, and the processor time of each process by pid."""
+    def activity(self) -> Work:
+        """What the processes of the cell do."""
         pid = self._pid()
         pids = [] if pid is None else [pid]
         for parent in pids:
             pids += _list_children(parent)
-        return any(map(_is_runnable, pids)), {pid: read_processor_seconds(pid) for pid in pids}
+        return measure_work(pids)
 
     def _pid(self) -> int | None:
         try:
@@ -361,8 +367,32 @@ class Cell:
             self.edits = -1
 
 
+async def wait_for_answer(answer: asyncio.Future[Answer], measure: Callable[[], Work]) -> Answer:
+    """The answer of processes whose work `measure` says. Raises TimeoutError saying why where none comes: after
+    `SPAWN_DEADLINE_S` in which they did nothing, or after `LINE_DEADLINE_S` although they are busy."""
+    deadline = time.monotonic() + LINE_DEADLINE_S
+    try:
+        before = measure()
+        while not (await asyncio.wait([answer], timeout=SPAWN_DEADLINE_S))[0]:
+            now = measure()
+            if not now[0] and now == before:
+                raise TimeoutError(f"no answer within {SPAWN_DEADLINE_S:g} s, in which it did not run")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no answer within {LINE_DEADLINE_S:g} s, although it runs")
+            before = now
+        return answer.result()
+    except BaseException:
+        answer.cancel()
+        raise
+
+
+def measure_work(pids: Sequence[int]) -> Work:
+    """What some processes do."""
+    return any(map(_is_runnable, pids)), {pid: read_processor_seconds(pid) for pid in pids}
+
+
 def describe(error: BaseException) -> str:
-    """The error's message; "no answer in time" for a timeout, which has none."""
+    """The error's message; "no answer in time" for a timeout that has none."""
     return str(error) or "no answer in time"
 
 

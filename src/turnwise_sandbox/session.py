@@ -15,7 +15,7 @@ from typing import Any, Literal
 from turnwise_sandbox import wire
 from turnwise_sandbox.channel import Channel
 from turnwise_sandbox.errors import SandboxError
-from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, check_ready, describe
+from turnwise_sandbox.handles import Cell, check_ready, describe, wait_for_answer
 from turnwise_sandbox.limits_hit import find_limit, read_plain
 from turnwise_sandbox.requests import check_path, to_bytes
 from turnwise_sandbox.tree_changes import read_changes
@@ -89,17 +89,15 @@ class LocalSession:
         try:
             with theirs:  # closed after sending, so that the stream ends with the live process
                 wire.send_packet(cell.connection, packet, [theirs.fileno()])
-            async with asyncio.timeout(SPAWN_DEADLINE_S):
-                reply, _ = await answer
+            reply, _ = await wait_for_answer(answer, cell.activity)
             check_ready(reply, "the session did not start")
             if self._language == "python":
-                async with asyncio.timeout(SPAWN_DEADLINE_S):
-                    await hello
+                await wait_for_answer(hello, cell.activity)
             else:
                 # An interrupt returns from the function, so that the shell keeps its variables.
-                async with asyncio.timeout(SPAWN_DEADLINE_S):
-                    if await self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT") is None:
-                        raise ConnectionError("the shell ended")
+                define = self._shell("__turnwise() { eval \"$1\"; }; trap 'return 130' INT")
+                if await wait_for_answer(asyncio.ensure_future(define), cell.activity) is None:
+                    raise ConnectionError("the shell ended")
         except (TimeoutError, ConnectionError, BrokenPipeError) as error:
             raise SandboxError(f"the session did not start: {describe(error)}") from error
 
@@ -341,8 +339,7 @@ class LocalSession:
         try:
             answer = self.cell.expect()
             wire.send(self.cell.connection, header)
-            async with asyncio.timeout(SPAWN_DEADLINE_S):
-                reply, fds = await answer
+            reply, fds = await wait_for_answer(answer, self.cell.activity)
             check_ready(reply, f"{path} could not be opened")
         except (TimeoutError, ConnectionError, OSError) as error:
             self._end("its cell is gone")

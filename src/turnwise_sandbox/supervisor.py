@@ -21,7 +21,7 @@ from typing import Literal
 from turnwise_sandbox import wire
 from turnwise_sandbox.cell import CellKind
 from turnwise_sandbox.errors import SandboxError
-from turnwise_sandbox.handles import SPAWN_DEADLINE_S, Cell, Zygote, check_ready, describe
+from turnwise_sandbox.handles import Cell, Zygote, check_ready, describe, wait_for_answer
 from turnwise_sandbox.levels import Host, Level, check_required, find_host, verify_level
 from turnwise_sandbox.limits_hit import find_limit, read_plain
 from turnwise_sandbox.requests import (
@@ -55,6 +55,10 @@ PAGE_BYTES = 4096
 
 MAX_OUTPUT_FILE_BYTES = 16 << 20
 """The largest file that a program can return."""
+
+
+class CellKilled(SandboxError):
+    """The cell of a program ended, and nothing that the sandbox knows of ended it."""
 
 
 class LocalSandbox:
@@ -118,22 +122,39 @@ class LocalSandbox:
 
         The pair takes two slots, or the only one. When the grader ends, the worker is stopped, which does not count as
         a limit it hit. Raises SandboxError when the sandbox fails."""
+        async with self._hold(min(2, self._num_slots), limits):
+            for attempt in range(MAX_REPEATS):
+                with contextlib.suppress(CellKilled):  # both programs left nothing behind and can start again
+                    return await self._run_both(worker, grader, limits, fresh=attempt > 0)
+                if self._closed:
+                    break
+            return await self._run_both(worker, grader, limits, fresh=True)
+
+    async def _run_both(
+        self, worker: Program, grader: Program, limits: Limits, *, fresh: bool
+    ) -> tuple[Execution, Execution]:
+        """Run a pair once, with `fresh` in new cells; the caller holds its slots. Raises CellKilled."""
         ours, theirs = socket.socketpair()
         running: list[Cell] = []
         try:
-            async with self._hold(min(2, self._num_slots), limits):
-                tasks = [asyncio.ensure_future(self._run_one(worker, limits, peer=ours, running=running))]
-                tasks.append(asyncio.ensure_future(self._run_one(grader, limits, peer=theirs)))
-                try:
-                    grader_execution = await tasks[1]
-                    if not tasks[0].done():
-                        for cell in running:
-                            _stop(cell)
-                    return await tasks[0], grader_execution
-                finally:
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
+            halves = (
+                self._run_one(worker, limits, peer=ours, running=running, fresh=fresh),
+                self._run_one(grader, limits, peer=theirs, fresh=fresh),
+            )
+            tasks = [asyncio.ensure_future(half) for half in halves]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if tasks[0].done():
+                    tasks[0].result()  # a worker that did not run leaves the grader waiting for its own deadline
+                grader_execution = await tasks[1]
+                if not tasks[0].done():
+                    for cell in running:
+                        _stop(cell)
+                return await tasks[0], grader_execution
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             ours.close()
             theirs.close()
@@ -336,8 +357,7 @@ class LocalSandbox:
             cell.passed()
             cell.attach(self._loop)
             if kind == "slot" or tree is not None:
-                async with asyncio.timeout(SPAWN_DEADLINE_S):
-                    answer, fds = await cell.expect()
+                answer, fds = await wait_for_answer(cell.expect(), cell.activity)
                 check_ready(answer, "a cell could not be set up")
                 if tree is not None:
                     (cell.edits,) = fds
@@ -413,15 +433,21 @@ class LocalSandbox:
                 self._places.release()
 
     async def _run_one(
-        self, program: Program, limits: Limits, *, peer: socket.socket | None = None, running: list[Cell] | None = None
+        self,
+        program: Program,
+        limits: Limits,
+        *,
+        peer: socket.socket | None = None,
+        running: list[Cell] | None = None,
+        fresh: bool = False,
     ) -> Execution:
-        """Run one program; the caller holds its slot. `peer` is passed to the program and closed; the program's cell is
-        appended to `running`."""
+        """Run one program, with `fresh` in a new cell; the caller holds its slot. `peer` is passed to the program and
+        closed; the program's cell is appended to `running`."""
         profile = choose_profile(program) if program.language == "python" else "std"
         async with self._stored(with_files(program)) as tree:
             if tree is not None:
                 program = replace(program, files={})
-            return await self._run_stored(program, limits, profile, tree, peer, running)
+            return await self._run_stored(program, limits, profile, tree, peer, running, fresh)
 
     async def _run_stored(
         self,
@@ -431,6 +457,7 @@ class LocalSandbox:
         tree: StoredTree | None,
         peer: socket.socket | None,
         running: list[Cell] | None,
+        fresh: bool,
     ) -> Execution:
         payload, payload_bytes = build_payload(program)
         fds = [payload]
@@ -439,7 +466,7 @@ class LocalSandbox:
             if program.stdin:
                 fds.append(wire.to_memfd([program.stdin]))
             key = self._key(profile, program.network, limits, tree)
-            execution = await self._attempt(key, program, limits, packet, fds, peer, running, tree=tree)
+            execution = await self._attempt(key, program, limits, packet, fds, peer, running, tree=tree, fresh=fresh)
             for _ in range(MAX_REPEATS):
                 if execution is not None or peer is not None or self._closed:
                     break
@@ -451,7 +478,7 @@ class LocalSandbox:
         finally:
             wire.close_all(fds)
         if execution is None:
-            raise SandboxError("the cell was killed from outside while its program ran; the request can be repeated")
+            raise CellKilled("the cell was killed from outside while its program ran; the request can be repeated")
         return execution
 
     async def _attempt(

@@ -5,6 +5,8 @@ The conversations follow notes to a code (`turnwise.testing`) and are written he
 import json
 import random
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,20 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError
+from turnwise.environments.file_splits import DataFile
 from turnwise.evaluation.summary import is_success
-from turnwise.runs.evaluate import load_run
+from turnwise.runs.ask import run_ask
+from turnwise.runs.audit import audit_run
+from turnwise.runs.continuing import Continuation
+from turnwise.runs.data_files import accept_data_files
+from turnwise.runs.evaluate import load_run, run_evaluate
 from turnwise.runs.export import export_policy
 from turnwise.runs.rehearsal import rehearse_train
+from turnwise.runs.search import SearchPlan, run_search
 from turnwise.runs.sft import run_sft
 from turnwise.runs.train import run_train
 from turnwise.runs.transcripts import export_sft
+from turnwise.store.data_files import read_records, record_file, write_records
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 from turnwise.testing.notes import CODES, NAMES, NotesFamily
@@ -120,6 +129,59 @@ def test_a_served_copy_plays_as_the_run_does_by_its_own_chat_template(taught: Pa
     groups = load_groups(taught / "evaluations", "heldout_000000")[:12]
     assert rights == [is_success(group.trajectories[0]) for group in groups]
     assert sum(rights) > 3
+
+
+@pytest.fixture
+def with_file(taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A copy of the run whose tasks come from a file, and the file."""
+    run, rows = Path(shutil.copytree(taught, tmp_path / "run")), tmp_path / "rows.jsonl"
+    rows.write_text("1\n2\n")
+    monkeypatch.setattr(NotesFamily, "data_files", (DataFile(path=rows, num_rows=2),), raising=False)
+    monkeypatch.setattr(NotesFamily, "notes", ("1 of 3 rows are left out",), raising=False)
+    write_records(run, [*(read_records(run) or ()), record_file(rows, 2)])
+    return run, rows
+
+
+def test_a_trained_run_draws_no_tasks_from_a_file_that_changed(with_file: tuple[Path, Path]) -> None:
+    run, rows = with_file
+    rows.write_text("1\n3\n")
+    calls: list[Callable[[], object]] = [
+        lambda: run_evaluate(run, tasks=2, changes={}, step=None),
+        lambda: run_ask(run, question=None, index=0, show=print),
+        lambda: run_search(run, SearchPlan(), show=print),
+        lambda: rehearse_train(None, resume=Continuation(run=run)),
+        lambda: run_train(None, resume=run, display=False),
+    ]
+    for call in calls:
+        with pytest.raises(DataError, match=r"rows.jsonl: SHA-256 \w+ .*turnwise data accept"):
+            call()
+    export_policy(run, run / "out")
+    assert f"; {rows}: SHA-256 " in json.loads((run / "out" / "turnwise_usage.json").read_text())["check"]
+    accept_data_files(run)
+    run_evaluate(run, tasks=2, changes={}, step=None)
+
+
+def test_an_evaluation_tells_what_a_start_of_training_tells(with_file: tuple[Path, Path]) -> None:
+    run, _ = with_file
+    told: list[str] = []
+    run_evaluate(run, tasks=2, changes={}, step=None, tell=told.append)
+    assert told[0] == "1 of 3 rows are left out"
+    assert [text.partition(":")[0] for text in told[1:]] == ["model", "renderer"]
+    assert ("rows", "1 of 3 rows are left out") in rehearse_train(None, resume=Continuation(run=run))
+
+
+def test_an_audit_compares_what_the_warm_up_learned_from(taught: Path, tmp_path: Path) -> None:
+    run, rows = Path(shutil.copytree(taught, tmp_path / "run")), tmp_path / "rows.jsonl"
+    names = [Path(each.path).name for each in read_records(run) or () if each.use == "warm-up"]
+    assert names == ["1.jsonl", "2.jsonl"]
+    write_conversations(rows, 3, seed=3)
+    write_records(run, [record_file(rows, 3, "warm-up"), record_file(rows, 3, "warm-up")])
+    assert audit_run(run).tallies["data"].checked == 2
+    write_conversations(rows, 3, seed=4)
+    breaches = audit_run(run).breaches
+    assert [str(each).partition(" when the warm-up learned it")[0].split()[:3] for each in breaches] == [
+        ["[data]", f"{rows}:", "SHA-256"]
+    ] * 2
 
 
 def test_rows_of_a_run_warm_up_another_run(taught: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -15,7 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import by_role, descendants, describe, group_folders, open_descriptors, temp_folders, wait_until
+from processes import (
+    by_role,
+    descendants,
+    describe,
+    group_folders,
+    open_descriptors,
+    read_processes,
+    temp_folders,
+    wait_until,
+)
 
 from turnwise_sandbox import handles
 from turnwise_sandbox.errors import SandboxError
@@ -23,6 +33,7 @@ from turnwise_sandbox.handles import Zygote
 from turnwise_sandbox.kernel import syscalls
 from turnwise_sandbox.kernel.owner import own_tag
 from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limits, Program
 
 GONE_S = 0.5
@@ -226,6 +237,63 @@ def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_pair_of_which_a_cell_is_killed_runs_again(reaper, run, which):
+    async def work():
+        worker = Program(code="import os\nwhile os.read(4, 1): pass")
+        grader = Program(code="import os, time\nos.write(4, b'x')\ntime.sleep(1)\nprint('graded')")
+        async with LocalSandbox(num_slots=2) as sandbox:
+            await sandbox.level()
+            pair = asyncio.create_task(sandbox.run_pair(worker, grader, Limits(wall_s=30)))
+            while len(by_role(os.getpid())["program"]) < 2:
+                assert not pair.done()
+                await asyncio.sleep(0.02)
+            processes = read_processes()
+            cells = sorted(processes[pid][0] for pid in by_role(os.getpid())["program"])
+            os.kill(cells[which], signal.SIGKILL)
+            executions = await pair
+            assert [execution.stdout for execution in executions] == [b"", b"graded\n"]
+
+    run(work())
+    assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
+
+
+def test_a_pair_whose_worker_cannot_start_ends_at_once(run):
+    async def work():
+        worker = Program(code="", tree=Tree(layers=(Path("missing"),)))
+        grader = Program(code="import os\nos.read(4, 1)")  # would wait for its deadline: nobody closes the channel
+        async with LocalSandbox(num_slots=2) as sandbox:
+            await sandbox.level()
+            async with asyncio.timeout(30):
+                with pytest.raises(SandboxError, match="missing"):
+                    await sandbox.run_pair(worker, grader, Limits(wall_s=60))
+
+    run(work())
+
+
+def test_a_cell_that_comes_late_because_others_run_costs_no_program_its_cell(run, monkeypatch):
+    monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.2)
+
+    async def work():
+        async with LocalSandbox(num_slots=2) as sandbox:
+            await sandbox.level()
+            first = asyncio.create_task(sandbox.run(Program(code="import time\ntime.sleep(2)\nprint(1)")))
+            while not by_role(os.getpid())["program"]:
+                await asyncio.sleep(0.02)
+            (zygote,) = by_role(os.getpid())["zygote"]
+            measure = handles.measure_work
+            # As on a machine whose processors are busy: the zygote wants to run and is not let.
+            monkeypatch.setattr(handles, "measure_work", lambda pids: (True, {}) if zygote in pids else measure(pids))
+            os.kill(zygote, signal.SIGSTOP)
+            second = asyncio.create_task(sandbox.run(Program(code="print(2)")))
+            await asyncio.sleep(0.6)
+            os.kill(zygote, signal.SIGCONT)
+            assert [(await each).stdout for each in (second, first)] == [b"2\n", b"1\n"]
+            assert by_role(os.getpid())["zygote"] == [zygote]
+
+    run(work())
+
+
 def test_a_stopped_zygote_is_replaced_also_for_requests_that_wait(reaper, run, monkeypatch):
     monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 1.5)
     monkeypatch.setattr(handles, "LINE_DEADLINE_S", 1.5)
@@ -254,14 +322,38 @@ def test_a_stopped_zygote_is_replaced_also_for_requests_that_wait(reaper, run, m
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
 
 
+def test_busy_processes_have_more_time_and_no_end_of_it(run, monkeypatch):
+    monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.05)
+    monkeypatch.setattr(handles, "LINE_DEADLINE_S", 0.3)
+
+    async def wait(measure):
+        answer = asyncio.get_running_loop().create_future()
+        try:
+            return await handles.wait_for_answer(answer, measure)
+        finally:
+            assert answer.cancelled()
+
+    used = itertools.count()
+    for measure in (lambda: (True, {7: 1.0}), lambda: (False, {7: float(next(used))})):
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.3 s, although it runs"):
+            run(wait(measure))
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s, in which it did not run"):
+        run(wait(lambda: (False, {7: 1.0})))
+
+
 def test_a_missed_deadline_is_named_in_the_error(run, monkeypatch):
     async def work():
         async with LocalSandbox(num_slots=1) as sandbox:
-            monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.0)
-            with pytest.raises(
-                SandboxError, match=r"interpreter is gone \(no answer in time\); the next request starts a new one"
-            ):
-                await sandbox.run(Program(code=""))
+            await sandbox.run(Program(code=""))
+            monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.2)
+            for pid in by_role(os.getpid())["zygote"]:
+                os.kill(pid, signal.SIGSTOP)
+            for zygote in list(sandbox._zygotes.values()):
+                with pytest.raises(
+                    SandboxError,
+                    match=r"interpreter is gone \(no answer within 0.2 s, in which it did not run\); the next request",
+                ):
+                    await zygote.spawn(None, {}, [])
 
     run(work())
 

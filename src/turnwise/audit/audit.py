@@ -43,7 +43,7 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import DropReason, Invalid, Task, Trajectory, TrajectoryGroup
 from turnwise.rollout.attempt import environment_seed
 from turnwise.store.advantages import load_advantages
-from turnwise.store.data_files import find_changes, read_records
+from turnwise.store.data_files import compare_taught, find_changes, list_used, read_records
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import DrawRecord, JournalState, read_journal
 from turnwise.store.ledger import GroupAccount, load_accounts
@@ -166,7 +166,7 @@ class _Audit:
             return None
 
     def _check_data(self) -> None:
-        """The files that tasks come from, against those that the run remembers."""
+        """The files that tasks and the warm-up come from, against those that the run remembers."""
         now = self._materials.data_files
         try:
             before = read_records(self._run)
@@ -176,8 +176,10 @@ class _Audit:
         if before is None:
             self._tallies.skip("data", "files of a run that kept no digests of them", len(now))
             return
-        self._tallies["data"].checked += len(now)
-        for text in find_changes(before, now):
+        changes, gone = compare_taught(before)
+        self._tallies.skip("data", "files of conversations that the warm-up learned from and that are gone", len(gone))
+        self._tallies["data"].checked += len(now) + len(list_used(before, "warm-up")) - len(gone)
+        for text in [*find_changes(list_used(before, "tasks"), now), *changes]:
             self._breach("data", text)
 
     def _count_fates(self) -> dict[str, float]:

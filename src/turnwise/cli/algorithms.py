@@ -18,6 +18,8 @@ app = typer.Typer(
     help="List credit methods and losses; explain the credit of a trajectory.", invoke_without_command=True
 )
 
+REPLY_COLUMNS = 100
+"""Most columns of a reply; a long one takes more lines, so that the numbers beside it stay in sight."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -85,17 +87,17 @@ def _put_aliases_below_the_name(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_table(title: str, rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from turnwise.reporting.console import print_table
 
     shown = Table(title=f"{title}.method", title_justify="left", show_lines=True)
     for column in rows[0]:
         shown.add_column(column, overflow="fold", no_wrap=column == "name", ratio=3 if column == "formula" else None)
     for row in rows:
         shown.add_row(*(Text(_to_text(value)) for value in row.values()))
-    console = Console()
-    Console(width=None if console.is_terminal else 220).print(shown)
+    print_table(shown)
 
 
 def _to_text(value: Any) -> str:
@@ -124,10 +126,10 @@ def explain(
 
 
 def _show_explanation(name: str, explanation: Explanation) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from turnwise.reporting.console import print_table
     from turnwise.reporting.transcript import clean_for_terminal
 
     rewards = ", ".join("invalid" if reward is None else f"{reward:g}" for reward in explanation.group_rewards)
@@ -136,7 +138,7 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
     print(f"{name}: {outcome}, ended by {explanation.stop}; rewards of its group: {rewards}")
     shown = Table()
     shown.add_column("turn", justify="right")
-    shown.add_column("reply", overflow="fold", ratio=1)
+    shown.add_column("reply", overflow="fold", ratio=1, max_width=REPLY_COLUMNS)
     for column in ("tokens", "reward", "same state"):
         shown.add_column(column, justify="right")
     for column in explanation.columns:
@@ -154,8 +156,7 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
             *numbers,
             *(_to_cell(turn.credit[column]) for column in explanation.columns),
         )
-    console = Console()
-    Console(width=None if console.is_terminal else 160).print(shown)
+    print_table(shown)
     print(
         "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns of "
         "other members"

@@ -278,7 +278,7 @@ def evaluate(
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
     from turnwise.config.load import parse_value
-    from turnwise.reporting.console import print_table, results_table
+    from turnwise.reporting.console import Display, print_table, results_table
     from turnwise.runs.evaluate import run_evaluate
 
     changes: dict[str, Any] = {}
@@ -288,7 +288,14 @@ def evaluate(
             raise ConfigError(f"--set {item!r} is not of the form key=value")
         changes[key] = parse_value(value)
     summary = run_evaluate(
-        run, tasks=tasks, samples=samples, temperature=temperature, changes=changes, step=step, device=device
+        run,
+        tasks=tasks,
+        samples=samples,
+        temperature=temperature,
+        changes=changes,
+        step=step,
+        device=device,
+        tell=Display(total_steps=0, title="").note,
     ).to_json()
     if as_json:
         print(json.dumps(summary, indent=1))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -120,7 +121,7 @@ def _read_answer(value: object, name: str) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and (isinstance(value, int) or math.isfinite(value)):  # type: ignore[arg-type]
         return str(value)
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or is_blank(value):
         raise DataError(f'"{name}" is {shorten(value)}; expected a text or a number')
     return value.strip()
 
@@ -136,9 +137,14 @@ def refuse_without_answer(row: Mapping[str, Any], expected: str) -> DataError:
 
 def read_text(value: object, name: str) -> str:
     """A text that is not blank, without blanks around it."""
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or is_blank(value):
         raise DataError(f'"{name}" is {shorten(value)}; expected a non-empty string')
     return value.strip()
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text can be seen: spaces, ends of lines, characters without a width."""
+    return all((kind := unicodedata.category(each)).startswith("Z") or kind in ("Cc", "Cf") for each in text)
 
 
 def list_keys(row: Mapping[str, Any]) -> str:

@@ -71,6 +71,14 @@ _FACTOR = rf"(?:{_PLAIN}(?:\^\s*(?:\{{[-+]?\d+\}}|\d))?|\\frac\{{\d+\}}\{{\d+\}}
 _UNCOMPUTED = re.compile(rf"{_FACTOR}(?:(?:[-+*/]|\\times|\\cdot|\\div){_FACTOR})+")
 """Read without spaces, so that there is one way to read it."""
 _FRACTION = re.compile(rf"{_PLAIN}\s*/\s*\d+")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_NOTHING = re.compile(
+    r'''(?:\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed|fbox|q?quad)(?![A-Za-z])
+        |\\[,;:!\ \\$]|[\s{}$.,;"'`~])*''',
+    re.VERBOSE,
+)
+"""Spaces, dollar signs, braces, what ends a sentence, and the commands that only set how a text looks."""
+_EMPTY_BOX = re.compile(r"""\\boxed\s*\{[\s{$.,;"'`~]*(?:\}|\Z)""")
 _ROW = re.compile(r"[-+\d.,/\s]+")
 """Numbers beside each other."""
 _COUNTED = re.compile(rf"({_PLAIN})\s+[^\W\d_]{{2,}}(?:\s+[^\W\d_]+)*")
@@ -141,6 +149,18 @@ def decide(answer: str, gold: str) -> bool | None:
     if _is_restated(one, other) or (_NUMBER.fullmatch(gold) and _is_uncomputed(one)):
         return False
     return None
+
+
+def says_nothing(answer: str) -> bool:
+    """Whether an answer is marks and spaces alone: as a gold answer it can be compared with none."""
+    written = spell(answer)
+    depth = 0
+    for match in _BRACE.finditer(written):  # what follows a brace too many is outside of the box that is compared
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth < 0:
+            written = written[: match.start()]
+            break
+    return _NOTHING.fullmatch(written) is not None or _EMPTY_BOX.search(written) is not None
 
 
 def is_bounded(answer: str) -> bool:

@@ -14,6 +14,7 @@ from turnwise.core.types import Draw, Episode, Scored, Task, TrajectoryGroup, te
 from turnwise.reporting.transcript import draw_episode
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
+from turnwise.runs.data_files import check_data_files
 from turnwise.runs.evaluate import load_trained_system
 from turnwise.runs.openings import take_task
 from turnwise.store.trajectories import encode_groups, parse_rows
@@ -32,10 +33,11 @@ def run_ask(
     """Answer a held-out task, or `question` put in that task's world, and show every turn.
 
     `step` is the checkpoint's, or "best"; None for the latest. `device` None is the run's. `colour` is for a
-    terminal that takes it. Raises DataError if there is no such
-    task, CheckpointError if the run holds no such checkpoint or a damaged one.
+    terminal that takes it. Raises DataError if there is no such task or a data file is another than the run's,
+    CheckpointError if the run holds no such checkpoint or a damaged one.
     """
-    _, system, at = load_trained_system(run, step, device=device)
+    folder, system, at = load_trained_system(run, step, device=device)
+    check_data_files(folder.path, system.family)
     task = question_task(system.family, question, index)
     episode = asyncio.run(_answer(system, task))
     show(f"checkpoint of step {at}")

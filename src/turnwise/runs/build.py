@@ -187,6 +187,14 @@ class System:
     """Where processes live."""
 
     @property
+    def notes(self) -> Sequence[tuple[str, str]]:
+        """What a reader of a run or an evaluation should know, one line each, with the kind of its event."""
+        rows = [("environment", text) for family in list_families(self.family) for text in getattr(family, "notes", ())]
+        own = [("model", f"model: {self.model_note}"), ("renderer", f"renderer: {self.renderer_note}")]
+        said = (self.model_note, self.renderer_note)
+        return [*rows, *(note for note, text in zip(own, said, strict=True) if text)]
+
+    @property
     def meter(self) -> MeteredEngine | RolloutPool:
         """What samples the trajectories of the run."""
         return self.rollouts or self.engine

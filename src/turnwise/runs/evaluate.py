@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_
 from turnwise.evaluation.summary import Summary, summarise
 from turnwise.rollout.limits import is_too_long
 from turnwise.runs.build import System, build_system
+from turnwise.runs.data_files import check_data_files
 from turnwise.store.chosen_checkpoints import find_checkpoint_of
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import save_groups
@@ -92,10 +94,12 @@ async def evaluate_policy(
     step: int,
     num_tasks: int,
     changes: dict[str, Any] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Summary:
     """Evaluate on held-out tasks and write summary and trajectories under `evaluations/<name>`.
 
-    `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks.
+    `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks. `tell` hears which
+    tasks are not evaluated, as the run's events do.
     """
     worker = system.worker("evaluate", changes)
     heldout = draw_heldout(system.family, num_tasks, max_left_out=system.config.environment.max_left_out)
@@ -103,6 +107,7 @@ async def evaluate_policy(
     too_long = [group for group in groups if is_too_long(group)]
     for text in [*heldout.notes, *(_say_too_long(system.family, group) for group in too_long)]:
         folder.append_event("evaluation", f"{name}: {text}")
+        tell(text)
     summary = summarise(groups, name=name, label=label, step=step)
     decode = system.tokenizer.decode
     save_groups(folder.path / "evaluations", name, groups, decode=decode, with_pieces=True)
@@ -157,13 +162,19 @@ def run_evaluate(
     device: str | None = None,
     samples: int | None = None,
     temperature: float | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Summary:
     """Evaluate a finished run's checkpoint again: on another number of tasks, with other samples of each, with changed
     `environment.args`, or on another device. None keeps what the recipe says.
 
-    Files and label are named after what differs from the recipe, so that each way to evaluate keeps its results.
+    Files and label are named after what differs from the recipe, so that each way to evaluate keeps its results. `tell`
+    hears what a reader of the results should know of their tasks. Raises DataError where a data file is another than
+    the run's.
     """
     folder, system, at = load_trained_system(run, step, device=device)
+    check_data_files(folder.path, system.family)
+    for _, text in system.notes:
+        tell(text)
     given = {"tasks": tasks, "samples": samples, "temperature": temperature}
     recipe = system.config.evaluate
     others = {name: value for name, value in given.items() if value not in (None, getattr(recipe, name))}
@@ -184,6 +195,7 @@ def run_evaluate(
                 step=at,
                 num_tasks=config.evaluate.tasks,
                 changes=changes or None,
+                tell=tell,
             )
         finally:
             await system.close()

@@ -19,6 +19,7 @@ from turnwise.models.folders import model_writer, save_tokenizer
 from turnwise.models.lora import holds_adapter, merge_adapter
 from turnwise.reporting.summaries import format_success, load_summaries, row_of
 from turnwise.runs.build import build_policy_model, load_checkpoint
+from turnwise.runs.data_files import find_task_changes
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.export_usage import (
     USAGE,
@@ -62,7 +63,8 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None, step: i
     name_end_tokens(model, tokenizer, renderer)
     usage = read_usage(family)
     complete_template(tokenizer, renderer, usage)
-    table = to_usage_json(config, tokenizer, renderer, usage, check_served(tokenizer, renderer, usage))
+    check = "; ".join([check_served(tokenizer, renderer, usage), *find_task_changes(folder.path, family)])
+    table = to_usage_json(config, tokenizer, renderer, usage, check)
     with model_writer(target) as out:
         model.save_pretrained(out)
         save_tokenizer(tokenizer, out)

@@ -16,6 +16,7 @@ from turnwise.models.machine_memory import read_memory_size
 from turnwise.models.measured import measure_shapes
 from turnwise.runs.build import build_system, find_device
 from turnwise.runs.continuing import AUTO, Continuation, find_newest, read_continued
+from turnwise.runs.data_files import check_continued
 from turnwise.runs.methods import check_methods
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.start import (
@@ -64,6 +65,12 @@ def rehearse_train(config: RunConfig | None, *, resume: Continuation | None) -> 
             checks.append(("checkpoint", f"{checkpoint} is whole"))
             tokenizer = load_checkpoint_tokenizer(config, checkpoint)
     system = build_system(config, training=True, tokenizer=tokenizer)
+    if not is_new:
+        run = _find_run(config, resume)
+        assert run is not None
+        changes = check_continued(run, config, system.family)
+        checks.append(("data files", "; ".join(changes) or "those the run began with"))
+    checks += [("rows", text) for kind, text in system.notes if kind == "environment"]
     parts = build_parts(system, warms_up=tokenizer is None)
 
     async def check() -> list[Check]:

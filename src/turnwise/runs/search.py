@@ -40,6 +40,7 @@ from turnwise.planning.values import (
 )
 from turnwise.rollout.attempt import Sampling
 from turnwise.runs.build import System
+from turnwise.runs.data_files import check_data_files
 from turnwise.runs.evaluate import heldout_draws, load_trained_system
 from turnwise.runs.openings import take_task
 from turnwise.runs.sft import first_rl_task, iterate_batches
@@ -93,10 +94,13 @@ def run_search(
 ) -> dict[str, Any]:
     """Search with the policy of a run's checkpoint and write everything below `RUN/search`; returns the summary.
 
-    `step` None is the latest checkpoint. Raises DataError where the environment cannot be searched or too few tasks
-    exist, CheckpointError if the run has no such checkpoint.
+    `step` None is the latest checkpoint. Raises DataError where the environment cannot be searched, too few tasks
+    exist or a data file is another than the run's, CheckpointError if the run has no such checkpoint.
     """
     folder, system, at = load_trained_system(run, step, device=device)
+    check_data_files(folder.path, system.family)
+    for _, text in system.notes:
+        show(text)
     study = _Study(system=system, folder=folder, plan=plan, show=show)
 
     async def search() -> dict[str, Any]:

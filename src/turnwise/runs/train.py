@@ -16,7 +16,6 @@ from turnwise.core.holding import hear
 from turnwise.core.metrics import Mean, Metric, Sum, record
 from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, WeightSync
 from turnwise.environments.draws import LeftOut
-from turnwise.environments.mixture import list_families
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
 from turnwise.pipeline.loop import Pipeline
@@ -173,15 +172,11 @@ class Run:
     async def _run(self) -> None:
         config = self.config
         sweep(self.folder.path)
-        keep_data_files(self.folder, self.system.family)
+        for text in keep_data_files(self.folder, config, self.system.family):
+            self._note("data", text)
         self._note("device", describe_device(self.system.model.device))
-        for family in list_families(self.system.family):
-            for text in getattr(family, "notes", ()):
-                self._note("environment", text)
-        if self.system.model_note:
-            self._note("model", f"model: {self.system.model_note}")
-        if self.system.renderer_note:
-            self._note("renderer", f"renderer: {self.system.renderer_note}")
+        for kind, text in self.system.notes:
+            self._note(kind, text)
         if config.schedule.max_staleness:
             self._note("correction", resolve_correction(config).text)
         checkpoint = latest_checkpoint(self.folder.path)

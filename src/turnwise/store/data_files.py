@@ -1,6 +1,6 @@
-"""What a run remembers of the files that its tasks come from: `data.json`, one entry per file.
+"""What a run remembers of the files that its tasks and its warm-up come from: `data.json`, one entry per file.
 
-    {"files": [{"path": "data/train.jsonl", "sha256": "9dc8...", "num_bytes": 52100, "num_rows": 1000}]}
+    {"files": [{"path": "train.jsonl", "sha256": "9dc8...", "num_bytes": 52100, "num_rows": 1000, "use": "tasks"}]}
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from turnwise.core.errors import DataError, StoreError
 from turnwise.store.run_folder import write_json_atomic
 
 DATA = "data.json"
+Use = Literal["tasks", "warm-up"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +28,19 @@ class FileRecord:
     sha256: str
     num_bytes: int
     num_rows: int
-    """Rows that tasks come from."""
+    """Rows that are used."""
+    use: Use = "tasks"
 
     def __str__(self) -> str:
         return f"{self.sha256[:16]} ({self.num_rows:,} rows, {self.num_bytes:,} bytes)"
 
 
-def record_file(path: Path, num_rows: int) -> FileRecord:
+def record_file(path: Path, num_rows: int, use: Use = "tasks") -> FileRecord:
     """Read the file once. Raises DataError when it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return FileRecord(path=str(path), sha256=digest, num_bytes=file.tell(), num_rows=num_rows)
+            return FileRecord(path=str(path), sha256=digest, num_bytes=file.tell(), num_rows=num_rows, use=use)
     except OSError as cause:
         raise DataError(f"{path}: cannot be read ({cause.strerror}); check the path") from cause
 
@@ -56,6 +59,29 @@ def read_records(run: Path) -> tuple[FileRecord, ...] | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StoreError(f"{path} cannot be read ({type(cause).__name__}: {cause}); restore the file") from cause
+
+
+def list_used(records: Iterable[FileRecord], use: Use) -> tuple[FileRecord, ...]:
+    """Those that are read for one purpose."""
+    return tuple(each for each in records if each.use == use)
+
+
+def compare_taught(records: Iterable[FileRecord]) -> tuple[list[str], list[str]]:
+    """The files of a warm-up that is over: how those that are still there differ, one line each, and the paths of those
+    that are gone, which the run needs no more."""
+    changes, gone = [], []
+    for record in list_used(records, "warm-up"):
+        try:
+            now = record_file(Path(record.path), record.num_rows, record.use)
+        except DataError:
+            gone.append(record.path)
+            continue
+        if now.sha256 != record.sha256:
+            changes.append(
+                f"{record.path}: SHA-256 {record.sha256[:16]} ({record.num_bytes:,} bytes) when the warm-up learned it,"
+                f" now {now.sha256[:16]} ({now.num_bytes:,} bytes)"
+            )
+    return changes, gone
 
 
 def find_changes(before: Sequence[FileRecord], now: Sequence[FileRecord]) -> list[str]:

@@ -13,7 +13,7 @@ from command_line import run_command
 from typer.testing import CliRunner
 
 from turnwise import __version__
-from turnwise.audit.explain import ExplainedTurn, Explanation
+from turnwise.audit.explain import ExplainedTurn, Explanation, TurnCredit
 from turnwise.cli.main import Stopped, _expand_home, app, explain
 from turnwise.core.errors import ConfigError
 
@@ -210,6 +210,27 @@ def test_stored_texts_command_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     assert "nowhere\ufffd[2J" in done.stderr
 
 
+def test_numbers_beside_a_long_reply_are_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = tuple(f"a method with a long name, number {number}" for number in range(8))
+    credit = TurnCredit(mean=0.123456, low=-1.0, high=1.0)
+    turn = ExplainedTurn(
+        text="word " * 99,
+        num_tokens=1234567,
+        reward=0.0,
+        state=None,
+        twins=0,
+        parent=None,
+        ends="",
+        credit=dict.fromkeys(columns, credit),
+    )
+    stored = Explanation(prompt="", stop="done", reward=1.0, group_rewards=(1.0,), columns=columns, turns=(turn,))
+    monkeypatch.setattr("turnwise.audit.explain.explain_trajectory", lambda *_: stored)
+    shown = invoke("algorithms", "explain", "run", "0/0")
+    assert all(column in shown for column in (*columns, "1234567"))
+    assert shown.count("-1.0000 to +1.0000") == 8
+    assert shown.count("word") == 99
+
+
 def test_explain() -> None:
     assert explain(ConfigError("x is 3; use 4")) == ("error: x is 3; use 4", 2)
     assert explain(Stopped("stopped")) == ("stopped", 130)
@@ -321,7 +342,9 @@ def test_the_tables_of_methods_show_the_names_of_the_papers() -> None:
     samples = {row["name"]: row["samples"] for row in tables["credit"] if row["samples"]}
     assert set(samples) == {"vine", "tree", "arpo", "remax", "igpo"}
     assert samples["remax"] == ["greedy baseline"]
-    text = invoke("algorithms")
+    text = invoke("algorithms")  # not a terminal: no cell is folded
+    for row in (*tables["credit"], *tables["loss"]):
+        assert all(row[column] in text for column in ("formula", "paper"))
     assert all(name in text for name in ("VinePPO", "Tree-GRPO", "MT-GRPO", "DPPO-Binary-KL"))
 
 

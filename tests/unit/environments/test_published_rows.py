@@ -12,6 +12,7 @@ from turnwise.core.errors import DataError
 from turnwise.environments.data_rows import load_rows, read_rows
 from turnwise.environments.math_code.datasets import to_math_row
 from turnwise.environments.math_code.family import MathCode
+from turnwise.environments.mcp.rows import to_row
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.files import to_question
 from turnwise.runs.ask import question_task
@@ -356,6 +357,39 @@ def test_few_bad_rows_are_left_out_counted_and_named(tmp_path: Path) -> None:
     assert len({task.id for task in tasks}) == 58
     with pytest.raises(DataError, match=r"train.jsonl:1: .* \(4 of 60 rows are bad, and the share max_bad_rows=0.05"):
         make_math(tmp_path, {}, {}, *rows[2:])
+
+
+def test_gold_answers_that_nothing_can_be_compared_with_are_named_at_the_load(tmp_path: Path) -> None:
+    rows: list[object] = [{"question": f"{number}?", "answer": number} for number in range(60)]
+    rows[7], rows[8] = {"question": "?", "answers": ["4", "$.$"]}, {"question": "?", "answer": "so: #### \\text{}"}
+    [note] = make_math(tmp_path, *rows).notes
+    assert note == (
+        f"2 of 60 rows are left out: {tmp_path}/train.jsonl:8: the answer '$.$' holds nothing that a reply can be "
+        f"compared with; correct it; {tmp_path}/train.jsonl:9: the answer '\\\\text{{}}' holds nothing that a reply "
+        "can be compared with; correct it"
+    )
+    with pytest.raises(DataError, match=r"""answers\[1\]" is '\\u200b'; expected a text"""):
+        to_question({"question": "?", "answers": ["a", "\u200b"]})  # equal to an empty reply, after normalization
+    with pytest.raises(DataError, match=r'"question" is'):
+        to_question({"question": "\ufeff \n", "answers": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("row", "needs_answer", "said"),
+    [
+        ({"answer": ""}, True, "answer is ''; give a text, or leave it out"),
+        ({"answer": ["4", " "]}, False, "answer is ' '"),  # an empty reply would be a success
+        ({"answer": []}, True, "no answer, which the reward needs"),
+        ({"question": "\u200b", "answer": "4"}, True, r"question is '\\u200b'; give a text"),
+    ],
+)
+def test_a_row_of_servers_without_a_question_or_with_a_blank_answer_is_refused(
+    row: dict[str, object], needs_answer: bool, said: str
+) -> None:
+    assert to_row({"question": "?", "answer": "4"}, needs_answer=True).answers == ["4"]
+    assert to_row({"question": "?"}, needs_answer=False).answers == []
+    with pytest.raises(DataError, match=said):
+        to_row({"question": "?", **row}, needs_answer=needs_answer)
 
 
 def test_a_task_knows_its_line(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from turnwise.core.errors import RewardError
 from turnwise.core.types import Message, ToolCall, text_message
 from turnwise.rewards.boxes import extract_boxed
 from turnwise.rewards.math_answer import compute_retool_reward, final_boxed, parse_integer
+from turnwise.rewards.math_spelling import says_nothing
 from turnwise.rewards.math_verifier import MathVerifier
 
 
@@ -242,6 +243,21 @@ def test_the_check_at_start_passes_and_any_gold_counts(verifier: MathVerifier) -
     assert verifier.verify("0.25", ["7", r"\frac{1}{4}"])
     with pytest.raises(RewardError, match=r"gold answer '\$\$' is nothing math-verify can read"):
         verifier.verify("x", ["$$"])
+
+
+@pytest.mark.parametrize(
+    "gold", ["$", "...", "{}", r"\text{ }", r"\boxed{", r"3\boxed{}", "}3", '"', r"\$", r"\left\right"]
+)
+def test_a_gold_answer_that_cannot_be_read_can_be_told_by_its_text(verifier: MathVerifier, gold: str) -> None:
+    with pytest.raises(RewardError, match="is nothing math-verify can read"):
+        verifier.verify("x/3", [gold])
+    assert says_nothing(gold)
+
+
+@pytest.mark.parametrize("gold", ["7", r"\{\}", r"\emptyset", "()", "-", r"\text{no}", r"\boxed{3", "3}", "1/", "x="])
+def test_a_gold_answer_that_is_odd_can_still_be_compared(verifier: MathVerifier, gold: str) -> None:
+    assert not verifier.verify("x/3", [gold])
+    assert not says_nothing(gold)
 
 
 def test_a_comparison_that_hangs_is_ended_and_the_next_one_works(verifier: MathVerifier) -> None:

@@ -14,9 +14,11 @@ import torch
 from ranks_world import Case, compare_on_ranks, find_gap, make_batch, make_samples, train
 from safetensors.torch import load_file
 
+from turnwise.core.batch import TrainingBatch
 from turnwise.core.errors import CheckpointError, TrainingError
 from turnwise.core.types import to_floats
 from turnwise.models.checksums import compute_checksums
+from turnwise.training.forward import score_logprobs
 from turnwise.training.local import LocalTrainer
 from turnwise.training.ranks.trainer import RankedTrainer
 
@@ -49,6 +51,20 @@ def check_equal(alone: LocalTrainer, ranked: RankedTrainer, case: Case, step: in
         if name in mine.metrics:
             assert theirs.metrics[name].value == pytest.approx(mine.metrics[name].value, abs=bound), name
     assert theirs.metrics.keys() == mine.metrics.keys()
+
+
+def test_the_loss_on_held_out_conversations_is_that_of_all_ranks_rows_and_changes_nothing(both: Both) -> None:
+    """Comes first: a warm-up ends with the first step of reinforcement learning."""
+    samples = make_samples(1)  # nine, of different lengths: no two ranks have equal shares
+    batch = TrainingBatch(step=0, objective="warmup", samples=tuple(samples))
+    before = compute_checksums(both.alone.model)
+    reports = [trainer.step(batch) for trainer in (both.alone, both.ranked)]
+    assert all(compute_checksums(trainer.model) == before for trainer in (both.alone, both.ranked))
+    assert [set(report.metrics) for report in reports] == [{"sft/heldout_loss"}] * 2
+    one_by_one = [score_logprobs(both.alone.model, [sample], 1.0, micro_batch_tokens=1000)[0] for sample in samples]
+    loss = -np.concatenate(one_by_one).mean()  # per token of all, not the mean of two ranks' means
+    for report in reports:
+        assert report.metrics["sft/heldout_loss"].value == pytest.approx(loss, abs=FIRST_LOSS)
 
 
 def test_two_ranks_train_as_one_process_does(both: Both) -> None:
@@ -128,6 +144,7 @@ def test_a_broken_shard_is_refused_by_all_ranks_and_they_go_on(both: Both, tmp_p
 
 
 def test_a_rank_that_is_killed_in_a_step_ends_the_group_with_one_message(both: Both) -> None:
+    both.ranked.remember()  # the ranks begin with the first thing that is asked of them
     pids = both.ranked.group.pids
     before = compute_checksums(both.ranked.model)
     os.kill(pids[1], signal.SIGSTOP)  # so that it is in the middle of the step, whatever the load

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, create_model
 
-from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
+from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, boundary
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, ToolSpec
 from turnwise.environments.adapters.packages import require_package
@@ -56,8 +57,8 @@ class VerifiersEnvironment(ToolEnvironment):
             await toolset.setup()
             await toolset.setup_task(self._row.data)
             for function in discover_decorated(toolset, "tool"):
-                spec = describe_tool(function, toolset.server_name)
-                self._tools[spec.name] = Tool(spec=spec, function=function)
+                tool = build_tool(function, toolset.server_name)
+                self._tools[tool.spec.name] = tool
         return task.prompt, ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
@@ -76,9 +77,41 @@ class VerifiersEnvironment(ToolEnvironment):
         return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in values.items()))
 
 
-def describe_tool(function: Callable[..., object], server: str) -> ToolSpec:
+def build_tool(function: Callable[..., object], server: str) -> Tool:
+    """A function of a toolset as a tool. Like in the package's server, it is called with what its annotations make of
+    the arguments: a pydantic model for an object, a date for a text. What they refuse is told to the model."""
+    arguments_of = _read_signature(function)
+    spec = _describe(function, server, arguments_of)
+
+    @wraps(function)
+    def call(**arguments: Any) -> object:
+        try:
+            read = arguments_of.model_validate(arguments)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise ToolFailure(f"{where} of {spec.name}: {problem['msg']}") from None
+        return function(**{str(field.alias): getattr(read, name) for name, field in arguments_of.model_fields.items()})
+
+    return Tool(spec=spec, function=call)
+
+
+def _read_signature(function: Callable[..., object]) -> type[BaseModel]:
+    """A model of a call's arguments. Its fields have names of their own, so that no parameter hides a method of
+    pydantic's, and the parameters' as aliases."""
+    fields: dict[str, Any] = {}
+    for place, parameter in enumerate(inspect.signature(function, eval_str=True).parameters.values()):
+        is_bare, needed = parameter.annotation is parameter.empty, parameter.default is parameter.empty
+        schema = [WithJsonSchema({"title": parameter.name, "type": "string"})] if is_bare else []
+        annotation: Any = Annotated[(Any if is_bare else parameter.annotation, *schema, Field(alias=parameter.name))]
+        fields[f"argument_{place}"] = (annotation, ... if needed else parameter.default)
+    model: type[BaseModel] = create_model("Arguments", __config__=ConfigDict(arbitrary_types_allowed=True), **fields)
+    return model
+
+
+def _describe(function: Callable[..., object], server: str, arguments_of: type[BaseModel]) -> ToolSpec:
     """What the model is told: the name with the server's as prefix, the docstring, a schema from the type hints."""
-    schema = TypeAdapter[Any](function).json_schema()  # type: ignore[arg-type] # the arguments of a call
+    schema = arguments_of.model_json_schema(by_alias=True)
     parameters = {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
     if "$defs" in schema:
         parameters["$defs"] = schema["$defs"]  # what references in the properties point to

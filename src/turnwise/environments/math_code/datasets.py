@@ -29,6 +29,7 @@ from turnwise.environments.published_rows import (
     shorten,
 )
 from turnwise.rewards.boxes import extract_boxed
+from turnwise.rewards.math_spelling import says_nothing
 
 _LAYOUTS = '"answers", "reward_model", "reward_spec", "answer", "Answer" or "solution"'
 # DAPO-Math puts the problem between an instruction and a reminder, a blank line around it.
@@ -61,10 +62,13 @@ def to_math_row(row: Mapping[str, Any]) -> MathRow:
     text = asked.question
     if text.startswith(_DAPO_BEFORE):
         text = text.partition("\n\n")[2].rpartition(_DAPO_AFTER)[0] or text
+    answers = _answers(row)
+    if empty := next((answer for answer in answers if says_nothing(answer)), None):
+        raise DataError(f"the answer {shorten(empty)} holds nothing that a reply can be compared with; correct it")
     return MathRow(
         before=asked.before,
         question=read_text(text, "prompt without its instruction"),
-        answers=_answers(row),
+        answers=answers,
         kind=read_text(kind, "kind"),
     )
 

@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from turnwise.config.section import Section
 from turnwise.core.errors import DataError
 from turnwise.environments.data_rows import check_plain
+from turnwise.environments.published_rows import is_blank
 
 Call = list[Any]
 _CALLS = TypeAdapter(list[tuple[str, dict[str, Any]]])
@@ -53,6 +54,9 @@ def to_row(row: Mapping[str, Any], *, needs_answer: bool) -> Row:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"])) or "the row"
         raise DataError(f"{place}: {problem['msg']}; a row is an object with question, answer, calls") from None
+    for name, texts in (("question", [checked.question]), ("answer", checked.answers)):
+        if blank := [text for text in texts if is_blank(text)]:
+            raise DataError(f"{name} is {blank[0]!r}; give a text" + (", or leave it out" if name == "answer" else ""))
     if needs_answer and not checked.answers:
         raise DataError("no answer, which the reward needs; give one, or judge with a tool or a function")
     return checked

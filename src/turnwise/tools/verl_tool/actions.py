@@ -6,7 +6,8 @@ Three ways to write a call are known, the first that occurs in an action counts,
     <python>print(1)</python>                                                           a tool with one parameter
     ```python ... ```                                                                   a tool with one parameter
 
-The tool's name stands for "python". The answer comes in the same form.
+The tool's name stands for "python". The answer comes in the same form. What stands in a tag or a fence is the value of
+the parameter byte for byte, without what belongs to the form: see `_take_content`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def read_action(text: str, tools: Sequence[ToolSpec]) -> Written | None:
     for form, opening, closing in openings:
         if found := _find_blocks(text, re.compile(opening), closing):
             calls = tuple(
-                ToolCall(id=f"call_{place}", name=name, arguments=json.dumps({parameters[name]: content.strip()}))
+                ToolCall(id=f"call_{place}", name=name, arguments=json.dumps({parameters[name]: value}))
                 for place, (name, content) in enumerate(found)
+                for value in [_take_content(content, form)]
             )
             return Written(form=form, calls=calls)
     return None
@@ -84,6 +86,22 @@ def _find_blocks(text: str, opening: re.Pattern[str], closing: str) -> list[tupl
         blocks.append((name, text[place:end]))
         place = end + len(mark)
     return blocks
+
+
+def _take_content(content: str, form: Form) -> str:
+    """What a tag or a fence holds, without the line break after its opening and before its closing, and the spaces on
+    the lines of these marks. Of a single line, the spaces around it belong to the form too.
+
+    In between, nothing changes: indentation, blank lines and spaces at ends of lines are the writer's.
+    """
+    whole = content.strip()
+    if "\n" not in whole:
+        return whole
+    if form == "tag":  # the opening of a fence ends with its line
+        first, _, rest = content.partition("\n")
+        content = rest if not first.strip() else content.lstrip(" \t")
+    body, _, last = content.rpartition("\n")
+    return content.rstrip(" \t") if last.strip() else body.removesuffix("\r")
 
 
 def write_observation(action: str, form: Form, answers: Sequence[tuple[str, str]]) -> str:

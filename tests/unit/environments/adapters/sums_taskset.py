@@ -3,10 +3,16 @@
 from collections.abc import Iterator
 
 import verifiers.v1 as vf
+from pydantic import BaseModel
 
 
 class Sum(vf.TaskData):
     answer: int
+
+
+class Pair(BaseModel):
+    first: int
+    second: int = 1
 
 
 class Memory(vf.State):
@@ -21,6 +27,12 @@ class Adder(vf.Toolset[vf.ToolsetConfig, Memory]):
         """Add two numbers."""
         self.state.additions += 1
         return str(first + second)
+
+    @vf.tool
+    async def add_pairs(self, pairs: list[Pair], copy: Pair = Pair(first=0)) -> str:  # noqa: B008 # as tasksets write it
+        """Add the numbers of some pairs."""
+        self.state.additions += 1
+        return str(sum(pair.first + pair.second for pair in [*pairs, copy]))
 
 
 class SumTask(vf.Task[Sum, Memory]):

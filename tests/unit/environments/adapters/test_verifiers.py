@@ -7,7 +7,7 @@ from played_games import need
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Message, Scored, StopReason, ToolCall, text_message
-from turnwise.environments.adapters.verifiers import Verifiers
+from turnwise.environments.adapters.verifiers import Verifiers, build_tool
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +26,15 @@ def test_rows_are_divided_and_held_out_ones_end(family: Verifiers) -> None:
 
 
 def test_tools_run_and_the_tasks_own_reward_judges_the_trace(family: Verifiers) -> None:
-    async def play(answer: str) -> tuple[str, Scored]:
+    async def play(answer: str, name: str, arguments: str) -> tuple[str, Scored]:
         task = family.task("heldout", 1)
         environment = family.build_environment(task)
         opening = await environment.reset(task, 0)
         assert [(tool.name, tool.parameters["required"]) for tool in opening.tools] == [
-            ("adder_add", ["first", "second"])
+            ("adder_add", ["first", "second"]),
+            ("adder_add_pairs", ["pairs"]),
         ]
-        call = ToolCall(id="1", name="adder_add", arguments='{"first": 4, "second": 5}')
+        call = ToolCall(id="1", name=name, arguments=arguments)
         calling = Message(role="assistant", content=(), tool_calls=(call,))
         observed = (await environment.step(calling)).observations[0].text
         last = text_message("assistant", answer)
@@ -43,7 +44,7 @@ def test_tools_run_and_the_tasks_own_reward_judges_the_trace(family: Verifiers) 
         assert isinstance(reward, Scored)
         return observed, reward
 
-    observed, right = asyncio.run(play("9"))
+    observed, right = asyncio.run(play("9", "adder_add", '{"first": 4, "second": 5}'))
     assert observed == "9"
     # The weight of `right` is 2; the metrics count one call, by its state and by the trace.
     assert right.total == 2.0
@@ -53,8 +54,23 @@ def test_tools_run_and_the_tasks_own_reward_judges_the_trace(family: Verifiers) 
         "answers_of_tools": 1.0,
         "success": 1.0,
     }
-    wrong = asyncio.run(play("8"))[1]
+    # Objects come as the models that the tool's annotations name: 3 + 1 + 2 + 2, and 0 + 1 by default.
+    observed, wrong = asyncio.run(play("8", "adder_add_pairs", '{"pairs": [{"first": 3}, {"first": 2, "second": 2}]}'))
+    assert observed == "9"
     assert (wrong.total, wrong.part("success")) == (0.0, 0.0)
+
+
+def test_a_tool_is_described_as_by_the_packages_own_server(family: Verifiers) -> None:
+    from mcp.server.mcpserver.tools.base import Tool as ServerTool
+    from sums_taskset import Adder
+    from verifiers.v1 import ToolsetConfig
+
+    adder = Adder(ToolsetConfig())
+    for function in (adder.add, adder.add_pairs):
+        theirs = ServerTool.from_function(function).parameters
+        assert build_tool(function, "adder").spec.parameters == {
+            name: value for name, value in theirs.items() if name != "title"
+        }
 
 
 def test_what_it_has_no_use_for_is_one_line(family: Verifiers) -> None:

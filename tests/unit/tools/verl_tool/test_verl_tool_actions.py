@@ -50,6 +50,33 @@ def test_calls_are_found(text: str, expected: list[tuple[str, dict[str, str]]] |
     assert calls(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<python>\nif x:\n    y\n</python>", "if x:\n    y"),
+        ("<python>\n  if x:\n    y\n</python>", "  if x:\n    y"),  # an error to tell, not to mend
+        ("<python> a = 1\nb = 2 </python>", "a = 1\nb = 2"),
+        ("<python>\n\n\na\nb\n\n</python>", "\n\na\nb\n"),  # lines of a traceback are the writer's
+        ("<python> \t\r\na\r\nb  \r\n  </python>", "a\r\nb  "),
+        ("<python>\n  print(1)\n</python>", "print(1)"),
+        ("<python>\n \n</python>", ""),
+        ("<python>a\n  b</python>", "a\n  b"),
+        ("```python\n  a\n  b\n  ```", "  a\n  b"),
+        ("```python\n\n\u2003a\nb\t\n\n```", "\n\u2003a\nb\t\n"),
+        ("```python\n a ```", "a"),
+    ],
+)
+def test_what_runs_is_what_was_written_without_the_marks_own_lines(text: str, value: str):
+    assert calls(text) == [("python", {"code": value})]
+
+
+@given(st.lists(st.text("ab \t", max_size=4), min_size=2, max_size=5).map("\n".join))
+def test_a_program_of_several_lines_comes_through_whole(program: str):
+    for text in (f"<python>\n{program}\n</python>", f"```python\n{program}\n```"):
+        expected = program if "\n" in program.strip() else program.strip()
+        assert calls(text) == [("python", {"code": expected})]
+
+
 def test_a_broken_call_is_an_error_with_its_reason():
     written = read_action("<tool_call>{nonsense</tool_call>", TOOLS)
     assert written is not None
