@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task
 from turnwise.environments.tool_calls.environment import OneReplyEnvironment, read_calls
 from turnwise.environments.tool_calls.rows import to_allowed, to_spec
-from turnwise.rewards.allowed_calls import AllowedCall, count_fulfilled
+from turnwise.rewards.allowed_calls import count_fulfilled
 
 
 class RowCallsEnvironment(OneReplyEnvironment):
@@ -16,13 +16,12 @@ class RowCallsEnvironment(OneReplyEnvironment):
     def __init__(self, *, tool_timeout_s: float, max_observation_chars: int) -> None:
         """See `ToolEnvironment`."""
         super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
-        self._wanted: list[AllowedCall] = []
+        self._task: Task | None = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The row's messages; the tools are its functions' schemas."""
-        functions = task.payload["functions"]
-        self._wanted = to_allowed(task.payload["calls"], functions)
-        self.show(task, map(to_spec, functions))
+        self._task = task
+        self.show(task, map(to_spec, task.payload["functions"]))
         return task.prompt, ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
@@ -35,9 +34,10 @@ class RowCallsEnvironment(OneReplyEnvironment):
         reply = self._reply
         made = read_calls(reply.tool_calls) if reply is not None and not reply.tool_errors else None
         fulfilled, success = 0.0, False
-        if made is not None:
-            count = count_fulfilled(self._wanted, made)
-            success = count == len(self._wanted) == len(made)
-            fulfilled = count / len(self._wanted) if self._wanted else float(success)
+        if made is not None and self._task is not None:
+            wanted = to_allowed(self._task.payload["calls"], self._task.payload["functions"])
+            count = count_fulfilled(wanted, made)
+            success = count == len(wanted) == len(made)
+            fulfilled = count / len(wanted) if wanted else float(success)
         parts = (RewardPart(name="success", value=float(success)), RewardPart(name="fulfilled", value=fulfilled))
         return Scored(total=float(success), parts=parts)
