@@ -101,8 +101,8 @@ def read_instance(row: Mapping[str, Any]) -> Instance:
     name = f"instance {row.get('instance_id')!r}"
     if "image_name" in row and "base_commit" not in row:
         raise DataError(
-            f"{name} is one of SWE-smith's: its patch makes the bug, its code is in the image {row['image_name']!r:.100}; "
-            "make instances of packages with `turnwise bugs make`"
+            f"{name} is one of SWE-smith's: its patch makes the bug, and its code is in the image "
+            f"{row['image_name']!r:.100}; make instances of packages with `turnwise bugs make`"
         )
     if missing := [field for field in FIELDS if field not in row]:
         raise DataError(f"{name} lacks the field {missing[0]}")

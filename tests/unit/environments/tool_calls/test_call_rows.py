@@ -91,7 +91,8 @@ def test_the_calls_of_a_row_are_right_in_any_order_and_nothing_else_is(tmp_path:
 def test_where_no_call_is_right_words_are_and_a_malformed_call_is_not(tmp_path: Path) -> None:
     family = make_family(tmp_path)
     task = family.task("heldout", 0)
-    broken = Message(role="assistant", content=(), tool_errors=(ToolCallError(kind="bad_json", raw="{", message="not JSON"),))
+    error = ToolCallError(kind="bad_json", raw="{", message="not JSON")
+    broken = Message(role="assistant", content=(), tool_errors=(error,))
     assert play(family, task, text_message("assistant", "No tool fits.")) == (1, 1, 1)
     assert play(family, task, calls_message([FIRST])) == (0, 0, 0)
     assert play(family, task, broken) == (0, 0, 0)
