@@ -70,7 +70,11 @@ def make_call(rng: random.Random) -> ToolCall:
 
 def check_noise(rng: random.Random) -> str:
     """Whether all readers survive any text; empty, or what went wrong."""
-    text = make_noise(rng)
+    return check_text(make_noise(rng))
+
+
+def check_text(text: str) -> str:
+    """Whether all readers survive a text; empty, or what went wrong."""
     for name, form in CALL_TEXTS.items():
         content, calls, errors = form.read(text, 0)
         if [call.id for call in calls] != [f"call_{number}" for number in range(len(calls))]:
@@ -160,7 +164,11 @@ def check_schema(rng: random.Random) -> str:
     parameters = make_schema(rng)
     parameters = parameters if isinstance(parameters, dict) else {}
     parameters["$defs"] = {"A": make_schema(rng, 2)}
-    arguments = {rng.choice(KEYS): make_value(rng) for _ in range(rng.randrange(3))}
+    return check_arguments(parameters, {rng.choice(KEYS): make_value(rng) for _ in range(rng.randrange(3))})
+
+
+def check_arguments(parameters: dict[str, Any], arguments: dict[str, Any]) -> str:
+    """Whether these arguments are read as they are or refused with a message; empty, or what went wrong."""
     raw = json.dumps(arguments)
     spec = ToolSpec(name="f", description="", parameters=parameters)
 

@@ -21,8 +21,10 @@ from turnwise.environments.data_rows import load_rows
 from turnwise.environments.math_code.datasets import to_math_row
 from turnwise.environments.mcp.rows import to_row
 from turnwise.environments.search_qa.files import to_passage, to_question
+from turnwise.environments.tool_calls.rows import to_allowed, to_call_row, to_spec
 from turnwise.exchange.convert import convert
 from turnwise.exchange.task_rows import LAYOUTS
+from turnwise.repositories.instance import read_instance
 
 QUESTION = "What is 3 + 5?"
 MESSAGES = [
@@ -43,8 +45,21 @@ KNOWN: list[dict[str, Any]] = [
     {"problem": QUESTION, "tests": [{"input": "3 5", "output": "8"}, {"input": "1 1", "output": "2"}]},
     {"problem": QUESTION, "tests": json.dumps({"inputs": ["1", "2"], "outputs": ["1", "2"]}), "solutions": ["pass"]},
     {"question": QUESTION, "answer": "8", "setup": [["add", {"a": 3}]], "calls": [["add", {"b": 5}]], "bind": {"u": 1}},
-    {"id": "simple_0", "question": [[{"role": "user", "content": QUESTION}]], "function": [{"name": "add"}]},
-    {"instance_id": "a__b-1", "repo": "a/b", "problem_statement": "It fails.", "FAIL_TO_PASS": "[]"},
+    {
+        "id": "simple_0",
+        "question": [[{"role": "user", "content": QUESTION}]],
+        "function": [{"name": "add", "parameters": {"type": "dict", "properties": {"a": {"type": "integer"}}}}],
+        "ground_truth": [{"add": {"a": [3, ""]}}],
+    },
+    {
+        "instance_id": "a-1",
+        "repo": "a",
+        "version": "1",
+        "patch": "--- a/b.py\n+++ b/b.py\n@@ -1,2 +1,2 @@\n x = 1\n-y = 2\n+y = 3\n",
+        "problem_statement": "It fails.",
+        "FAIL_TO_PASS": '["t.py::a"]',
+        "PASS_TO_PASS": [],
+    },
 ]
 NAMES = sorted({name for row in KNOWN for name in row} | {"Answer", "Problem", "ground_truth", "solutions", "seed"})
 TEXTS = (
@@ -132,6 +147,12 @@ def list_readers(folder: Path) -> Mapping[str, Callable[[Path], object]]:
     def keep(row: Any) -> Task:
         return Task(environment="x", prompt=(), payload={"row": dict(row)})
 
+    def open_calls(row: Any) -> object:
+        """What an episode makes of a row; its own example is right."""
+        for call in to_allowed(row.calls, row.functions):
+            assert call.is_fulfilled(call.name, call.example() or {})
+        return [keep({"functions": row.functions, "calls": row.calls}).id, *map(to_spec, row.functions)]
+
     contract = read_contract(Anything)
     targets = dict(zip(LAYOUTS, [*LAYOUTS][1:] + [*LAYOUTS][:1], strict=True))
     return {
@@ -139,6 +160,8 @@ def list_readers(folder: Path) -> Mapping[str, Callable[[Path], object]]:
         "search_qa": partial(read, to_question, ask),
         "passages": partial(read, to_passage, lambda passage: passage),
         "coding": partial(read, to_coding_row, lambda row: row),
+        "tool_calls": partial(read, partial(to_call_row, answers={}), open_calls),
+        "swe": partial(read, read_instance, lambda row: row.gold),
         "mcp": partial(read, partial(to_row, needs_answer=True), lambda row: keep(row.model_dump(exclude_unset=True))),
         "classes": lambda path: keep(load_class_rows(path, contract, max_bad_share=0.0).rows[0]),
         **{f"convert {name}": partial(convert_all, name, target) for name, target in targets.items()},

@@ -196,6 +196,28 @@ def build_mcp(**changes: Any) -> EnvironmentFamily:
     )
 
 
+def build_call_rows(**changes: Any) -> EnvironmentFamily:
+    """Two functions, one of which plays a song that a request names."""
+    functions = [
+        {"name": name, "parameters": {"type": "dict", "properties": {"song": {"type": "string"}}, "required": ["song"]}}
+        for name in ("music.play", "music.buy")
+    ]
+    for split in ("train", "heldout"):
+        words = [f"{split}{number}" for number in range(200)]
+        rows = [
+            {
+                "id": f"multiple_{number}",
+                "question": [[{"role": "user", "content": f"Play {word} please ."}]],
+                "function": functions,
+                "ground_truth": [{"music.play": {"song": [word]}}],
+            }
+            for number, word in enumerate(words)
+        ]
+        (Path(ROWS.name) / f"calls_{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    paths = {f"{split}_path": str(Path(ROWS.name) / f"calls_{split}.jsonl") for split in ("train", "heldout")}
+    return ToolCalls(mode="files", **paths, **changes)
+
+
 CASES = {
     "coding": Case(
         build=lambda **changes: Coding(**CODING, **changes),
@@ -227,6 +249,7 @@ CASES = {
         gold=("calls", "missing"),
         control_tasks=lambda task: bool(task.payload["calls"]),
     ),
+    "tool_calls_files": Case(build=build_call_rows, gold=("calls",)),
     # The vault's secret is the prompt's letters backwards, and the tool has to know it.
     "example": Case(build=load_example()),
     "plain_class": Case(build=lambda **changes: ClassFamily(Halving, **changes)),

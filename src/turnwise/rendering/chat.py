@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from turnwise.core.types import (
 from turnwise.rendering.call_texts import CALL_TEXTS, ReadCalls
 from turnwise.rendering.deepseek_calls import CALL, read_deepseek
 from turnwise.rendering.fences import Fences
+from turnwise.rendering.floods import CALL_TOKENS, MAX_OPEN, count_open
 from turnwise.rendering.hermes_calls import OPENING, parse_tool_call, parse_tool_calls
 from turnwise.rendering.llama_calls import read_llama
 from turnwise.rendering.raw_json import DECODER, find_object, is_json
@@ -77,6 +79,8 @@ class ChatRenderer:
             self._own_ends: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*self._own_ends, *ends)))
         self.stop: tuple[str, ...] = ()
+        vocabulary = tokenizer.get_vocab()
+        self._call_ids = frozenset(vocabulary[token] for token in CALL_TOKENS if token in vocabulary)
         self._empty_thought = tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False)
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
@@ -138,9 +142,14 @@ class ChatRenderer:
         V3 and Llama 3 are read by the readers of `call_texts`, which know where a value ends and drop no arguments;
         other formats by the package. There the arguments are the model's own text where the format writes them as a
         JSON object (Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the package
-        gives values only, and the arguments are their JSON.
+        gives values only, and the arguments are their JSON. More than `MAX_OPEN` arguments that are not closed are one
+        malformed call (see `floods`).
         """
         tokens = [token for token in self._end_as_own(completion_ids) if token >= 0]
+        flood = self._cut_flood(tokens)
+        if flood is not None:
+            before, error = flood
+            return replace(self.parse(prompt_ids, before, tools), tool_errors=(error,))
         first_id = len(prompt_ids)
         reasoning: str | None = None
         try:
@@ -169,6 +178,18 @@ class ChatRenderer:
             tool_calls=calls,
             tool_errors=errors,
         )
+
+    def _cut_flood(self, tokens: list[int]) -> tuple[IntArray, ToolCallError] | None:
+        """The tokens before the first call, and its error, where too many arguments are opened; None elsewhere."""
+        begin = next((at for at, token in enumerate(tokens) if token in self._call_ids), None)
+        if begin is None:
+            return None
+        text = self._decode(tokens[begin:])
+        num_open = count_open(text)
+        if num_open <= MAX_OPEN:
+            return None
+        message = f"{num_open} arguments of a tool call are opened and not closed; open and close each once"
+        return to_ids(tokens[:begin]), ToolCallError(kind="unclosed", raw=text, message=message)
 
     def _find_reader(self, tokens: list[int], parsed: Any) -> tuple[str, ReadCalls] | None:
         """The text of a reply from its first call on, and what reads it; None where the package's calls stand."""

@@ -18,6 +18,8 @@ NO_FILE = "/dev/null"
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 _ESCAPE = re.compile(r'\\([0-7]{1,3}|[abtnvfr"\\])')
+_UNPLAIN = re.compile(r'[\x00-\x1f\x7f"\\]| $')
+"""What git quotes a path for, and a blank at its end, which `read_path` would take for the line's."""
 _LINK = re.compile(r"(new file mode|old mode|new mode|deleted file mode) 1[26]0000|index \S+ 1[26]0000")
 _BINARIES = re.compile(r"Binary files \S.* and \S.* differ\r?\n?")
 _ESCAPED = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
@@ -59,13 +61,15 @@ def make_diff(before: Mapping[str, bytes | None], after: Mapping[str, bytes | No
 
 
 def _diff_file(path: str, old: bytes | None, new: bytes | None) -> list[str]:
-    lines = [f"diff --git a/{path} b/{path}\n"]
+    lines = [f"diff --git {quote_path(f'a/{path}')} {quote_path(f'b/{path}')}\n"]
     if old is None:
         lines.append("new file mode 100644\n")
     if new is None:
         lines.append("deleted file mode 100644\n")
-    names = (NO_FILE if old is None else f"a/{path}", NO_FILE if new is None else f"b/{path}")
-    body = difflib.unified_diff(_split(_decode(old or b"")), _split(_decode(new or b"")), *names, n=3)
+    from_name, to_name = (
+        NO_FILE if each is None else quote_path(f"{side}/{path}") for side, each in (("a", old), ("b", new))
+    )
+    body = difflib.unified_diff(_split(_decode(old or b"")), _split(_decode(new or b"")), from_name, to_name, n=3)
     for line in body:
         lines.append(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}")
     return lines
@@ -153,12 +157,13 @@ def reverse_diff(diff: str) -> str:
     for file in parse_diff(diff):
         old, new = file.new_path, file.old_path
         path, target = old or new, new or old
-        parts.append(f"diff --git a/{path} b/{target}\n")
+        parts.append(f"diff --git {quote_path(f'a/{path}')} {quote_path(f'b/{target}')}\n")
         if old is None:
             parts.append("new file mode 100644\n")
         if new is None:
             parts.append("deleted file mode 100644\n")
-        parts.append(f"--- {NO_FILE if old is None else f'a/{old}'}\n+++ {NO_FILE if new is None else f'b/{new}'}\n")
+        names = [NO_FILE if each is None else quote_path(f"{side}/{each}") for side, each in (("a", old), ("b", new))]
+        parts.append(f"--- {names[0]}\n+++ {names[1]}\n")
         for hunk in file.hunks:
             parts += _reverse_hunk(hunk)
     return "".join(parts)
@@ -195,6 +200,14 @@ def read_path(text: str) -> str:
         for odd, code in ((number % 2, part) for number, part in enumerate(_ESCAPE.split(inner)))
     ]
     return _decode(b"".join(characters))
+
+
+def quote_path(path: str) -> str:
+    """The path as a line of a diff names it, so that `read_path` gives it back: in git's quotes where it needs them."""
+    if not _UNPLAIN.search(path):
+        return path
+    escapes = {chr(code): f"\\{letter}" for letter, code in _ESCAPED.items()}
+    return '"' + _UNPLAIN.sub(lambda found: escapes.get(found[0]) or f"\\{ord(found[0]):03o}", path) + '"'
 
 
 def strip_prefix(path: str) -> str | None:

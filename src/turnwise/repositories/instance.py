@@ -99,11 +99,18 @@ def read_instance(row: Mapping[str, Any]) -> Instance:
     Raises DataError naming the field that is missing or wrong, or as `Instance` does.
     """
     name = f"instance {row.get('instance_id')!r}"
+    if "image_name" in row and "base_commit" not in row:
+        raise DataError(
+            f"{name} is one of SWE-smith's: its patch makes the bug, and its code is in the image "
+            f"{row['image_name']!r:.100}; make instances of packages with `turnwise bugs make`"
+        )
     if missing := [field for field in FIELDS if field not in row]:
         raise DataError(f"{name} lacks the field {missing[0]}")
     for field in ("instance_id", "repo", "version", "patch", "problem_statement"):
         if not isinstance(row[field], str):
             raise DataError(f"{name} has {field} = {row[field]!r}; it must be a text")
+    if "/" in row["repo"]:
+        raise DataError(f"{name} has repo = {row['repo']!r:.100}; it must be the name of a package, not a repository's")
     try:
         patch = reverse_diff(row["patch"])
     except DataError as cause:

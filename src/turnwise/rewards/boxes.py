@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_TOKEN = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*(?P<brace>\{)?|\\.|[{}$\n]", re.DOTALL)
+_BOX = r"\\(?:boxed|fbox)(?![A-Za-z])"
+_TOKEN = re.compile(_BOX + r"\s*(?P<brace>\{)?|\\.|[{}$\n]", re.DOTALL)
 """A box, with its brace where it has one; an escaped character; a brace; what begins or ends a formula."""
-_BARE = re.compile(r"(?:[^\s$\\{},;]|\\[A-Za-z]+|\\%|\{[^{}$]*\}|,(?=\d))+")
-r"""What a box without braces holds, outside of a formula between `$`."""
-_SAME_LINE = re.compile(r"[^$\n]*")
+_BARE = re.compile(r"(?:[^\s$\\{},;]|(?!" + _BOX + r")\\[A-Za-z]+|\\%|\{[^{}$]*\}|,(?=\d))+")
+r"""What a box without braces holds, outside of a formula between `$`; never another box."""
+_SAME_LINE = re.compile(rf"(?:(?!{_BOX})[^$\n])*")
 _JOINS = re.compile(
     r"""(?:[\s$,;&~]|\\[,;:!()\[\]\\ ]|\\q?quad|(?:\\(?:text|mbox|textrm)\{)?\s*,?\s*(?:and|or)\b\s*\}?
         |[A-Za-z](?:_\{?\w\}?)?\s*=)*""",

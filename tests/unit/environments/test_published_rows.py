@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +16,35 @@ from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.rows import to_row
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.files import to_question
+from turnwise.environments.tool_calls.rows import to_call_row
+from turnwise.repositories.instance import read_instance
 from turnwise.runs.ask import question_task
 
-READERS: dict[str, Callable[[Any], Any]] = {"math_code": to_math_row, "search_qa": to_question}
+
+def read_calls(row: Any) -> Any:
+    """A row of wanted calls as the others are compared: these calls are the answer."""
+    read = to_call_row(row, {})
+    calls = [[name, dict(allowed)] for name, allowed in read.calls]
+    return SimpleNamespace(before=read.messages[:-1], question=read.messages[-1].text, answers=(json.dumps(calls),))
+
+
+def read_bug(row: Any) -> Any:
+    """A row of a bug in a repository: the tests that it breaks are the answers."""
+    read = read_instance(row)
+    return SimpleNamespace(before=(), question=read.issue, answers=read.fail_to_pass)
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "math_code": to_math_row,
+    "search_qa": to_question,
+    "tool_calls": read_calls,
+    "swe": read_bug,
+}
 SYSTEM = {"role": "system", "content": "Give every number in base seven."}
 EARLIER = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, what is it?"}]
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
-    '$Answer (without quotes) where $Answer is the answer to the problem.\n\n{}\n\nRemember to put your answer on its '
+    "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{}\n\nRemember to put your answer on its "
     'own line after "Answer:".'
 )
 SEARCH_R1 = (
@@ -50,6 +72,44 @@ WHOLE = (
     ("user", "What is 3 + 5?"),
 )
 QUESTION = {"role": "user", "content": "What is 3 + 5?"}
+BFCL: dict[str, Any] = {
+    "id": "simple_python_0",
+    "question": [[{"role": "user", "content": "Find the area."}]],
+    "function": [
+        {
+            "name": "area",
+            "description": "Of a triangle.",
+            "parameters": {
+                "type": "dict",
+                "properties": {"base": {"type": "integer"}, "unit": {"type": "string", "description": "in m"}},
+                "required": ["base"],
+            },
+        }
+    ],
+    "ground_truth": [{"area": {"base": [10], "unit": ["m", ""]}}],
+}
+WANTED = '[["area", {"base": [10], "unit": ["m", ""]}]]'
+BUG = "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a + b\n+    return a - b\n"
+SWE_BENCH: dict[str, Any] = {
+    "instance_id": "sums-1",
+    "repo": "sums",
+    "version": "1.2",
+    "base_commit": "",
+    "patch": BUG,
+    "test_patch": "",
+    "problem_statement": "It fails.",
+    "FAIL_TO_PASS": '["tests/test_sums.py::test_add"]',
+    "PASS_TO_PASS": "[]",
+}
+SWE_SMITH: dict[str, Any] = {
+    "instance_id": "a__b.9f2c.func__1",
+    "patch": BUG,
+    "FAIL_TO_PASS": ["tests/test_sums.py::test_add"],
+    "PASS_TO_PASS": ["tests/test_sums.py::test_none"],
+    "image_name": "swebench/swesmith.x86_64.a_1776_b.9f2c",
+    "repo": "swesmith/a__b.9f2c",
+    "problem_statement": "It fails.",
+}
 LAYOUTS = {
     "verl": Layout(
         reader="math_code",
@@ -274,20 +334,56 @@ LAYOUTS = {
         row={"question": "What is 3 + 5?", "answer": "3 + 5 = 8\nIt is 8."},
         refused="several lines without ####",
     ),
-    "BFCL": Layout(
-        reader="search_qa",
-        row={
-            "id": "simple_0",
-            "question": [[{"role": "user", "content": "Find the area."}]],
-            "function": [{"name": "area", "parameters": {"type": "dict", "properties": {}}}],
-            "ground_truth": [{"area": {"base": [10]}}],
-        },
-        refused='"question" is',
+    "BFCL": Layout(reader="tool_calls", row=BFCL, messages=(("user", "Find the area."),), answers=(WANTED,)),
+    "BFCL, columns of text": Layout(
+        reader="tool_calls",
+        row={name: value if name == "id" else json.dumps(value) for name, value in BFCL.items()},
+        messages=(("user", "Find the area."),),
+        answers=(WANTED,),
     ),
+    "BFCL, irrelevance": Layout(
+        reader="tool_calls",
+        row={
+            "id": "live_irrelevance_7-2-0",
+            "question": [[SYSTEM, *EARLIER, QUESTION]],
+            "function": BFCL["function"],
+        },
+        messages=WHOLE,
+        answers=("[]",),
+    ),
+    "BFCL, relevance": Layout(
+        reader="tool_calls",
+        row={name: BFCL[name] for name in ("question", "function")} | {"id": "live_relevance_0-0-0"},
+        refused='without "ground_truth"',
+    ),
+    "BFCL, Java": Layout(reader="tool_calls", row={**BFCL, "id": "simple_java_0"}, refused="source text"),
+    "BFCL, several turns": Layout(
+        reader="tool_calls",
+        row={"id": "multi_turn_base_0", "question": [[QUESTION], [QUESTION]], "involved_classes": ["TradingBot"]},
+        refused='"question" has 2 turns',
+    ),
+    "BFCL, a call that nothing fulfils": Layout(
+        reader="tool_calls",
+        row={**BFCL, "ground_truth": [{"area": {"base": [10], "size": [5]}}]},
+        refused=r"ground_truth\[0\].*no call fulfils it",
+    ),
+    "BFCL, as questions": Layout(reader="search_qa", row=BFCL, refused='"question" is'),
     "SWE-bench": Layout(
         reader="math_code",
         row={"instance_id": "a__b-1", "repo": "a/b", "problem_statement": "It fails.", "FAIL_TO_PASS": "[]"},
         refused="no question among the keys",
+    ),
+    "SWE-bench, of a package": Layout(
+        reader="swe", row=SWE_BENCH, messages=(("user", "It fails."),), answers=("tests/test_sums.py::test_add",)
+    ),
+    "SWE-bench, of a commit": Layout(
+        reader="swe",
+        row={**SWE_BENCH, "repo": "a/b", "base_commit": "9f2c"},
+        refused="repo = 'a/b'; it must be the name of a package",
+    ),
+    "SWE-smith": Layout(reader="swe", row=SWE_SMITH, refused="'a__b.9f2c.func__1' is one of SWE-smith's"),
+    "SWE-smith, with a version": Layout(
+        reader="swe", row={**SWE_SMITH, "version": "1.2"}, refused="'a__b.9f2c.func__1' is one of SWE-smith's"
     ),
 }
 

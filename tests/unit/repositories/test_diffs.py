@@ -52,6 +52,23 @@ def test_the_text_of_a_diff() -> None:
     assert reverse_diff(diff) == diff.replace("-b\n+B", "-B\n+b")
 
 
+@pytest.mark.parametrize(
+    "path", ["a b.py", "a\tb.py", "a\nb.py", "a\r", "end ", '"q".py', "back\\n.py", "\x01\x7f", "é", "\udcff"]
+)
+def test_a_path_of_any_characters_is_the_same_forwards_and_backwards(path: str) -> None:
+    before, after = {path: b"1\n", "\x7fz": b"1\n"}, {path: b"2\n", "\x7fz": b"2\n"}
+    diff = make_diff(before, after)
+    assert {file.old_path for file in parse_diff(diff)} == {path, "\x7fz"}
+    assert apply_exactly(diff, before) == after
+    assert apply_exactly(reverse_diff(diff), after) == before
+    assert reverse_diff(reverse_diff(diff)) == diff
+
+
+def test_a_path_is_quoted_as_git_quotes_it() -> None:
+    """`git diff` of a file whose name holds a tab, a quotation mark and the byte 1."""
+    assert '--- "a/x\\ty\\"\\001"\n+++ "b/x\\ty\\"\\001"\n' in make_diff({'x\ty"\x01': b"a\n"}, {'x\ty"\x01': b"b\n"})
+
+
 def test_bytes_that_are_not_utf8_survive() -> None:
     diff = make_diff({"m": b"\xff\n"}, {"m": b"\xfe\n"})
     assert apply_exactly(diff, {"m": b"\xff\n"}) == {"m": b"\xfe\n"}

@@ -55,6 +55,15 @@ from turnwise.rewards.math_verifier import MathVerifier
         ("boxed{9}", None),
         ("", None),
         ("\\", None),
+        # A box without braces holds no other one; with braces it does, and what it holds is no second part.
+        (r"\boxed\boxed{2}", "2"),
+        (r"\boxed{\boxed 2}", r"\boxed 2"),
+        (r"\boxed\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed \fbox 2", "2"),
+        (r"$\boxed\boxed{2}$", "2"),
+        (r"$\boxed 2, \boxed{3}$", "2, 3"),
+        (r"\boxed x\boxed{3}", "x, 3"),
+        (r"\boxed\boxedness", r"\boxedness"),
     ],
 )
 def test_the_last_balanced_box(text: str, answer: str | None) -> None:

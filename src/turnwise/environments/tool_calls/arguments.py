@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SkipValidation, model_validator
 
+from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Share, check_weights
+from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise.environments.tool_calls.environment import Prompt, SchemaSwitch
 from turnwise.environments.tool_calls.problems import MAX_PARAMETERS, MAX_TOOLS, NUM_CALLS
 from turnwise.environments.tool_calls.words import MAX_WORDS, MIN_WORDS
 from turnwise.rewards.tool_rl import Granularity
 
+Mode = Literal["generated", "files"]
+_OF_FILES = frozenset({"train_path", "heldout_path", "max_bad_rows"})
+_OF_BOTH = frozenset({"mode", "naive_skill", "naive_tact", *FamilyArguments.model_fields})
+
 
 class ToolCallsArguments(FamilyArguments):
-    """Requests that take one to three API calls, or none. The calls themselves take no time."""
+    """Requests that take API calls, or none. The calls themselves take no time."""
 
+    mode: Mode = "generated"
+    """"generated": APIs with opaque names, and requests that take one to three calls, or none. "files": rows of the
+    user's with lists of allowed calls (BFCL's layout, see `rows`), each with its own functions and messages; of the
+    arguments below it takes the paths, `max_bad_rows` and the naive policy's."""
+    train_path: str = ""
+    """JSONL, JSON or Parquet training rows of mode "files"."""
+    heldout_path: str = ""
+    """JSONL, JSON or Parquet held-out rows of mode "files"."""
+    max_bad_rows: Share = MAX_BAD_ROWS
+    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
+    of the run."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Kind of problem (`NUM_CALLS`) to weight; None gives all the same weight."""
     num_tools: int = Field(4, ge=3, le=MAX_TOOLS)
@@ -47,6 +64,12 @@ class ToolCallsArguments(FamilyArguments):
         return check_weights("kinds", self.kinds, tuple(NUM_CALLS))
 
     @model_validator(mode="after")
-    def _check_kinds(self) -> Self:
+    def _check(self) -> Self:
         _ = self.weights
+        others = set(ToolCallsArguments.model_fields) - _OF_FILES - _OF_BOTH if self.mode == "files" else _OF_FILES
+        for name in sorted(others & self.model_fields_set):
+            shown = ToolCallsArguments.model_fields[name].alias or name
+            raise ConfigError(
+                f"{shown}={getattr(self, name)!r} says nothing in mode={self.mode!r}; leave it out or change the mode"
+            )
         return self

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from turnwise.core.protocols import StepResult
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Reward, RewardPart, StopReason, Task, ToolCall, text_message
+from turnwise.core.types import Message, Reward, RewardPart, StopReason, Task, ToolCall, ToolSpec, text_message
 from turnwise.environments.tool_calls.problems import Api
 from turnwise.environments.tool_calls.words import SLOTS
 from turnwise.environments.tool_environment import ToolEnvironment
@@ -100,26 +100,19 @@ async def _accept(**arguments: object) -> str:
     return "accepted"
 
 
-class ToolCallsEnvironment(ToolEnvironment):
-    """An API, a request, one reply. Single use."""
+class OneReplyEnvironment(ToolEnvironment):
+    """An episode of one reply, whose calls are recorded and judged. A subclass defines `setup` and `score`."""
 
-    def __init__(self, rules: Rules) -> None:
-        """See `Rules`."""
-        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
-        self._rules = rules
+    def __init__(self, *, tool_timeout_s: float, max_observation_chars: int) -> None:
+        """See `ToolEnvironment`."""
+        super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
         self._task_id = ""
-        self._gold: list[Call] = []
-        self._missing: set[str] = set()
         self._reply: Message | None = None
 
-    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The prompt; the tools are the API's schemas, not functions."""
+    def show(self, task: Task, specs: Iterable[ToolSpec]) -> None:
+        """Offer an API: schemas, not functions, since the calls are the result."""
         self._task_id = task.id
-        self._gold = [(name, arguments) for name, arguments in task.payload["calls"]]
-        apis = hide_names(read_apis(task), self._rules.schema, seed)
-        self._missing = {task.payload["missing"]} - {None}
-        self._tools = {api.name: Tool(spec=api.to_spec(), function=_accept) for api in apis}
-        return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
+        self._tools = {spec.name: Tool(spec=spec, function=_accept) for spec in specs}
 
     async def step(self, message: Message) -> StepResult:
         """See `Environment.step`.
@@ -130,6 +123,30 @@ class ToolCallsEnvironment(ToolEnvironment):
         self._stage = "over"
         self._reply = message
         return replace(result, observations=(), done=True)
+
+    def state_hash(self) -> str:
+        """16 hexadecimal digits of the episode's state: the task and the calls made. Equal states have equal hashes."""
+        made = [(record.call.name, record.call.arguments) for record in self.tool_records]
+        return hashlib.sha256(json.dumps([self._task_id, made]).encode()).hexdigest()[:16]
+
+
+class ToolCallsEnvironment(OneReplyEnvironment):
+    """An API, a request, one reply. Single use."""
+
+    def __init__(self, rules: Rules) -> None:
+        """See `Rules`."""
+        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        self._rules = rules
+        self._gold: list[Call] = []
+        self._missing: set[str] = set()
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The prompt; the tools are the API's schemas, not functions."""
+        self._gold = [(name, arguments) for name, arguments in task.payload["calls"]]
+        apis = hide_names(read_apis(task), self._rules.schema, seed)
+        self._missing = {task.payload["missing"]} - {None}
+        self.show(task, (api.to_spec() for api in apis))
+        return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """Parts `format`, `correctness`, `question` (their sum is the total) and `success`.
@@ -170,11 +187,6 @@ class ToolCallsEnvironment(ToolEnvironment):
             RewardPart(name="success", value=float(success)),
         )
         return replace(reward, total=reward.total + question, parts=parts)
-
-    def state_hash(self) -> str:
-        """16 hexadecimal digits of the episode's state: the task and the calls made. Equal states have equal hashes."""
-        made = [(record.call.name, record.call.arguments) for record in self.tool_records]
-        return hashlib.sha256(json.dumps([self._task_id, made]).encode()).hexdigest()[:16]
 
 
 def read_calls(calls: Sequence[ToolCall]) -> list[Call] | None:

@@ -1,0 +1,43 @@
+"""One episode over a row of a file: its messages and functions, one reply, the calls against the allowed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task
+from turnwise.environments.tool_calls.environment import OneReplyEnvironment, read_calls
+from turnwise.environments.tool_calls.rows import to_allowed, to_spec
+from turnwise.rewards.allowed_calls import count_fulfilled
+
+
+class RowCallsEnvironment(OneReplyEnvironment):
+    """A request, the functions beside it, one reply. Single use."""
+
+    def __init__(self, *, tool_timeout_s: float, max_observation_chars: int) -> None:
+        """See `ToolEnvironment`."""
+        super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
+        self._task: Task | None = None
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """The row's messages; the tools are its functions' schemas."""
+        self._task = task
+        self.show(task, map(to_spec, task.payload["functions"]))
+        return task.prompt, ()
+
+    async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
+        """1 for the right calls in any order (see `rewards.allowed_calls`), else 0; parts `success`, the same, and
+        `fulfilled`: the share of wanted calls that the reply makes, or 1 and 0 where none is wanted.
+
+        Text beside the calls counts for nothing. A reply with a malformed call, and one that a limit cut off before it
+        was read, is wrong, also where no call is wanted.
+        """
+        reply = self._reply
+        made = read_calls(reply.tool_calls) if reply is not None and not reply.tool_errors else None
+        fulfilled, success = 0.0, False
+        if made is not None and self._task is not None:
+            wanted = to_allowed(self._task.payload["calls"], self._task.payload["functions"])
+            count = count_fulfilled(wanted, made)
+            success = count == len(wanted) == len(made)
+            fulfilled = count / len(wanted) if wanted else float(success)
+        parts = (RewardPart(name="success", value=float(success)), RewardPart(name="fulfilled", value=fulfilled))
+        return Scored(total=float(success), parts=parts)
