@@ -158,3 +158,19 @@ def test_roles_whose_weights_do_not_travel_are_refused(monkeypatch: pytest.Monke
     config = load_config([BENCHMARKS / "roles.toml"], ["rollout.num_workers=1", "roles={teller='learns:other'}"])
     with pytest.raises(ConfigError, match=r"rollout.num_workers=1 with 'other' in roles: .*use rollout.num_workers=0"):
         build_system(config, training=True)
+
+
+@pytest.mark.slow
+def test_an_environment_beside_the_script_is_found_by_rollout_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside.py").write_text("from turnwise.testing.notes import NotesFamily as Family\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def check() -> None:
+        own = ("environment.name=beside:Family", "environment.args={}", "sft.steps=0")
+        async with open_pool(tmp_path, *own) as (system, _):
+            group = await play(system, here=False)
+        assert [trajectory.error for trajectory in group.trajectories] == [None] * 3
+
+    asyncio.run(check())

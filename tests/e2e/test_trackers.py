@@ -1,6 +1,7 @@
 """A real run in each tracker, read back with the tracker's own package: trained, stopped in between, continued."""
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from test_train import recipe
 from tracker_readers import PACKAGES, READERS
 
 from turnwise.config.load import dump_resolved
+from turnwise.config.run import RunConfig
 from turnwise.reporting.trackers.follow import send_run
 from turnwise.runs.build import build_system
 from turnwise.runs.methods import check_methods
@@ -62,3 +64,19 @@ def test_a_run_that_is_stopped_and_continued_is_one_run_of_the_tracker(name: str
     send_run(folder.path, name, overrides=[], start_anew=False)
     after = READERS[name](folder.path)
     assert {metric: len(points) for metric, points in after.points.items()} == before, "nothing is sent twice"
+
+
+@pytest.mark.slow
+def test_runs_that_start_side_by_side_share_one_mlflow(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    program = "import sys, pathlib; from turnwise.reporting.trackers.follow import send_run\n"
+    program += "send_run(pathlib.Path(sys.argv[1]), 'mlflow', overrides=[], start_anew=False)"
+    processes = []
+    for name in ("one", "two"):
+        folder = RunFolder.create(tmp_path / name)
+        folder.write_json("config.json", dump_resolved(RunConfig()))
+        folder.append_metrics(1, "train", {"rollout/reward": 0.5, "evaluate//success": 1.0})
+        processes.append(subprocess.Popen([sys.executable, "-c", program, str(folder.path)]))
+    assert [process.wait(300) for process in processes] == [0, 0]
+    shown = [READERS["mlflow"](tmp_path / name) for name in ("one", "two")]
+    assert [each.points["rollout/reward"] for each in shown] == [[(1, 0.5)], [(1, 0.5)]]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,32 @@ def test_a_folder_reaches_a_node_with_another_disk(tmp_path: Path, monkeypatch: 
         asyncio.run(check())
     finally:
         cluster.close()
+
+
+def test_under_uv_run_programs_stay_in_the_runs_own_folder(tmp_path: Path) -> None:
+    """Ray looks for an ancestor that is `uv run`: a shell of that name, whose script is `run`, is one."""
+    (tmp_path / "say.py").write_text(
+        "import os, socket, sys\n"
+        "socket.socket(fileno=int(sys.argv[1])).sendall(os.getcwd().encode())\n"
+    )
+    (tmp_path / "start.py").write_text(
+        "import asyncio, pathlib, sys\n"
+        "from turnwise.hosts.host import Program\n"
+        "from turnwise.hosts.ray_cluster import RayCluster\n"
+        "async def main():\n"
+        "    cluster = RayCluster('local', num_actors=1, cpus=1.0, strategy='PACK')\n"
+        "    arguments = (sys.executable, str(pathlib.Path('say.py').absolute()))\n"
+        "    program = Program(name='say', arguments=arguments, environment={}, log=pathlib.Path('say.log'))\n"
+        "    running, end = await cluster.start(program)\n"
+        "    reader, _ = await asyncio.open_connection(sock=end)\n"
+        "    print('in', (await reader.read()).decode())\n"
+        "    running.kill()\n"
+        "    cluster.close()\n"
+        "asyncio.run(main())\n"
+    )
+    (tmp_path / "run").write_text(f"{sys.executable} start.py\ntrue\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        ["uv", "run"], executable="/bin/sh", cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert f"in {tmp_path}" in done.stdout, done.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -69,6 +69,15 @@ class TrackersSection(Section):
             raise ValueError(f"trackers have one project, not {' and '.join(sorted(projects))}; set trackers.project")
         rest = {name: value for name, value in values.items() if name not in ("trackio", *old)}
         return {"project": next(iter(projects), "turnwise"), **rest, **old}
+
+    @model_validator(mode="after")
+    def _check_project(self) -> Self:
+        if "wandb" in self.names and (odd := sorted(set(self.project) & set("/\\#?%:"))):
+            raise ValueError(
+                f"project={self.project!r}: Weights & Biases takes no {' '.join(odd)} in a project; leave it out, and "
+                "name a user or team in trackers.wandb.entity"
+            )
+        return self
 
     @field_validator("names")
     @classmethod

@@ -98,18 +98,27 @@ def holding(name: str, watch: Watch = WATCH) -> Iterator[None]:
 
 
 class _Steps(Generator[Any, Any, Any]):
-    """The steps of an awaitable, each of them held by a name."""
+    """The steps of an awaitable, each of them held by a name.
+
+    A SystemExit, which would end the event loop and the run with the status that it names, is raised as RuntimeError,
+    as `run_in_thread` does."""
 
     def __init__(self, name: str, steps: Any, watch: Watch) -> None:
         self._name, self._steps, self._watch = name, steps, watch
 
     def send(self, value: Any) -> Any:
         with holding(self._name, self._watch):
-            return self._steps.send(value)
+            try:
+                return self._steps.send(value)
+            except SystemExit as end:
+                raise RuntimeError(f"SystemExit: {end}") from end
 
     def throw(self, *error: Any) -> Any:
         with holding(self._name, self._watch):
-            return self._steps.throw(*error)
+            try:
+                return self._steps.throw(*error)
+            except SystemExit as end:
+                raise RuntimeError(f"SystemExit: {end}") from end
 
     def close(self) -> None:
         self._steps.close()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from turnwise.config.section import Section
 from turnwise.core.errors import ConfigError
@@ -49,11 +49,26 @@ def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Ar
             raise cause from None
         stated = f"{'.'.join(map(str, problem['loc']))}={problem['input']!r}"
         if problem["type"] == "extra_forbidden":
+            *outer, name = problem["loc"]
+            if inner := _names_at(section, outer):
+                raise ConfigError(f"{stated}: there is no {name!r} there; use {', '.join(inner)}") from None
             names = [field.alias or name for name, field in section.model_fields.items()]
             nearest = difflib.get_close_matches(str(problem["loc"][0]), names, n=1, cutoff=0.0)[0]
             raise ConfigError(f"{stated}: there is no such argument; did you mean {nearest!r}?") from None
         message = problem["msg"].replace("Input should be", "it must be", 1)
         raise ConfigError(f"{stated}: {message}") from None
+
+
+def _names_at(section: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+    """Names of the fields of a section within a section; none where there is no other section."""
+    kind: Any = section
+    for step in place:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[str(step)].annotation
+        else:
+            kind = next(iter(get_args(kind)[-1:]), None)
+    is_section = place and isinstance(kind, type) and issubclass(kind, BaseModel)
+    return list(kind.model_fields) if is_section else []
 
 
 def check_weights(name: str, weights: Any, known: Sequence[str]) -> dict[str, float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,11 @@ class Program:
     """Variables that the program sees of its parent's environment; None are all."""
     log: Path
     """A file here, or of this name on another machine, for what the program prints."""
+
+
+def import_path() -> dict[str, str]:
+    """The variable by which a program imports what this process does, such as a module beside the script that runs."""
+    return {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 
 
 class RunningProcess(Protocol):

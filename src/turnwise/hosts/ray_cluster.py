@@ -28,6 +28,9 @@ CALL_S = 600.0
 """Most seconds for an actor to start, and for a folder to arrive."""
 END_S = 2.0
 """Most seconds in which an actor removes its files."""
+MAX_FOLDER_BYTES = 39
+"""Longest folder for the files of a cluster that starts here: Linux takes 107 bytes for a socket, of which Ray's name
+of a session takes up to 68."""
 NOTHING_KEPT = {"num_cpus": 0}
 """What an actor reserves that takes another's place: a node may be gone for good, and waiting for its cores would be
 waiting for ever."""
@@ -44,12 +47,15 @@ class RayCluster:
 
         Raises ConfigError if Ray is not installed, the cluster does not answer, or it has too few cores.
         """
+        # Ray would copy the working folder of a run under `uv run` to its actors, which need no copy, or refuse it.
+        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         try:
             import ray
         except ImportError as cause:
             raise ConfigError("scale.ray needs Ray; install turnwise[ray], or leave scale.ray empty") from cause
         self._ray: Any = ray
-        with boundary(ConfigError, f"scale.ray={address!r}: no Ray cluster answers there"):
+        what = "Ray cannot be started here" if address == "local" else "no Ray cluster answers there"
+        with boundary(ConfigError, f"scale.ray={address!r}: {what}"):
             self._connect(address, num_cpus=max(1, round(num_actors * cpus + 0.5)))
         try:
             self._group = self._reserve(address, num_actors, cpus, strategy)
@@ -66,6 +72,7 @@ class RayCluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         if address == "local":
+            check_folder()
             # Ray starts workers at niceness 15: beside anything else on the machine trainer ranks would starve.
             os.environ.setdefault("RAY_worker_niceness", "0")
             self._ray.init(
@@ -149,6 +156,16 @@ class RayCluster:
         self._sent.clear()
         if self._ray.is_initialized():
             self._ray.shutdown()
+
+
+def check_folder() -> None:
+    """Raise ConfigError where a path in Ray's own folder would be too long for a socket."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # as Ray chooses it
+    if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
+        raise ConfigError(
+            f"Ray's folder {folder!r} is too long for its sockets; set the environment variable RAY_TMPDIR to one of "
+            f"at most {MAX_FOLDER_BYTES} characters, such as /tmp"
+        )
 
 
 async def _called(reference: Any) -> Any:

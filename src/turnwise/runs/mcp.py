@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import Split
@@ -11,7 +14,7 @@ from turnwise.environments.mcp.episodes import INSTRUCTIONS, EpisodeDesk
 from turnwise.environments.registry import load_family
 from turnwise.runs.families import build_family
 from turnwise.tools.mcp.sdk import require_sdk
-from turnwise.tools.mcp.serving import build_server, serve_http, serve_stdio
+from turnwise.tools.mcp.serving import build_server, keep_streams, serve_http, serve_stdio
 
 
 def build_desk(recipe: RunConfig | str, *, split: Split) -> EpisodeDesk:
@@ -34,13 +37,16 @@ def run_server(recipe: RunConfig | str, *, split: Split, port: int | None, show:
     Raises ConfigError when the SDK is missing or the family refuses its arguments.
     """
     require_sdk()
-    desk = build_desk(recipe, split=split)
-    asyncio.run(_serve(desk, port, show))
+    with keep_streams() if port is None else nullcontext() as streams:
+        desk = build_desk(recipe, split=split)
+        serve = partial(serve_stdio, streams=streams) if streams else partial(serve_http, port=port or 0, started=show)
+        asyncio.run(_serve(desk, serve))
 
 
-async def _serve(desk: EpisodeDesk, port: int | None, show: Callable[[str], None]) -> None:
+async def _serve(desk: EpisodeDesk, serve: Callable[[Any], Awaitable[None]]) -> None:
     server = build_server("turnwise", INSTRUCTIONS, desk.list_tools, desk.call)
     try:
-        await (serve_stdio(server) if port is None else serve_http(server, port, show))
+        await desk.list_tools()  # an environment that cannot be opened is refused before a client comes
+        await serve(server)
     finally:
         await desk.close()

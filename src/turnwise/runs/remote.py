@@ -16,7 +16,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.engines.options import VllmOptions, read_options
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
-from turnwise.hosts.host import Host, Program
+from turnwise.hosts.host import Host, Program, import_path
 from turnwise.hosts.local import LocalHost
 from turnwise.hosts.ray_cluster import RayCluster
 from turnwise.remote.pool import RolloutPool
@@ -60,6 +60,7 @@ def build_rollouts(
     num_workers = config.rollout.num_workers
     share = -(-config.engine.max_concurrency // num_workers)
     settings = {"config": _cut_config(config, share)}
+    threads = {"OMP_NUM_THREADS": str(config.engine.num_threads)} if config.engine.num_threads else {}
 
     async def start(name: str, folder: Path, version: int) -> Link:
         return await start_program(
@@ -67,7 +68,7 @@ def build_rollouts(
             Program(
                 name=name,
                 arguments=(sys.executable, "-m", "turnwise.runs.rollout_process"),
-                environment={"OMP_NUM_THREADS": str(config.engine.num_threads)} if config.engine.num_threads else {},
+                environment={**import_path(), **threads},
                 log=pool.folder / f"{name.replace(' ', '-')}.log",
             ),
             {**settings, "version": version},

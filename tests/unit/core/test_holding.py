@@ -112,3 +112,18 @@ def test_listeners_hear_it_instead_of_the_log(caplog: pytest.LogCaptureFixture) 
         watch.report(time.monotonic() + 1)
     assert len(heard) == 1
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_user_code_that_exits_fails_and_does_not_end_the_loop(late: bool) -> None:
+    async def score() -> float:
+        if late:
+            await asyncio.sleep(0)
+        raise SystemExit(0)
+
+    async def run() -> str:
+        with pytest.raises(RuntimeError, match="SystemExit: 0"):
+            await named("the reward", score())
+        return "goes on"
+
+    assert asyncio.run(run()) == "goes on"

@@ -15,6 +15,7 @@ from turnwise.environments.debate.arguments import DebateArguments
 from turnwise.environments.delegate.arguments import DelegateArguments
 from turnwise.environments.games.arguments import GamesArguments
 from turnwise.environments.math_code.arguments import MathArguments
+from turnwise.environments.mcp.arguments import McpArguments
 from turnwise.environments.memory.chunks.arguments import ChunksArguments
 from turnwise.environments.plan.arguments import PlanArguments
 from turnwise.environments.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
@@ -97,3 +98,9 @@ def test_a_family_that_leads_nowhere_is_named() -> None:
         load_family("json:loads", {"seed": 1}, key="a")
     with pytest.raises(ConfigError, match="lacks one of task, build_environment, policy, texts"):
         load_family("collections:Counter", {})
+
+
+def test_an_unknown_field_within_an_argument_is_told_those_that_are_there():
+    server = {"command": "python", "type": "stdio"}
+    with pytest.raises(ConfigError, match=r"servers\.a\.type='stdio': there is no 'type' there; use command, args"):
+        read_arguments(McpArguments, {"servers": {"a": server}, "train_path": "a", "heldout_path": "b"})

@@ -1,6 +1,7 @@
 """What a Ray actor does on its node, without Ray."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turnwise.core.errors import ConfigError
+from turnwise.engines.workers import serving
 from turnwise.hosts import relay
-from turnwise.hosts.host import Program
+from turnwise.hosts.host import Program, import_path
 from turnwise.hosts.leftovers import sweep
+from turnwise.hosts.ray_cluster import check_folder
 from turnwise.hosts.relay import Relay
 
 ECHO = """
@@ -81,3 +85,33 @@ def test_what_killed_actors_left_is_swept(tmp_path: Path) -> None:
     (tmp_path / "turnwise-relay-1-x").mkdir()
     sweep(tmp_path, "turnwise-relay-")
     assert [path.name for path in tmp_path.iterdir()] == ["turnwise-relay-1-x"]
+
+
+def test_a_folder_that_is_too_long_for_rays_sockets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    # 107 bytes of a socket, less the 68 of /ray/session_2026-11-25_22-32-09_464848_4194304/sockets/plasma_store
+    monkeypatch.setenv("RAY_TMPDIR", "/" + "x" * 38)
+    check_folder()
+    monkeypatch.setenv("RAY_TMPDIR", "/" + "x" * 39)
+    with pytest.raises(ConfigError, match="too long for its sockets; set the environment variable RAY_TMPDIR to one"):
+        check_folder()
+
+
+def test_a_program_imports_what_its_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "beside_the_script.py").write_text("WORD = 'found'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_path()["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
+
+
+def test_a_log_is_cut_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MAX_LOG_BYTES", 100)
+    monkeypatch.setattr(serving, "KEPT_LOG_BYTES", 10)
+    path = tmp_path / "log"
+    with path.open("ab", buffering=0) as log:
+        log.write(b"a" * 100)
+        serving.cut_log(log.fileno())
+        assert path.stat().st_size == 100
+        log.write(b"the end")
+        serving.cut_log(log.fileno())
+        log.write(b", and on")
+    assert path.read_bytes() == b"aaathe end, and on"

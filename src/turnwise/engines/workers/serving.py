@@ -36,6 +36,8 @@ class Service(Protocol):
         ...
 
 
+MAX_LOG_BYTES, KEPT_LOG_BYTES = 16 * 2**20, 2**20
+"""Size from which a program's log is cut, and how much of its end is kept."""
 TERM_S = 20
 """Seconds that a process lives after SIGTERM unless the training process, which decides, ends it before."""
 Say = Callable[[], None]
@@ -61,6 +63,7 @@ async def serve(
     """Build a service of its settings, which come first over the socket where they are None, and answer until the other
     side is gone. `settings["alive_s"]` is between signs of life."""
     reader, writer = await asyncio.open_connection(sock=end)
+    has_log = settings is None  # a program's output is a file of its own, see `Program.log`
     settings = settings if settings is not None else await read_message(reader)
     if settings is None:
         return
@@ -73,10 +76,22 @@ async def serve(
         await writer.drain()
         return
     server.say(id=READY_ID, answer=None)
-    signs = asyncio.create_task(server.say_alive(settings["alive_s"]))
+    signs = asyncio.create_task(server.say_alive(settings["alive_s"], has_log))
     while (message := await read_message(reader)) is not None:
         await server.handle(message)
     signs.cancel()
+
+
+def cut_log(output: int) -> None:
+    """Keep the end of a file that this process appends to, a log in shared memory: environments may print at every
+    step."""
+    if os.fstat(output).st_size <= MAX_LOG_BYTES:
+        return
+    with open(f"/proc/self/fd/{output}", "rb") as file:
+        file.seek(-KEPT_LOG_BYTES, os.SEEK_END)
+        end = file.read()
+    os.ftruncate(output, 0)
+    os.write(output, end)
 
 
 @dataclass(slots=True)
@@ -90,11 +105,14 @@ class _Server:
     def say(self, **fields: Any) -> None:
         self.writer.write(encode_message({**fields, "statistics": dict(self.service.statistics())}))
 
-    async def say_alive(self, alive_s: float) -> None:
-        """A sign of life unless one step is computed all the time, so that a step that hangs is noticed."""
+    async def say_alive(self, alive_s: float, has_log: bool) -> None:
+        """A sign of life unless one step is computed all the time, so that a step that hangs is noticed; and the log of
+        a program is kept short."""
         last: Mapping[str, Any] = {}
         while True:
             await asyncio.sleep(alive_s)
+            if has_log:
+                cut_log(1)
             statistics = self.service.statistics()
             if statistics != last or (self.tasks and not self.service.is_computing):
                 self.say()

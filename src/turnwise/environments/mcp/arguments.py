@@ -26,7 +26,8 @@ class ServedArguments(FamilyArguments):
     connect_timeout_s: Seconds = 30.0
     """Seconds a server has to start, shake hands and list its tools."""
     tools: list[str] | None = None
-    """Names, at the servers, of the tools that the model sees; None shows all but `check_tool`."""
+    """Names of the tools that the model sees, as it reads them or as their servers have them; None shows all but
+    `check_tool`."""
     train_path: str = ""
     """JSONL rows of the training split (see `rows`)."""
     heldout_path: str = ""

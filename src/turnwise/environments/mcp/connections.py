@@ -50,8 +50,10 @@ class Connection:
         return any(session.is_over for session in self.sessions.values())
 
     def find(self, name: str) -> ServerTool | None:
-        """The tool of that name at its server, the first server first; None if there is none."""
-        return next((tool for tool in self.tools if tool.name == name), None)
+        """The tool that a model sees under that name, else the first that has it at its server; None if there is
+        none."""
+        seen = (tool for tool in self.tools if tool.spec.name == name)
+        return next(seen, None) or next((tool for tool in self.tools if tool.name == name), None)
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool; see `McpSession.call`. A call that fails or is cancelled makes this suspect."""

@@ -133,7 +133,7 @@ class McpEnvironment(ToolEnvironment):
         assert connection is not None
         tool = connection.find(name)
         if tool is None:
-            names = ", ".join(tool.name for tool in connection.tools)
+            names = ", ".join(tool.spec.name for tool in connection.tools)
             raise ConfigError(f"{role} names the tool {name!r}, which no server has; use one of {names}")
         seconds = self._rules.chosen.tool_timeout_s
         try:
@@ -151,12 +151,16 @@ class McpEnvironment(ToolEnvironment):
 def choose_tools(connection: Connection, chosen: ServedArguments) -> list[ServerTool]:
     """The tools that the model sees. Raises ConfigError when `tools` names one that no server has."""
     if chosen.tools is None:
-        return [tool for tool in connection.tools if tool.name != chosen.check_tool]
+        judge = connection.find(chosen.check_tool)
+        return [tool for tool in connection.tools if tool is not judge]
+    named = []
     for name in chosen.tools:
-        if connection.find(name) is None:
-            names = ", ".join(tool.name for tool in connection.tools)
+        tool = connection.find(name)
+        if tool is None:
+            names = ", ".join(tool.spec.name for tool in connection.tools)
             raise ConfigError(f"tools names {name!r}, which no server has; use some of {names}")
-    return [tool for tool in connection.tools if tool.name in chosen.tools]
+        named.append(tool)
+    return [tool for tool in connection.tools if tool in named]
 
 
 def _read_number(result: Mapping[str, Any], tool: str) -> float:

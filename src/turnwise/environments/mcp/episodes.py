@@ -34,6 +34,8 @@ class _Episode:
     task: Task
     environment: Environment
     replies: list[Message] = field(default_factory=list)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Clients make calls side by side; an environment takes one step after the other."""
 
 
 class EpisodeDesk:
@@ -107,12 +109,12 @@ class EpisodeDesk:
         index = arguments.get("index")
         if index is None:
             index = self._num_opened
+        self._num_opened += 1
+        name = f"e{self._num_opened}"
         if isinstance(index, bool) or not isinstance(index, int):
             raise EnvironmentFault(f"index={index!r} is no number of a task; give an integer from 0")
         task = self._family.task(self._split, index)
         environment, opening = await self._reset(task, index)
-        self._num_opened += 1
-        name = f"e{self._num_opened}"
         self._episodes[name] = _Episode(task=task, environment=environment)
         if len(self._episodes) > self._max_open:
             oldest = self._episodes.pop(next(iter(self._episodes)))
@@ -125,11 +127,20 @@ class EpisodeDesk:
         }
 
     async def _play(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Step an episode by a call or an answer."""
+        """Step an episode by a call or an answer, after those that came before."""
         named = str(arguments.pop(EPISODE, ""))
+        episode = self._find(named)
+        async with episode.lock:
+            self._find(named)  # it may have ended meanwhile
+            return await self._step(episode, named, name, arguments)
+
+    def _find(self, named: str) -> _Episode:
         episode = self._episodes.get(named)
         if episode is None:
             raise EnvironmentFault(f"there is no open episode {named[:50]!r}; call {OPEN} and give the name it returns")
+        return episode
+
+    async def _step(self, episode: _Episode, named: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if name == SUBMIT:
             reply = self._answer(episode.task, str(arguments.get("answer", "")))
         else:

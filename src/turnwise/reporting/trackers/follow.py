@@ -6,19 +6,18 @@ after `trackers.close_timeout_s`."""
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import select
 import signal
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from turnwise.config.load import load_resolved
 from turnwise.core.errors import StoreError, TrackerError, TurnwiseError, boundary
+from turnwise.reporting.trackers.lock import hold
 from turnwise.reporting.trackers.registry import build_tracker
 from turnwise.reporting.trackers.send import Sender, Sent
 from turnwise.reporting.trackers.tracker import TrackedRun
@@ -78,18 +77,13 @@ def _locked(run: Path, name: str) -> Iterator[None]:
     """Keep other processes from sending the run to the same tracker."""
     path = tracker_file(run, name, "lock")
     path.parent.mkdir(exist_ok=True)
-    with path.open("w") as file:
-        deadline = time.monotonic() + LOCK_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StoreError(
-                        f"another process is sending {run} to {name}; wait for it, or end the run first"
-                    ) from None
-                time.sleep(0.1)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold(path, LOCK_S))
+        except TimeoutError:
+            raise StoreError(
+                f"another process is sending {run} to {name}; wait for it, or end the run first"
+            ) from None
         yield
 
 

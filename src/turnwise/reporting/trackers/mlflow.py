@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import zlib
+from pathlib import Path
 from typing import Any
 
+from turnwise.reporting.trackers.lock import hold
 from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun, clean_text
 
 MAX_PARAMETER_CHARS = 6000
 """Longest value of a parameter that MLflow takes."""
+MAX_NAME_CHARS = 250
+"""Longest name that MLflow takes."""
 BATCH = 100
 """Most parameters per request."""
+DATABASE = "mlflow.db"
+START_S = 300.0
+"""Seconds to wait for another run that makes the database or the experiment: over 30 on a busy machine."""
 
 
 class MlflowTracker:
@@ -20,30 +29,33 @@ class MlflowTracker:
     def __init__(self) -> None:
         self._client: Any = None
         self._id = ""
+        self._names = Names()
 
     def open(self, run: TrackedRun, id: str | None) -> str:
         """See `Tracker.open`."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        server, beside = run.config.trackers.mlflow.tracking_uri, run.path.parent
+        # Runs that start side by side would make one database, or one experiment, at one time.
+        with contextlib.nullcontext() if server else hold(beside / f"{DATABASE}.lock", START_S):
+            return self._start(run, id, server, beside)
+
+    def _start(self, run: TrackedRun, id: str | None, server: str, beside: Path) -> str:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        trackers, beside = run.config.trackers, run.path.parent
-        self._client = client = MlflowClient(
-            tracking_uri=trackers.mlflow.tracking_uri or f"sqlite:///{beside / 'mlflow.db'}"
-        )
+        # In an address "?" begins its options, and "%" a character.
+        file = str(beside / DATABASE).replace("%", "%25").replace("?", "%3F")
+        self._client = client = MlflowClient(tracking_uri=server or f"sqlite:///{file}")
         if id is not None:
             self._id = id
             client.update_run(id, status="RUNNING")
             return id
-        experiment = client.get_experiment_by_name(trackers.project)
-        if experiment is not None:
-            experiment_id = experiment.experiment_id
-        else:
-            place = None if trackers.mlflow.tracking_uri else (beside / "mlflow-artifacts").as_uri()
-            experiment_id = client.create_experiment(trackers.project, artifact_location=place)
+        place = None if server else (beside / "mlflow-artifacts").as_uri()
+        experiment_id = _find_experiment(client, run.config.trackers.project, place)
         self._id = str(client.create_run(experiment_id, run_name=run.name).info.run_id)
         options = [
-            Param(_name(name), clean_text(str(value))[:MAX_PARAMETER_CHARS]) for name, value in run.options().items()
+            Param(self._names.find(name), clean_text(str(value))[:MAX_PARAMETER_CHARS])
+            for name, value in run.options().items()
         ]
         for start in range(0, len(options), BATCH):
             client.log_batch(self._id, params=options[start : start + BATCH])
@@ -54,13 +66,14 @@ class MlflowTracker:
         from mlflow.entities import Metric
 
         at = round(point.time * 1000)
+        find = self._names.find
         self._client.log_batch(
-            self._id, metrics=[Metric(_name(name), value, at, point.step) for name, value in point.values.items()]
+            self._id, metrics=[Metric(find(name), value, at, point.step) for name, value in point.values.items()]
         )
 
     def show(self, table: Table) -> None:
         """See `Tracker.show`."""
-        path = f"{_name(table.name)}/step_{table.step:06d}.md"
+        path = f"{self._names.find(table.name)}/step_{table.step:06d}.md"
         self._client.log_text(self._id, clean_text(table.to_markdown()), path)
 
     def flush(self) -> None:
@@ -71,6 +84,34 @@ class MlflowTracker:
         self._client.set_terminated(self._id)
 
 
-def _name(name: str) -> str:
-    """The name with what MLflow refuses replaced by "_"."""
-    return re.sub(r"[^\w\-./ ]", "_", clean_text(name), flags=re.ASCII)
+def _find_experiment(client: Any, name: str, place: str | None) -> str:
+    """The id of the experiment of that name, which is made where it is missing, with its files at `place`."""
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=place))
+        except MlflowException:  # another run has made it meanwhile
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                raise
+    return str(experiment.experiment_id)
+
+
+class Names:
+    """Names as MLflow takes them: as they are where it does."""
+
+    def __init__(self) -> None:
+        self._meant: dict[str, str] = {}
+        """The name that is meant, by the name in MLflow."""
+
+    def find(self, name: str) -> str:
+        """The name with what MLflow refuses replaced by "_"; one that is too long, or that another name has become,
+        ends in eight digits of its own."""
+        parts = re.sub(r"[^\w\-./ ]", "_", clean_text(name)).split("/")
+        found = "/".join("_" if part in ("", ".", "..") else part for part in parts)
+        if len(found) > MAX_NAME_CHARS or self._meant.setdefault(found, name) != name:
+            digits = f"_{zlib.crc32(clean_text(name).encode()):08x}"
+            found = found[: MAX_NAME_CHARS - len(digits)] + digits
+        return found

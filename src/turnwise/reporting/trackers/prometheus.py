@@ -24,8 +24,8 @@ class PrometheusTracker:
         self._values: dict[str, float] = {}
 
     def open(self, run: TrackedRun, id: str | None) -> str:
-        """See `Tracker.open`. A process that goes on starts with what it is sent."""
-        self._path = run.path / FILE if id is None else Path(id)
+        """See `Tracker.open`. A process that goes on starts with what it is sent, also of a run that was moved."""
+        self._path = run.path / FILE
         self._run = run.name
         return str(self._path)
 

@@ -21,7 +21,7 @@ class TensorboardTracker:
 
         directory = run.config.trackers.tensorboard.dir
         folder = Path(directory) / run.name if directory else run.path / "tensorboard"
-        folder = Path(id) if id is not None else _unused(folder.absolute())
+        folder = _unused(folder.absolute()) if id is None else _find_again(run, id)
         self._writer = EventFileWriter(str(folder), flush_secs=10)
         if id is None:
             summary = hparams_pb({name: _tidy(value) for name, value in run.options().items()}, trial_id=run.name)
@@ -53,6 +53,13 @@ class TensorboardTracker:
         from tensorboard.compat.proto.event_pb2 import Event
 
         self._writer.add_event(Event(summary=summary, step=step, wall_time=time))
+
+
+def _find_again(run: TrackedRun, id: str) -> Path:
+    """The folder of that id; in the run folder, which may have been moved, where it was there."""
+    folder = Path(id)
+    is_within = folder.name.startswith("tensorboard") and not run.config.trackers.tensorboard.dir
+    return run.path / folder.name if is_within else folder
 
 
 def _unused(folder: Path) -> Path:

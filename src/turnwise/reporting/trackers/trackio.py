@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun, clean_text
+
+ELSEWHERE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL")
+"""Variables by which Trackio sends what it is given over the network."""
 
 
 class TrackioTracker:
@@ -17,15 +23,16 @@ class TrackioTracker:
         """See `Tracker.open`."""
         import trackio
 
-        self._run = trackio.init(
-            project=run.config.trackers.project,
-            name=run.name if id is None else id,
-            config={name: clean_text(str(v)) if isinstance(v, str) else v for name, v in run.options().items()},
-            resume="never" if id is None else "must",
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
+        with at_home():
+            self._run = trackio.init(
+                project=run.config.trackers.project,
+                name=run.name if id is None else id,
+                config={name: clean_text(str(v)) if isinstance(v, str) else v for name, v in run.options().items()},
+                resume="never" if id is None else "must",
+                embed=False,
+                auto_log_gpu=False,
+                auto_log_cpu=False,
+            )
         return str(self._run.name)
 
     def log(self, point: Point) -> None:
@@ -44,3 +51,13 @@ class TrackioTracker:
     def close(self) -> None:
         """See `Tracker.close`."""
         self._run.finish()
+
+
+@contextmanager
+def at_home() -> Iterator[None]:
+    """Hide `ELSEWHERE`, which was set for other programs."""
+    hidden = {name: os.environ.pop(name) for name in ELSEWHERE if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)

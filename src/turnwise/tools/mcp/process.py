@@ -127,7 +127,7 @@ async def _receive(running: ServerProcess, incoming: Any, errors: asyncio.Future
     what = "closed its output"
     while True:
         try:
-            line = await stdout.readline()
+            line = await _read_line(running.process, stdout)
         except ValueError:
             what = f"sent a line of more than {MAX_LINE_BYTES // 2**20} MiB; let its tools return less"
             break
@@ -151,7 +151,8 @@ async def _receive(running: ServerProcess, incoming: Any, errors: asyncio.Future
     if what == "closed its output":
         # Its exit status and last words follow at once where it has exited.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(running.process.wait(), EXIT_S)
+            if running.process.returncode is None:
+                await asyncio.wait_for(running.process.wait(), EXIT_S)
             await asyncio.wait({errors}, timeout=EXIT_S)
         if running.process.returncode is not None:
             what = "exited"
@@ -160,6 +161,19 @@ async def _receive(running: ServerProcess, incoming: Any, errors: asyncio.Future
     if not running.ended.done():
         running.ended.set_exception(running.describe_end(what))
     incoming.close()
+
+
+async def _read_line(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> bytes:
+    """The next line; empty at the end of the output. Of a server that has exited, whose output a child of it keeps
+    open, the end comes when nothing was written for `EXIT_S`. Raises ValueError for a line that is too long."""
+    reading = asyncio.ensure_future(stdout.readline())
+    try:
+        while not (await asyncio.wait({reading}, timeout=EXIT_S))[0]:
+            if process.returncode is not None:
+                return b""
+        return reading.result()
+    finally:
+        reading.cancel()
 
 
 async def _send(process: asyncio.subprocess.Process, outgoing: Any) -> None:

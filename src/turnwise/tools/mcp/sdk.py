@@ -7,11 +7,13 @@ share; only their Python attributes differ.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import json
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, EnvironmentFault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,8 +22,12 @@ OLDEST = (1, 23)
 """Oldest SDK that is supported; 1.20 and older fail to import beside pydantic 2.14."""
 INVALID_PARAMS = -32602
 """JSON-RPC's code for arguments or a tool name that the server refuses."""
+METHOD_NOT_FOUND = -32601
+"""JSON-RPC's code for a request that the server does not know."""
+CONNECT_S = 30.0
+"""Seconds that connecting over HTTP, or writing a request, may take."""
 MAX_PAGES = 100
-"""Most pages of a list of tools that are read."""
+"""Most pages that a list of tools may have."""
 
 
 def require_sdk() -> None:
@@ -47,11 +53,44 @@ def is_version_2() -> bool:
 
 def to_wire(model: Any) -> dict[str, Any]:
     """A result or a tool of the SDK as the JSON object of the protocol."""
-    return dict(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+    wire = dict(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+    if "structuredContent" in wire:  # as it was sent: the SDK would write NaN as null
+        wire["structuredContent"] = getattr(model, "structured_content" if is_version_2() else "structuredContent")
+    return wire
+
+
+def quiet_logs() -> None:
+    """Keep the SDK's warnings, a traceback for every notification that it cannot read, from the terminal of a process
+    that has not set up logging."""
+    for name in ("mcp", "client"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def parse_message(line: bytes) -> Any:
-    """One line of a server's output as a message for the session. Raises ValueError when it is none."""
+    """One line of a server's output as a message for the session. Raises ValueError when it is none.
+
+    A byte order mark is skipped, and what UTF-8 has no form for (half of a surrogate pair, bytes of another encoding)
+    becomes a replacement character: a result that cannot be read would leave its call without an answer."""
+    try:
+        return _validate(line)
+    except ValueError:
+        if not line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{"):
+            raise
+        return _validate(_repair(line))
+
+
+def _repair(line: bytes) -> bytes:
+    """The same JSON in UTF-8. Raises ValueError when it is no JSON."""
+    try:
+        text = json.dumps(json.loads(line.decode("utf-8-sig", "replace")), ensure_ascii=False)
+    except RecursionError as cause:
+        raise ValueError("nested too deeply") from cause
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _validate(line: bytes) -> Any:
     from mcp import types
     from mcp.shared.message import SessionMessage
 
@@ -66,43 +105,74 @@ def format_message(message: Any) -> bytes:
     return str(message.message.model_dump_json(by_alias=True, **left_out)).encode() + b"\n"
 
 
-async def list_wire_tools(session: Any) -> list[dict[str, Any]]:
-    """Every tool of a server, in its order, over all pages (at most `MAX_PAGES`)."""
+async def list_wire_tools(session: Any, label: str) -> list[dict[str, Any]]:
+    """Every tool of a server, in its order, over all pages; none of a server that knows no tools.
+
+    A cursor that comes again, or a page with nothing new, is the end. Raises EnvironmentFault past `MAX_PAGES`.
+    """
     from mcp import types
 
     tools: list[dict[str, Any]] = []
-    page = await session.list_tools()
+    cursors: set[str | None] = set()
+    cursor: str | None = None
     for _ in range(MAX_PAGES):
+        try:
+            if cursor is None:
+                page = await session.list_tools()
+            elif is_version_2():
+                page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+            else:
+                page = await session.list_tools(cursor)
+        except _error_type() as error:
+            if error_code(error) == METHOD_NOT_FOUND:
+                return tools
+            raise
         wire = to_wire(page)
-        tools += wire["tools"]
+        new = [tool for tool in wire["tools"] if cursor is None or tool not in tools]
+        tools += new
+        cursors.add(cursor)
         cursor = wire.get("nextCursor")
-        if cursor is None:
-            break
-        if is_version_2():
-            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
-        else:
-            page = await session.list_tools(cursor)
-    return tools
+        if cursor is None or cursor in cursors or not new:
+            return tools
+    raise EnvironmentFault(f"MCP server {label!r} lists its tools on more than {MAX_PAGES} pages; let it list fewer")
 
 
 def error_code(error: BaseException) -> int | None:
     """The JSON-RPC code of an error that the server answered with; None for any other exception."""
+    return int(error.error.code) if isinstance(error, _error_type()) else None  # type: ignore[attr-defined]
+
+
+def _error_type() -> type[BaseException]:
     import mcp
 
     kind: type[BaseException] = mcp.MCPError if is_version_2() else mcp.McpError  # type: ignore[attr-defined]
-    return int(error.error.code) if isinstance(error, kind) else None  # type: ignore[attr-defined]
+    return kind
 
 
 @asynccontextmanager
-async def open_http(url: str, headers: Mapping[str, str]) -> AsyncIterator[tuple[Any, Any]]:
-    """The two message streams of a server's streamable HTTP endpoint."""
+async def open_http(
+    url: str, headers: Mapping[str, str], answered: Callable[[int, str], None]
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The two message streams of a server's streamable HTTP endpoint. `answered` gets the status and its phrase of
+    every answer to a message. Answers may take any time: whoever calls has a deadline."""
     from mcp.client import streamable_http as transport
 
+    async def hear(response: Any) -> None:
+        if response.request.method == "POST":
+            answered(response.status_code, response.reason_phrase)
+
+    def build(**options: Any) -> Any:
+        client = transport.create_mcp_http_client(**options)
+        client.timeout = (CONNECT_S, None, CONNECT_S, CONNECT_S)  # connect, read, write, wait for a connection
+        client.event_hooks = {"response": [hear]}
+        return client
+
     if is_version_2():
-        async with transport.create_mcp_http_client(headers=dict(headers)) as client:
+        async with build(headers=dict(headers)) as client:
             streams: AbstractAsyncContextManager[Any] = transport.streamable_http_client(url, http_client=client)
             async with streams as (read, write):
                 yield read, write
         return
-    async with transport.streamablehttp_client(url, headers=dict(headers)) as (read, write, _):  # type: ignore[attr-defined]
+    connected = transport.streamablehttp_client(url, headers=dict(headers), httpx_client_factory=build)  # type: ignore[attr-defined]
+    async with connected as (read, write, _):
         yield read, write

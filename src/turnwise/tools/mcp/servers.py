@@ -19,6 +19,10 @@ from turnwise.core.errors import ConfigError
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
 """Environment variables that every server process gets."""
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
+_ODD_REFERENCE = re.compile(r"\$\{(?!\w+\})[^}]*\}?")
+"""Forms of other programs, such as `${NAME:-default}` and `${env:NAME}`."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[ \t!-~]*[!-~])?)?")
 
 
 class McpServer(Section):
@@ -45,21 +49,28 @@ class McpServer(Section):
             raise ConfigError(
                 f"an MCP server needs one of command and url, given are command={self.command!r} and url={self.url!r}"
             )
+        if "${" in self.url:
+            raise ConfigError(
+                f"url={self.url!r} of an MCP server holds a reference, which is filled in in env and headers only; "
+                "write the address out"
+            )
         if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
             raise ConfigError(f"url={self.url!r} of an MCP server is no HTTP address; give http://HOST:PORT/mcp")
         return self
 
     def find_program(self) -> str:
-        """Absolute path of the program. Raises ConfigError when there is none, or the working directory is missing."""
+        """Absolute path of the program, by the `PATH` that it will see. Raises ConfigError when there is none, or the
+        working directory is missing."""
         if self.cwd and not Path(self.cwd).is_dir():
             raise ConfigError(f"cwd={self.cwd!r} of an MCP server is not a folder; name an existing one")
         if self.command == "python":
             return sys.executable
         # A path with a folder in it is meant from the server's working directory, as the program will see it.
         command = str(Path(self.cwd or ".", self.command).absolute()) if os.sep in self.command else self.command
-        program = shutil.which(command)
+        program = shutil.which(command, path=self.build_env().get("PATH"))
         if program is None:
-            raise ConfigError(f"command={self.command!r} of an MCP server is no program that can run; install it")
+            remedy = "put its arguments into args" if " " in self.command.strip() else "install it"
+            raise ConfigError(f"command={self.command!r} of an MCP server is no program that can run; {remedy}")
         return program
 
     def build_env(self) -> dict[str, str]:
@@ -69,11 +80,27 @@ class McpServer(Section):
         return {**inherited, **named, **_fill_in(self.env, "env")}
 
     def build_headers(self) -> dict[str, str]:
-        """The HTTP headers. Raises ConfigError for a variable that is not set."""
-        return _fill_in(self.headers, "headers")
+        """The HTTP headers. Raises ConfigError for a variable that is not set, and for what HTTP cannot carry; it shows
+        no value, which may be a secret."""
+        headers = _fill_in(self.headers, "headers")
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ConfigError(f"headers of an MCP server has {name!r}, which is no name of a header; correct it")
+            if not _HEADER_VALUE.fullmatch(value):
+                what = "begins or ends with white space" if value != value.strip() else "is not printable ASCII"
+                raise ConfigError(
+                    f"headers.{name} of an MCP server {what}; see that the variables in it are set, in one line and "
+                    "in ASCII"
+                )
+        return headers
 
 
 def _fill_in(values: Mapping[str, str], where: str) -> dict[str, str]:
+    for key, value in values.items():
+        if odd := _ODD_REFERENCE.search(value):
+            raise ConfigError(
+                f"{where}.{key} of an MCP server holds {odd[0]!r}, which is no reference to a variable; write ${{NAME}}"
+            )
     return {
         key: _REFERENCE.sub(lambda match: _read_variable(match[1], f"{where}.{key}"), value)  # noqa: B023
         for key, value in values.items()

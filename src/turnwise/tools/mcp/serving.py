@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 from turnwise.core.errors import EnvironmentFault
 from turnwise.tools.mcp.sdk import is_version_2
@@ -46,11 +49,36 @@ def build_server(name: str, instructions: str, list_tools: ListTools, call_tool:
     return server
 
 
-async def serve_stdio(server: Any) -> None:
-    """Serve one client on stdin and stdout until it closes them."""
+@contextmanager
+def keep_streams() -> Iterator[tuple[TextIO, TextIO]]:
+    """Standard input and output for the protocol alone: what environments, their modules and their children print goes
+    to stderr meanwhile, and what they read is empty."""
+    sys.stdout.flush()
+    copies = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    try:
+        with (
+            open(copies[0], encoding="utf-8", errors="replace", closefd=False) as reading,
+            open(copies[1], "w", encoding="utf-8", closefd=False) as writing,
+        ):
+            yield reading, writing
+    finally:
+        sys.stdout.flush()
+        for number, copy in enumerate(copies):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+async def serve_stdio(server: Any, streams: tuple[TextIO, TextIO]) -> None:
+    """Serve one client on `keep_streams` until it closes them."""
+    import anyio
     from mcp.server.stdio import stdio_server
 
-    async with stdio_server() as (read, write):
+    reading, writing = map(anyio.wrap_file, streams)
+    async with stdio_server(reading, writing) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnwise.core.errors import EnvironmentFault, ToolFailure, TurnwiseError
+from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, TurnwiseError
 from turnwise.tools.mcp import sdk
 from turnwise.tools.mcp.process import open_process
 from turnwise.tools.mcp.results import to_text
@@ -37,6 +37,8 @@ class McpSession:
         self._owner: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
         self._session: Any = None
+        self._status = ""
+        """HTTP status of the last message, where it was refused."""
 
     @property
     def is_alive(self) -> bool:
@@ -55,6 +57,7 @@ class McpSession:
         there: no program, no variable, no SDK.
         """
         sdk.require_sdk()
+        sdk.quiet_logs()
         self._owner = asyncio.ensure_future(self._own())
         try:
             done, _ = await asyncio.wait({self._owner, self._ready}, timeout=timeout_s, return_when="FIRST_COMPLETED")
@@ -94,7 +97,7 @@ class McpSession:
             await self._raise(problem, name)
         result = sdk.to_wire(calling.result())
         if result.get("isError"):
-            raise ToolFailure(to_text(result))
+            raise ToolFailure(to_text(result) or "the tool failed and gave no reason")
         return result
 
     async def close(self) -> None:
@@ -118,7 +121,8 @@ class McpSession:
         await asyncio.wait({self._ended}, timeout=0.2)
         if self._ends:
             raise self._failure() from problem
-        raise EnvironmentFault(f"MCP server {self.label!r} failed in tool {name!r}: {_describe(problem)}") from problem
+        text = self._describe(problem)
+        raise EnvironmentFault(f"MCP server {self.label!r} failed in tool {name!r}: {text}") from problem
 
     def _failure(self) -> TurnwiseError:
         """Why the session is over."""
@@ -126,7 +130,7 @@ class McpSession:
         problem = next(filter(None, (_first_cause(future.exception()) for future in ends)), None)
         if isinstance(problem, TurnwiseError):
             return type(problem)(str(problem))  # each call that fails raises one of its own
-        what = f"failed: {_describe(problem)}" if problem else "was used outside its session; open it first"
+        what = f"failed: {self._describe(problem)}" if problem else "was used outside its session; open it first"
         return EnvironmentFault(f"MCP server {self.label!r} {what}")
 
     async def _own(self) -> None:
@@ -137,7 +141,12 @@ class McpSession:
             closing: asyncio.Future[Any] = asyncio.ensure_future(self._closing.wait())
             try:
                 await _until(ended, session.initialize())
-                self.tools = tuple(await _until(ended, sdk.list_wire_tools(session)))
+                self.tools = tuple(await _until(ended, sdk.list_wire_tools(session, self.label)))
+                if not self.tools:
+                    raise ConfigError(
+                        f"MCP server {self.label!r} offers no tools; leave it out, or let it register them before it "
+                        "answers"
+                    )
                 self._session = session
                 self._ready.set_result(None)
                 await asyncio.wait({closing, ended}, return_when="FIRST_COMPLETED")
@@ -154,8 +163,18 @@ class McpSession:
                 yield process.read, process.write, process.ended
             return
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        async with sdk.open_http(self._server.url, self._server.build_headers()) as (read, write):
+        headers = self._server.build_headers()
+        async with sdk.open_http(self._server.url, headers, self._hear_status) as (read, write):
             yield read, write, never
+
+    def _hear_status(self, status: int, phrase: str) -> None:
+        self._status = f"HTTP {status} {phrase}" if status >= 400 else ""
+
+    def _describe(self, problem: BaseException) -> str:
+        """An exception in one line, with the HTTP status that the SDK leaves out."""
+        cause = _first_cause(problem) or problem
+        text = " ".join(f"{type(cause).__name__}: {cause}".split())[:500]
+        return f"{text} ({self._status})" if self._status else text
 
 
 async def _until(ended: asyncio.Future[None], work: Awaitable[Any]) -> Any:
@@ -178,11 +197,6 @@ def _first_cause(problem: BaseException | None) -> BaseException | None:
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     return problem
-
-
-def _describe(problem: BaseException) -> str:
-    cause = _first_cause(problem) or problem
-    return f"{type(cause).__name__}: {cause}"[:500]
 
 
 def _discard(task: asyncio.Future[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from turnwise.hosts.host import Host, Program, RunningProgram
+from turnwise.hosts.host import Host, Program, RunningProgram, import_path
 from turnwise.hosts.local import LOOPBACK
 from turnwise.models.structure import describe_structure
 from turnwise.training.ranks.memory import SharedMemory
@@ -54,7 +53,7 @@ async def start_programs(host: Host, plan: RankPlan, folder: Path) -> list[Start
         Program(
             name=f"rank {index} of {plan.size}",
             arguments=(sys.executable, "-m", "turnwise.training.ranks.rank"),
-            environment={"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            environment=import_path(),
             log=folder / f"rank-{index}.log",
         )
         for index in range(plan.size)

@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from turnwise.core.types import Message, Task
 from turnwise.environments.mcp.episodes import EpisodeDesk
 from turnwise.environments.tool_calls.family import ToolCalls
-from turnwise.testing.notes import NotesFamily
+from turnwise.testing.notes import Notes, NotesFamily
 
 PROGRAM = [
     sys.executable,
@@ -77,6 +79,43 @@ def test_episodes_are_apart_and_end_with_their_answer():
         assert again["isError"]
         assert "no open episode 'e1'" in read(again)
         assert not (await table.call("search", {"episode": second, "query": "amber"}))["isError"]
+
+    asyncio.run(run())
+
+
+class Counting(Notes):
+    """Its one tool counts slowly, which steps at one time would do wrong."""
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        self.count = 0
+        return task.prompt, [self.add]
+
+    async def add(self) -> str:
+        """Count."""
+        before = self.count
+        await asyncio.sleep(0)
+        self.count = before + 1
+        return str(self.count)
+
+
+class CountingFamily(NotesFamily):
+    def build_environment(self, task: Task) -> Notes:
+        return Counting(tool_timeout_s=10.0, max_observation_chars=100)
+
+
+def test_calls_that_a_client_makes_side_by_side_are_steps_one_after_the_other():
+    async def run() -> None:
+        table = EpisodeDesk(CountingFamily(), split="heldout")
+        opened = await asyncio.gather(*(table.call("open_episode", {}) for _ in range(2)))
+        assert read(opened[0])["task"] != read(opened[1])["task"]  # the next task for each
+        name = read(opened[0])["episode"]
+        counted = await asyncio.gather(*(table.call("add", {"episode": name}) for _ in range(3)))
+        assert [read(each) for each in counted] == ["1", "2", "3"]
+        answer = {"episode": name, "answer": "7"}
+        first, second = await asyncio.gather(*(table.call("submit_answer", answer) for _ in range(2)))
+        assert read(first)["reward"] == 0.0
+        assert "there is no open episode" in read(second)
+        await table.close()
 
     asyncio.run(run())
 

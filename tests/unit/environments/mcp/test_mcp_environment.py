@@ -94,6 +94,24 @@ def test_the_model_sees_the_servers_tools_without_what_the_row_fills_in(tmp_path
         asyncio.run(opening(ROWS, tools=["saw"]))
 
 
+def test_tools_of_one_name_at_two_servers_can_both_be_meant(tmp_path: Path):
+    args = {"command": "python", "args": ["-S", str(SERVER), "fine"]}
+
+    async def shown(rows: Sequence[Any] = ROWS, **arguments: Any) -> list[str]:
+        family = build(tmp_path, rows=rows, servers={"a": args, "b": args}, **arguments)
+        environment = family.build_environment(family.task("heldout", 0))
+        try:
+            return [tool.name for tool in (await environment.reset(family.task("heldout", 0), 0)).tools]
+        finally:
+            await environment.close()
+
+    assert asyncio.run(shown(tools=["echo", "b_pid"])) == ["echo", "b_pid"]
+    rows = [{**ROWS[0], "setup": [["b_echo", {"text": "x"}]]}]
+    assert asyncio.run(shown(rows, reward="tool", check_tool="pid")) == ["echo", "b_echo", "b_pid"]
+    with pytest.raises(ConfigError, match="tools names 'saw', which no server has; use some of echo, pid, b_echo, b_p"):
+        asyncio.run(shown(tools=["saw"]))
+
+
 def test_a_filled_in_parameter_reaches_the_server(tmp_path: Path):
     family = build(tmp_path, rows=[{**ROWS[0], "bind": {"text": "hidden"}}])
     texts, _ = asyncio.run(play(family, call("echo")))

@@ -1,6 +1,7 @@
 """The process of a tracker, with real processes: what it hears, and that none of its failures reaches the run."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrackerError
 from turnwise.core.events import Event, Note, PhaseBegins, StepEnds
 from turnwise.reporting.trackers.follow import send_run
+from turnwise.reporting.trackers.lock import hold
+from turnwise.reporting.trackers.mlflow import Names
 from turnwise.reporting.trackers.recorder import TrackerRecorder, close_trackers
 from turnwise.reporting.trackers.registry import build_tracker
+from turnwise.reporting.trackers.trackio import at_home
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
 from turnwise.store.run_folder import RunFolder, read_lines
 
@@ -212,3 +216,56 @@ def test_lowest_versions_are_those_of_the_extras() -> None:
 def test_a_recipe_names_each_tracker_once() -> None:
     with pytest.raises(ValueError, match="names a tracker twice"):
         RunConfig.model_validate({"trackers": {"names": ["wandb", "wandb"]}})
+
+
+def test_weights_and_biases_takes_no_path_as_project() -> None:
+    with pytest.raises(ValueError, match=r"project='org/agents': Weights & Biases takes no / in a project"):
+        RunConfig.model_validate({"trackers": {"names": ["wandb"], "project": "org/agents"}})
+    assert RunConfig.model_validate({"trackers": {"names": ["mlflow"], "project": "org/agents"}})
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "prometheus"])
+def test_what_lies_in_the_run_folder_moves_with_it(tmp_path: Path, name: str) -> None:
+    if name == "tensorboard":
+        pytest.importorskip(name)
+    old, new = tmp_path / "old" / "run", tmp_path / "new"
+    folder = make_run(tmp_path / "old")
+    folder.append_metrics(1, "train", {"rollout/reward": 0.5})
+    send_run(folder.path, name, overrides=[], start_anew=False)
+    old.rename(new)
+    RunFolder.open(new).append_metrics(2, "train", {"rollout/reward": 0.75})
+    assert Path(send_run(new, name, overrides=[], start_anew=False)).parent == new
+    assert not old.exists()
+
+
+def test_mlflow_has_a_name_of_its_own_for_every_metric() -> None:
+    names = Names()
+    taken = ["rollout/reward", "evaluate/数学/success", "timing(s)/gen"]
+    assert [names.find(name) for name in taken] == ["rollout/reward", "evaluate/数学/success", "timing_s_/gen"]
+    paths = ["evaluate//success", "evaluate/../success", "/a", "b/"]
+    assert [re.sub("_[0-9a-f]{8}$", "_#", names.find(name)) for name in paths] == [
+        "evaluate/_/success",
+        "evaluate/_/success_#",
+        "_/a",
+        "b/_",
+    ]
+    long = ["k" * 300 + end for end in "ab"]
+    found = [names.find(name) for name in long]
+    assert [len(name) for name in found] == [250, 250]
+    assert len(set(found)) == 2
+    assert [names.find(name) for name in long] == found
+
+
+def test_trackio_stays_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_SERVER_URL", "http://elsewhere")
+    with at_home():
+        assert "TRACKIO_SERVER_URL" not in os.environ
+    assert os.environ["TRACKIO_SERVER_URL"] == "http://elsewhere"
+
+
+def test_a_file_is_held_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with hold(path, 0.0), pytest.raises(TimeoutError, match="another process holds"), hold(path, 0.0):
+        pass
+    with hold(path, 0.0):
+        pass

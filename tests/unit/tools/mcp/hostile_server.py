@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -38,6 +39,12 @@ def handle(request):
             }
         )
     elif method == "tools/list":
+        if MODE == "knows_no_tools":
+            send({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
+            return
+        if MODE == "one_cursor":  # it never says that the list ends
+            send({"id": request["id"], "result": {"tools": TOOLS, "nextCursor": ""}})
+            return
         pages = [TOOLS] if MODE != "pages" else [TOOLS[:1], TOOLS[1:]]
         page = int(request.get("params", {}).get("cursor") or 0)
         more = {"nextCursor": str(page + 1)} if page + 1 < len(pages) else {}
@@ -77,6 +84,13 @@ def call(request, params):
         send({"id": request["id"], "error": {"code": -32602, "message": "text is too rude"}})
     elif MODE == "is_error":
         answer(request, "no such file", isError=True)
+    elif MODE == "silent_error":
+        send({"id": request["id"], "result": {"content": [], "isError": True}})
+    elif MODE == "leaves_a_child":  # which keeps the output open
+        subprocess.Popen(["sleep", "60"])
+        os._exit(3)
+    elif MODE == "not_a_number":
+        send({"id": request["id"], "result": {"content": [], "structuredContent": {"mean": float("nan")}}})
     elif MODE == "environment":
         answer(request, " ".join(sorted(os.environ)) + " " + os.environ.get("SECRET", "") + " " + os.getcwd())
     else:

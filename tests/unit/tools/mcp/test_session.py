@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +22,7 @@ pytest.importorskip("mcp")
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout, TurnwiseError
 from turnwise.core.types import ToolCall, ToolSpec
 from turnwise.tools.mcp.results import to_text
+from turnwise.tools.mcp.sdk import parse_message
 from turnwise.tools.mcp.servers import McpServer
 from turnwise.tools.mcp.session import McpSession
 from turnwise.tools.tool import Tool, run_tool
@@ -77,11 +82,46 @@ def test_a_tool_is_listed_and_called():
     assert to_text(result) == "hello"
 
 
-def test_every_page_of_tools_is_read():
+@pytest.mark.parametrize("mode", ["pages", "one_cursor"])
+def test_every_page_of_tools_is_read(mode: str):
     async def work(session: McpSession) -> list[str]:
         return [tool["name"] for tool in session.tools]
 
-    assert with_session(hostile("pages"), work) == ["echo", "pid"]
+    assert with_session(hostile(mode), work) == ["echo", "pid"]
+
+
+def test_a_server_without_tools_is_refused():
+    with pytest.raises(ConfigError, match="'hostile' offers no tools; leave it out"):
+        with_session(hostile("knows_no_tools"), echo)
+
+
+def test_a_number_that_is_none_stays_one():
+    assert to_text(with_session(hostile("not_a_number"), echo)) == '{"mean": NaN}'
+
+
+def result_line(text: bytes) -> bytes:
+    return b'{"jsonrpc": "2.0", "id": 1, "result": {"content": "%s"}}\n' % text
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (result_line(rb"half \ud83d"), "half \ufffd"),
+        (result_line(b"caf\xe9"), "caf\ufffd"),
+        (b"\xef\xbb\xbf" + result_line(b"marked"), "marked"),
+        (result_line(rb"whole \ud83d\ude00"), "whole \U0001f600"),
+    ],
+)
+def test_a_message_in_damaged_text_is_still_a_message(line: bytes, text: str):
+    message = parse_message(line).message
+    assert getattr(message, "root", message).result == {"content": text}
+
+
+def test_what_is_no_message_stays_none():
+    for line in (b"listening", b"{oops", b"[1]", b'{"a": 1}', b"{" + b'"a":[' * 100_000):
+        with pytest.raises(ValueError, match=r".") as caught:
+            parse_message(line)
+        assert not isinstance(caught.value, TurnwiseError)
 
 
 def test_a_line_that_is_no_message_is_skipped():
@@ -96,6 +136,7 @@ def test_a_result_of_ten_megabytes_arrives_whole():
     ("mode", "message"),
     [
         ("dies", r"exited \(exit status 3\); stderr: out of luck"),
+        ("leaves_a_child", r"exited \(exit status 3\)"),
         ("closes", "closed its output"),
         ("endless_line", "sent a line of more than 16 MiB"),
         ("endless_garbage", "no JSON-RPC message to its output, first b'listening"),
@@ -116,7 +157,10 @@ def test_a_server_that_fails_is_one_fault_and_no_process(mode: str, message: str
     assert wait_until_gone(pids[0])
 
 
-@pytest.mark.parametrize(("mode", "message"), [("refuses", "too rude"), ("is_error", "no such file")])
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [("refuses", "too rude"), ("is_error", "no such file"), ("silent_error", "failed and gave no reason")],
+)
 def test_what_the_model_did_wrong_is_told_to_the_model(mode: str, message: str):
     with pytest.raises(ToolFailure, match=message):
         with_session(hostile(mode), echo)
@@ -186,11 +230,120 @@ def test_only_named_variables_reach_the_server(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"command": "a", "url": "http://b"}, {"url": "file:///etc"}, {"url": "http://"}]
+    "fields",
+    [{}, {"command": "a", "url": "http://b"}, {"url": "file:///etc"}, {"url": "http://"}, {"url": "http://${HOST}/"}],
 )
 def test_a_server_has_one_target(fields: dict[str, Any]):
-    with pytest.raises(ValueError, match=r"one of command and url|no HTTP address"):
+    with pytest.raises(ValueError, match=r"one of command and url|no HTTP address|holds a reference"):
         McpServer(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"command": "a", "env": {"KEY": "${KEY:-none}"}}, r"env\.KEY .* holds '\$\{KEY:-none\}', .* write \$\{NAME\}"),
+        ({"url": "http://b", "headers": {"X": "${env:KEY}"}}, r"headers\.X .* holds '\$\{env:KEY\}'"),
+        ({"url": "http://b", "headers": {"X": "Bearer ${EMPTY}"}}, r"headers\.X .* begins or ends with white space"),
+        ({"url": "http://b", "headers": {"X": "Bearer ${LINE}"}}, r"headers\.X .* begins or ends with white space"),
+        ({"url": "http://b", "headers": {"X": "schlüssel"}}, r"headers\.X .* is not printable ASCII"),
+        ({"url": "http://b", "headers": {"X Y": "1"}}, "'X Y', which is no name of a header"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_refused_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], message: str
+):
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.setenv("LINE", "s3cret\n")
+    server = McpServer(**fields)
+    with pytest.raises(ConfigError, match=message) as caught:
+        server.build_env() if server.command else server.build_headers()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_program_is_found_by_the_path_that_it_will_see(tmp_path: Path):
+    program = tmp_path / "only_there"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert McpServer(command="only_there", env={"PATH": str(tmp_path)}).find_program() == str(program)
+    with pytest.raises(ConfigError, match="put its arguments into args"):
+        McpServer(command="python -m server").find_program()
+
+
+class Web(BaseHTTPRequestHandler):
+    """A streamable HTTP server of one tool, which refuses or delays calls as its path says."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if request["method"] == "tools/call" and self.path == "/refuses":
+            return self.answer(401, b"")
+        if request["method"] == "tools/call":
+            time.sleep(0.6)
+        tool = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
+        version = request.get("params", {}).get("protocolVersion")
+        info = {"name": "web", "version": "1"}
+        results = {
+            "initialize": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info},
+            "tools/list": {"tools": [tool]},
+            "tools/call": {"content": [{"type": "text", "text": "late"}]},
+        }
+        if "id" not in request:
+            return self.answer(202, b"")
+        whole = {"jsonrpc": "2.0", "id": request["id"], "result": results[request["method"]]}
+        return self.answer(200, json.dumps(whole).encode())
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.answer(405, b"")
+
+    do_DELETE = do_GET
+
+    def log_message(self, format: str, *arguments: Any) -> None: ...
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Web) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_refusal_over_http_tells_its_status(web: str):
+    with pytest.raises(EnvironmentFault, match=r"MCP server 'hostile' failed.*\(HTTP 401 Unauthorized\)"):
+        with_session(McpServer(url=f"{web}/refuses"), echo)
+
+
+def test_a_call_over_http_has_the_callers_deadline_alone(web: str, monkeypatch: pytest.MonkeyPatch):
+    # The SDK gives up reading after five minutes; here after a tenth of a second, which the answer takes six times.
+    shared: Any = importlib.import_module("mcp.shared._httpx_utils")
+    monkeypatch.setattr(shared, "MCP_DEFAULT_SSE_READ_TIMEOUT", 0.1)
+    assert to_text(with_session(McpServer(url=f"{web}/slow"), echo)) == "late"
+
+
+def test_what_environments_print_stays_out_of_the_protocol():
+    program = (
+        "import os, subprocess, sys\n"
+        "from turnwise.tools.mcp.serving import keep_streams\n"
+        "with keep_streams() as (reading, writing):\n"
+        "    print('a print')\n"
+        "    subprocess.run(['sh', '-c', 'echo a child; cat'])\n"
+        "    writing.write('read ' + reading.readline())\n"
+        "print('after')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], input="a line\n", capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert ended.stdout == "read a line\nafter\n"
+    assert sorted(ended.stderr.splitlines()) == ["a child", "a print"]
 
 
 def test_closing_ends_a_server_that_stays():
