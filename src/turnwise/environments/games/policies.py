@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -23,13 +24,15 @@ class UniformPlayer:
 
 
 class PerfectPlayer:
-    """Plays a zero-sum game perfectly, or nearly so (`solve`)."""
+    """Plays a zero-sum game perfectly, or nearly so (`solve`); solves it at its first move."""
 
     def __init__(self, game: Game[Any]) -> None:
-        places = build_graph(game).information_sets
-        self._choices: Mapping[str, tuple[tuple[str, ...], Choice]] = {
-            place.text: (place.moves, choice) for place, choice in zip(places, solve(game), strict=True)
-        }
+        self._game = game
+
+    @cached_property
+    def _choices(self) -> Mapping[str, tuple[tuple[str, ...], Choice]]:
+        places = build_graph(self._game).information_sets
+        return {place.text: (place.moves, choice) for place, choice in zip(places, solve(self._game), strict=True)}
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         moves, choice = self._choices[messages[-1].text]
