@@ -54,9 +54,7 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         super().__init__(**arguments)
         self._prior = self._chosen.weights
         self._scene = lru_cache(maxsize=CACHED_SCENES)(self._build_scene)
-        self._subject = SearchSubject(
-            scene=self._scene, build=self._build_solver, max_replies=self._chosen.max_replies
-        )
+        self._subject = SearchSubject(scene=self._scene, build=self._build_solver, max_replies=self._chosen.max_replies)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Splits have no end and share no name."""

@@ -45,9 +45,7 @@ class ChunksEnvironment:
         """Ask for the memory of the first chunk."""
         chosen = self._chosen
         self._seed, self._asked = int(task.payload["seed"]), tuple(task.payload["asked"])
-        self._stream = build_stream(
-            self._seed, self._asked, num_chunks=chosen.chunks, chunk_events=chosen.chunk_events
-        )
+        self._stream = build_stream(self._seed, self._asked, num_chunks=chosen.chunks, chunk_events=chosen.chunk_events)
         self._memory = format_memory(dict.fromkeys(self._asked, NONE))
         return self._ask()
 
