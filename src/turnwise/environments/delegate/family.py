@@ -13,7 +13,6 @@ from turnwise.core.types import Message, Task
 from turnwise.environments.delegate.arguments import DelegateArguments
 from turnwise.environments.delegate.environment import DelegateEnvironment
 from turnwise.environments.delegate.policies import FIND, NaivePolicy, OraclePolicy, RandomPolicy
-from turnwise.environments.file_splits import DataFile
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.search_qa.environment import SearchEnvironment
@@ -34,20 +33,6 @@ class Delegate(GeneratedFamily[DelegateArguments]):
         """See `GeneratedFamily`. Raises RewardError where the reward fails its own cases."""
         super().__init__(**arguments)
         self._search = SearchQA(**self._chosen.model_dump(include=set(SearchArguments.model_fields)))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """See `SearchQA.notes`."""
-        return self._search.notes
-
-    @property
-    def data_files(self) -> tuple[DataFile, ...]:
-        """See `SearchQA.data_files`."""
-        return self._search.data_files
-
-    def place(self, split: Split, index: int) -> str | None:
-        """See `SearchQA.place`."""
-        return self._search.place(split, index)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """See `SearchQA.generate`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from random import Random
 from typing import Any
 
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
@@ -24,12 +23,7 @@ from turnwise.environments.proposer.search import (
     propose_text,
 )
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
-from turnwise.environments.search_qa.policies import (
-    Conversation,
-    NaivePolicy,
-    OraclePolicy,
-    RandomPolicy,
-)
+from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.retrieval import Retriever
 from turnwise.environments.search_qa.wordings import noun_phrase
@@ -97,18 +91,15 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         query = draw_chain(task.payload["entity"], task.payload["type"], 1 + index % len(KINDS), random)
         yield task.prompt[0].text
         yield f" {propose_text(query)}"
-        yield from self._solve(task, ASK.format(phrase=noun_phrase(query)))
-
-    def _solve(self, task: Task, question: str) -> list[str]:
-        oracle = self.policy("oracle")
+        question = text_message("user", ASK.format(phrase=noun_phrase(query)))
         retriever = self._scene(task.payload["split"], task.payload["world"]).retriever
-        texts, messages = [question], [text_message("user", question)]
-        while (reply := oracle.reply(task, messages, Random(0))).tool_calls:
-            query = Conversation.of([reply]).queries[0]
-            results = format_documents(retriever.search(query, self._chosen.top_k), "plain")
-            texts += [f"<search> {query} </search>", results]
-            messages += [reply, text_message("tool", results, tool_call_id=reply.tool_calls[0].id, name="search")]
-        return [*texts, reply.text]
+        yield question.text
+        yield from write_search(
+            self.policy("oracle"),
+            task,
+            [question],
+            lambda query: format_documents(retriever.search(query, self._chosen.top_k), "plain"),
+        )
 
     def _build_scene(self, split: Split, seed: int) -> Scene:
         return build_scene(split, seed, num_entities=self._chosen.num_entities, num_words=self._chosen.num_words)

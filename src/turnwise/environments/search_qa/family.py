@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from random import Random
 from typing import Any, get_args
 
 from turnwise.config.catalog import find_model
@@ -23,12 +22,7 @@ from turnwise.environments.search_qa.dense import DenseRetriever, HybridRetrieve
 from turnwise.environments.search_qa.embedder import cache_folder, load_embedder
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
 from turnwise.environments.search_qa.files import QuestionRow, load_corpus, to_question
-from turnwise.environments.search_qa.policies import (
-    Conversation,
-    NaivePolicy,
-    OraclePolicy,
-    RandomPolicy,
-)
+from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import WITHOUT_SEARCH, Question, build_question
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
@@ -240,14 +234,13 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
 
     def sample_texts(self, index: int) -> Iterator[str]:
         """Prompts, tagged searches, results and answers."""
-        task, oracle = self.task("train", index), self.policy("oracle")
-        messages: list[Message] = list(task.prompt)
-        yield from (message.text for message in messages)
-        while (reply := oracle.reply(task, messages, Random(0))).tool_calls:
-            query = Conversation.of([reply]).queries[0]
-            found = self.retriever(task).search(query, self._chosen.top_k)
-            results = format_documents(found, self._chosen.document_format)
-            yield f"<search> {query} </search>"
-            yield results
-            messages += [reply, text_message("tool", results, tool_call_id=reply.tool_calls[0].id, name="search")]
-        yield reply.text
+        task = self.task("train", index)
+        yield from (message.text for message in task.prompt)
+        yield from write_search(
+            self.policy("oracle"),
+            task,
+            task.prompt,
+            lambda query: format_documents(
+                self.retriever(task).search(query, self._chosen.top_k), self._chosen.document_format
+            ),
+        )
