@@ -64,6 +64,13 @@ class Games(GeneratedFamily[GamesArguments]):
         roles = OPPONENTS[task.payload["agent"]] if self._chosen.opponent else ROLES
         return GameEnvironment(self.game, roles, prosocial=self._chosen.prosocial)
 
+    def policy(self, name: str) -> ScriptedPolicy:
+        """See `GeneratedFamily.policy`. The game is solved here, where no episode waits for it."""
+        policy = super().policy(name)
+        if isinstance(policy, PerfectPlayer):
+            _ = policy.choices
+        return policy
+
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """The player "uniform" (also "naive" and "random"), and "optimal" (also "oracle"), which in a negotiation knows
         the values of both."""
