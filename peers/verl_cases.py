@@ -368,23 +368,6 @@ TOOL_CALLS: list[tuple[list[dict[str, object]], list[dict[str, object]]]] = [
     ),
 ]
 
-_THINK, _CALL, _RESPONSE = "<think>so</think>", "<tool_call>\n{}\n</tool_call>", "<response>done</response>"
-FORMATS: list[tuple[str, str]] = [
-    (f"{_THINK}\n{_CALL}", _CALL),
-    (f"{_THINK}\n{_RESPONSE}", _RESPONSE),
-    (f"{_THINK}\n{_CALL}\n{_RESPONSE}", _CALL + _RESPONSE),
-    (_THINK, "nothing"),
-    (f"{_THINK}{_CALL}", _CALL),
-    (f"{_THINK}\n{_CALL}\n{_CALL}", _CALL),
-    (f"{_THINK}\n{_RESPONSE}", _CALL),
-    (f"{_THINK}\n<tool_call>{{}}</tool_call>", _CALL),
-    (f"well {_THINK}\n{_CALL}", _CALL),
-    (_CALL, _CALL),
-    (f"{_THINK}\n{_THINK}\n{_CALL}", _CALL),
-]
-"""Reply, and a gold answer with the sections that are wanted. In the last, a section comes twice that the peer does not
-count."""
-
 
 def _rewards() -> Iterator[Case]:
     yield Case(
@@ -393,17 +376,6 @@ def _rewards() -> Iterator[Case]:
         batch=None,
         inputs={"answers": ANSWERS},
         outputs={"rewards": np.array([float(search_r1_like_qa_em.em_check(*answer)) for answer in ANSWERS])},
-    )
-    formats = [
-        rlla.customize_format_reward_func([[{"content": reply}]], [gold], 0, 1.0, 0.0, False)[0]
-        for reply, gold in FORMATS
-    ]
-    yield Case(
-        name="verl/reward/format",
-        function="verl.utils.reward_score.rlla.customize_format_reward_func",
-        batch=None,
-        inputs={"formats": FORMATS},
-        outputs={"rewards": np.array(formats)},
     )
     rewards = [rlla.compute_tool_call_reward(gold, predicted, 3.0, -3.0, False) for gold, predicted in TOOL_CALLS]
     yield Case(

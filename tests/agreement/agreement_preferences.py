@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from agreement_golden import Case, assert_equal, compares, pack, pack_inputs, unpack
 
+from turnwise.algorithms.aggregate import compute_token_mean
 from turnwise.algorithms.preference.distillation import compute_reverse_kl_loss
 from turnwise.algorithms.preference.dpo import compute_dpo_loss
-from turnwise.algorithms.preference.sft import compute_nll_loss
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.rewards.answers import exact_match
 from turnwise.rewards.length import compute_overlong_penalty
-from turnwise.rewards.tool_rl import compute_correctness, compute_format_reward, compute_tool_rl_reward
+from turnwise.rewards.tool_rl import compute_correctness, compute_tool_rl_reward
 
 
 def check_preference(case: Case, compute) -> None:
@@ -75,9 +75,13 @@ def _(case: Case) -> None:
     check_preference(case, compute)
 
 
-@compares("trl/preference/sft", ours=compute_nll_loss)
+@compares("trl/preference/sft", ours=compute_token_mean)
 def _(case: Case) -> None:
-    check_preference(case, lambda policy, _, sequence: compute_nll_loss(policy)[sequence % 2 == 0])
+    def compute(policy, _, sequence):
+        losses = -policy[sequence % 2 == 0]
+        return compute_token_mean(losses, len(losses))
+
+    check_preference(case, compute)
 
 
 @compares("trl/distillation/reverse_kl", ours=compute_reverse_kl_loss)
@@ -118,17 +122,3 @@ def _(case: Case) -> None:
     totals = [compute_tool_rl_reward(predicted, gold, well_formed=True).total for gold, predicted in calls]
     assert_equal(totals, case.output("rewards") + 1)
     assert np.unique(case.output("rewards")).size > 5
-
-
-@compares(
-    "verl/reward/format",
-    ours=compute_format_reward,
-    relation="equal; but ours refuses a second think section, the peer does not",
-)
-def _(case: Case) -> None:
-    ours = [
-        compute_format_reward(reply, wants_calls="<tool_call>" in gold, wants_response="<response>" in gold)
-        for reply, gold in case.inputs["formats"]
-    ]
-    assert_equal(ours[:-1], case.output("rewards")[:-1])
-    assert (ours[-1], case.output("rewards")[-1]) == (0.0, 1.0)

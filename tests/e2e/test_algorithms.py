@@ -116,6 +116,36 @@ def test_every_kind_of_learning_takes_its_steps(
     assert weights[0] != weights[1]
 
 
+def test_shaped_rewards_are_what_trains(start: Path, tmp_path: Path) -> None:
+    options = [
+        "credit.method=dr_grpo",
+        "credit.shaping.stages={format={weight=0.5, threshold=0.2}, f1={weight=1.0}}",
+        "credit.shaping.few_calls=true",
+        "credit.shaping.length_weight=0.2",
+        "train.steps=1",
+    ]
+    run = run_train(recipe(start, tmp_path, *options), resume=None, display=False)
+    stored, trained = load_advantages(run, 1) or {}, read_journal(run).taken[1]
+    seen = 0
+    for group in map(GroupStore(run).load, trained):
+        parts = [{part.name: part.value for part in t.reward.parts} for t in group.trajectories]  # type: ignore[union-attr]
+        right = [each["success"] == 1 for each in parts]
+        rewards = [0.5 * each["format"] + (each["f1"] if each["format"] >= 0.2 else 0) for each in parts]
+        assert not any(t.num_tool_calls for t in group.trajectories)  # so that every factor for few calls is 1
+        lengths = [t.num_sampled_tokens for t in group.trajectories]
+        span = max(lengths) - min(lengths)
+        for index, length in enumerate(lengths):
+            share = 0.5 - (length - min(lengths)) / span if span else 0.0
+            rewards[index] += 0.2 * (share if right[index] else min(0.0, share))
+        mean = sum(rewards) / len(rewards)  # Dr.GRPO subtracts it and divides by nothing
+        for t, reward in zip(group.trajectories, rewards, strict=True):
+            turns = [turn for turn in stored[t.id] or () if turn is not None]
+            assert np.concatenate(turns) == pytest.approx(reward - mean, abs=1e-6)
+            seen += reward != mean
+    assert seen > 1  # rewards differ
+    assert audit_run(run).breaches == []
+
+
 def test_recomputed_old_logprobs_are_the_samplers(start: Path, tmp_path: Path) -> None:
     # Trainer and sampler share weights: weights of the correction are 1 and nothing is dropped.
     overrides = [

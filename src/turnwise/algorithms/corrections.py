@@ -29,10 +29,6 @@ class Correction:
     keep: torch.Tensor
     """`[K]` bool."""
 
-    def combine(self, other: Correction) -> Correction:
-        """Both corrections: weights multiply, a token is kept when both keep it."""
-        return Correction(weights=self.weights * other.weights, keep=self.keep & other.keep)
-
 
 def compute_correction(
     old_logprobs: torch.Tensor,

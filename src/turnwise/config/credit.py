@@ -9,14 +9,35 @@ from pydantic import Field, JsonValue
 from turnwise.config.section import Section
 
 
-class ShapingSection(Section):
-    """What happens to rewards before they become advantages. Metrics and evaluations report them as the environment
-    gave them."""
+class StageSection(Section):
+    """One stage of `credit.shaping.stages`. The part of the reward that it scores must lie between 0 and 1."""
 
+    weight: float = Field(1.0, ge=0)
+    """What a score of 1 is worth."""
+    threshold: float = Field(1.0, ge=0, le=1)
+    """Scores from here on pass. Below it the stage counts and later ones do not."""
+
+
+class ShapingSection(Section):
+    """What happens to rewards before they become advantages, in the order of these options. Metrics and evaluations
+    report them as the environment gave them."""
+
+    stages: dict[str, StageSection] = Field(default_factory=dict)
+    """Progressive reward shaping (arXiv 2512.07478): the weighted sum of parts of the reward takes its place, in the
+    order of the table and up to the first that does not pass. A label is the name of a part, or "reward" for the total.
+    Empty keeps the reward."""
+    success: str = "success"
+    """Part of the reward that is 1 for a right answer; `few_calls` and `length_weight` read it."""
+    few_calls: bool = False
+    """Whether every reward is multiplied by OTC's factor for few tool calls (arXiv 2504.14870): 1 with the fewest calls
+    of a right answer in the group, less with more. A group without a right answer keeps its rewards."""
+    length_weight: float = Field(0.0, ge=0)
+    """Weight of Kimi k1.5's length reward (arXiv 2501.12599), which is added: from 0.5 for the fewest sampled tokens of
+    a group to -0.5 for the most; a wrong answer gets at most 0. 0 is off."""
     max_tokens: int = Field(0, ge=0)
     """Trajectories that sampled this many tokens get 1 taken off (DAPO's overlong punishment); 0 is off."""
     buffer: int = Field(0, ge=0)
-    """Over how many tokens below `max_tokens` the punishment grows from 0."""
+    """Over how many tokens below `max_tokens` the punishment grows from 0; 1 makes it a hard limit."""
     gate: str = ""
     """Part of the reward, such as "success": a group in which no member has it at 1 gets equal rewards, so that shaping
     does not make failures look better than each other. Empty is off."""

@@ -4,6 +4,7 @@ A credit method or a loss checks its own options and combinations when it is bui
 
 from __future__ import annotations
 
+from turnwise.config.credit import ShapingSection
 from turnwise.config.learning import ADAMW
 from turnwise.config.lora import VLLM_RANKS, LoraSection
 from turnwise.config.run import RunConfig
@@ -236,6 +237,11 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
             shaping.buffer > 0 and not shaping.max_tokens,
             f"credit.shaping.buffer={shaping.buffer} does nothing without credit.shaping.max_tokens; set it, or set "
             "the buffer to 0",
+        ),
+        (
+            config.train.algorithm != "policy_gradient" and shaping != ShapingSection(),
+            f"credit.shaping changes rewards before credit, and train.algorithm={config.train.algorithm!r} has no "
+            "credit; leave it out",
         ),
         (
             critic.kind == "head" and critic.epochs != 1,

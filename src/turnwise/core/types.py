@@ -314,6 +314,11 @@ class Scored:
     total: float
     parts: tuple[RewardPart, ...] = ()
 
+    @classmethod
+    def of(cls, total: float, parts: Mapping[str, float]) -> Scored:
+        """The reward with its parts by name."""
+        return cls(total=total, parts=tuple(RewardPart(name=name, value=float(part)) for name, part in parts.items()))
+
     def part(self, name: str) -> float | None:
         """The value of one part, or None when there is no such part."""
         return next((p.value for p in self.parts if p.name == name), None)

@@ -21,12 +21,11 @@ from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, TokenAdvant
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.kl import compute_kl_rewards
 from turnwise.config.credit import ShapingSection
-from turnwise.core.errors import ConfigError, TrainingError, boundary
+from turnwise.core.errors import TrainingError, boundary
 from turnwise.core.paths import Path, compute_state_values, trained_paths, unfold_groups
 from turnwise.core.sampled import training_logprobs
 from turnwise.core.types import FinishReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId, TurnScores
-from turnwise.rewards.gates import gate_group
-from turnwise.rewards.length import compute_overlong_penalty
+from turnwise.credit.shaping import compute_shaped_rewards, shape_baseline
 
 TurnArrays = list[NDArray[np.float64]]
 """One array per turn, `[sampled tokens of the turn]` each."""
@@ -72,7 +71,7 @@ def to_credit_trajectories(
     seen = []
     for group, unfolded in zip(groups, unfold_groups(groups), strict=True):
         rewards = iter(compute_shaped_rewards(unfolded, shaping))
-        baseline = group.baseline.reward if group.baseline is not None else None
+        greedy_reward = shape_baseline(group, shaping)
         for trajectory in group.trajectories:
             for path in trained_paths(trajectory):
                 tokens = {
@@ -87,7 +86,7 @@ def to_credit_trajectories(
                         turns=_to_turns(trajectory, path, offered, tokens),
                         parts=_read_parts(path.trajectory),
                         answer_prior=trajectory.turns[0].scores.answer_prior if trajectory.turns else None,
-                        greedy_reward=baseline.total if isinstance(baseline, Scored) else None,
+                        greedy_reward=greedy_reward,
                         role=name_role(group),
                         tree=str(trajectory.id),
                         truncated=path.trajectory.stop.is_truncated,
@@ -146,46 +145,6 @@ def _to_turns(
             )
         )
     return tuple(turns)
-
-
-def compute_shaped_rewards(group: TrajectoryGroup, shaping: ShapingSection | None) -> list[float | None]:
-    """Rewards of a group as credit reads them: the overlong punishment first, then the gate.
-
-    Raises ConfigError when the gate names a part the reward does not have.
-    """
-    rewards = group.rewards()
-    if shaping is None:
-        return rewards
-    if shaping.max_tokens:
-        rewards = [
-            None
-            if reward is None
-            else reward
-            + compute_overlong_penalty(t.num_sampled_tokens, max_tokens=shaping.max_tokens, buffer=shaping.buffer)
-            for reward, t in zip(rewards, group.trajectories, strict=True)
-        ]
-    return gate_group(rewards, read_metric(group, shaping.gate, "credit.shaping.gate")) if shaping.gate else rewards
-
-
-def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | None]:
-    """The part `name` of every member's reward, or its total for "reward"; None where a member could not be scored.
-
-    Raises ConfigError naming the option `key` and the parts there are.
-    """
-    values: list[float | None] = []
-    for trajectory in group.trajectories:
-        reward = trajectory.reward
-        if not isinstance(reward, Scored):
-            values.append(None)
-            continue
-        value = reward.total if name == "reward" else reward.part(name)
-        if value is None:
-            names = ", ".join(part.name for part in reward.parts) or "none"
-            raise ConfigError(
-                f"{key}={name!r}: the reward of task {trajectory.task_id} has no such part; its parts: {names}"
-            )
-        values.append(value)
-    return values
 
 
 def compute_advantages(

@@ -23,7 +23,7 @@ from turnwise.core.protocols import Recorder, WeightSync
 from turnwise.core.roles import count_members, learns, split_roles
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, DropReason, Invalid, TrajectoryGroup
-from turnwise.credit.assignment import read_metric
+from turnwise.credit.shaping import read_metric
 from turnwise.pipeline.metrics import compute_rollout_metrics
 from turnwise.pipeline.source import Drawn, TaskSource, draw_by_value
 from turnwise.pipeline.stalls import StallWatch, describe_stall, find_waits

@@ -1,4 +1,5 @@
-"""Rewards for short answers: normalised exact match, F1, and Search-R1's format variant. Pure functions of replies.
+"""Rewards for short answers: normalised exact match, F1, BLEU, and Search-R1's format variant. Pure functions of
+replies.
 
 Only what the model wrote is judged. Search-R1 parses prompt and response together, where the example in its own prompt
 counts as an answer; nothing here ever sees a prompt.
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from turnwise.core.types import Message, StopReason, text_message
+from turnwise.rewards.bleu import compute_length_aware_bleu
 from turnwise.rewards.normal_form import Normalize, normalize_answer
 from turnwise.rewards.thoughts import drop_thoughts
 
@@ -147,6 +149,11 @@ def _f1_reward(case: AnswerCase) -> float:
     return 0.0 if answer is None else f1(answer, case.golds, case.normalize)
 
 
+def _bleu_reward(case: AnswerCase) -> float:
+    answer = final_answer(case)
+    return 0.0 if answer is None else compute_length_aware_bleu(answer, case.golds, normalize=case.normalize)
+
+
 def _case(text: str, *golds: str, reasoning: str | None = "so", stop: StopReason = StopReason.DONE) -> AnswerCase:
     return AnswerCase(replies=[text_message("assistant", text, reasoning=reasoning)], golds=golds, stop=stop)
 
@@ -167,6 +174,7 @@ _WRONG = (
 REWARDS: dict[str, AnswerReward] = {
     "exact_match": AnswerReward(name="exact_match", compute=_exact_match_reward, must_pass=_RIGHT, must_fail=_WRONG),
     "f1": AnswerReward(name="f1", compute=_f1_reward, must_pass=_RIGHT, must_fail=_WRONG),
+    "bleu": AnswerReward(name="bleu", compute=_bleu_reward, must_pass=_RIGHT, must_fail=_WRONG),
     "format": AnswerReward(name="format", compute=format_score, must_pass=_RIGHT, must_fail=_WRONG),
 }
 """Built-in rewards by name."""

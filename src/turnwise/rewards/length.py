@@ -1,4 +1,4 @@
-"""Penalties for long replies: numbers to be added to a reward.
+"""Penalties for long replies, and rewards for short ones: numbers to be added to a reward.
 
 Lengths are sampled tokens, over all turns of a trajectory.
 """
@@ -28,14 +28,7 @@ def compute_overlong_penalty(num_tokens: int, *, max_tokens: int, buffer: int) -
     return max(-1.0, min(0.0, (max_tokens - buffer - num_tokens) / buffer))
 
 
-def compute_hard_length_penalty(num_tokens: int, *, max_tokens: int, penalty: float = 1.0) -> float:
-    """`-penalty` above `max_tokens`, else 0. Raises ValueError for a negative penalty."""
-    if penalty < 0:
-        raise ValueError(f"penalty is {penalty}; it must be at least 0")
-    return -penalty if num_tokens > max_tokens else 0.0
-
-
-def compute_soft_length_penalties(num_tokens: Sequence[int], correct: Sequence[bool]) -> list[float]:
+def compute_length_rewards(num_tokens: Sequence[int], correct: Sequence[bool]) -> list[float]:
     """Kimi k1.5's length reward (arXiv 2501.12599), relative to the group, in [-0.5, 0.5].
 
     `lambda = 0.5 - (len - min) / (max - min)`; a correct member gets lambda, a wrong one min(0, lambda), so that no

@@ -6,7 +6,6 @@ compared with Python's `==`, as in the released code: 1 equals 1.0 and also True
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -49,7 +48,7 @@ def compute_correctness(
         with
             "intermediate" a matched call counts 1 of 1; with "coarse" the result is scale for calls equal up to order,
             else -scale (the released code: equal in order too).
-        scale: 3 is the paper's; 1 its CORRECTMAX1 variant. See `compute_linear_scale` and `compute_two_stage_scale`.
+        scale: 3 is the paper's; 1 its CORRECTMAX1 variant.
 
     Returns:
         scale exactly when the calls agree up to their order.
@@ -92,27 +91,6 @@ def _is_equal(left: Call, right: Call) -> bool:
     return left[0] == right[0] and dict(left[1]) == dict(right[1])
 
 
-def compute_format_reward(text: str, *, wants_calls: bool, wants_response: bool) -> float:
-    """1.0 when a reply has exactly the sections the gold answer has, else 0.0.
-
-    Sections in order: `<think>`, then `<tool_call>` (its content on lines of its own) and `<response>` as wanted, each
-    tag once, a newline between sections, nothing around them. A text in which neither is wanted is only a `<think>`
-    section. Stricter than the released code, which also passes a second `<think>` tag, a wrong section hidden inside
-    the thinking, and a newline at the end.
-    """
-    sections = [r"<think>.*?</think>"]
-    tags = ["think"]
-    if wants_calls:
-        sections.append(r"<tool_call>\n.*?\n</tool_call>")
-        tags.append("tool_call")
-    if wants_response:
-        sections.append(r"<response>.*?</response>")
-        tags.append("response")
-    once = all(text.count(f"<{tag}>") == 1 == text.count(f"</{tag}>") for tag in tags)
-    unwanted = any(f"<{tag}>" in text or f"</{tag}>" in text for tag in ("tool_call", "response") if tag not in tags)
-    return float(once and not unwanted and re.fullmatch(r"\n".join(sections), text, re.DOTALL) is not None)
-
-
 def compute_tool_rl_reward(
     predicted: Sequence[Call] | None,
     gold: Sequence[Call],
@@ -128,18 +106,3 @@ def compute_tool_rl_reward(
     correctness = compute_correctness(predicted, gold, granularity=granularity, scale=scale)
     parts = (RewardPart(name="format", value=float(well_formed)), RewardPart(name="correctness", value=correctness))
     return Scored(total=float(well_formed) + correctness, parts=parts)
-
-
-def compute_linear_scale(step: int, *, start: float = 2.0, end: float = 3.0, num_steps: int = 150) -> float:
-    """A scale that goes from start to end over the first `num_steps` steps and stays there.
-
-    Raises ValueError: num_steps below 1.
-    """
-    if num_steps < 1:
-        raise ValueError(f"num_steps is {num_steps}; it must be at least 1")
-    return start + (end - start) * min(1.0, max(0, step) / num_steps)
-
-
-def compute_two_stage_scale(step: int, *, first: float = 1.0, second: float = 3.0, switch_step: int = 30) -> float:
-    """One scale before `switch_step`, another from it on (the released code's MAX1STEP30MAX3)."""
-    return first if step < switch_step else second

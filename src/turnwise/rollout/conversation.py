@@ -123,10 +123,6 @@ class Conversation:
         )
         return replace(called, turns=[], parent=None, openings=[opening], base=(caller, len(self.turns) - 1))
 
-    def list_openings(self, prompt: Sequence[Message]) -> tuple[ConversationOpening, ...]:
-        """The openings to store: none where the only conversation was opened with the task's `prompt`."""
-        return leave_out_prompt(self.openings, prompt)
-
 
 def leave_out_prompt(
     openings: Sequence[ConversationOpening], prompt: Sequence[Message]

@@ -92,15 +92,6 @@ def test_extreme_ratios_give_finite_weights() -> None:
     assert torch.isfinite(result.weights).all()
 
 
-def test_combine_multiplies_and_intersects() -> None:
-    ratios = [math.log(r) for r in (1.0, 4.0, 0.25)]
-    weighed = correct(ratios, mode="truncate", level="token", high=2.0)
-    filtered = correct(ratios, mode="reject", level="token", low=0.5, high=9.0)
-    both = weighed.combine(filtered)
-    assert both.weights.tolist() == pytest.approx([1.0, 2.0, 0.0])
-    assert both.keep.tolist() == [True, True, False]
-
-
 def test_off_policy_sequences_are_dropped_only_where_bad() -> None:
     old = torch.tensor([-1.0, -1.0, -1.0, -1.0, -1.0])
     policy = torch.tensor([-1.5, -1.3, -1.4, -1.4, -0.5])

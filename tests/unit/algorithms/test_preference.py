@@ -1,4 +1,4 @@
-"""Pair losses, mined pairs, distillation, supervised loss and selection, by hand."""
+"""Pair losses, mined pairs, distillation and selection, by hand."""
 
 import math
 from typing import Any
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from turnwise.algorithms.preference.distillation import compute_distillation_advantages, compute_reverse_kl_loss
 from turnwise.algorithms.preference.dpo import compute_dpo_loss
 from turnwise.algorithms.preference.pairs import OutcomePair, StepPair, mine_outcome_pairs, mine_step_pairs
-from turnwise.algorithms.preference.rejection import compute_rest_thresholds, select_above, select_best_of_n
-from turnwise.algorithms.preference.sft import compute_nll_loss
+from turnwise.algorithms.preference.rejection import compute_rest_thresholds, select_best_of_n
 from turnwise.algorithms.preference.step_dpo import compute_step_dpo_loss
 from turnwise.core.types import (
     Trajectory,
@@ -177,14 +176,6 @@ def test_distillation_refuses_missing_scores() -> None:
         compute_reverse_kl_loss(torch.zeros(1, 3), torch.zeros(1, 4))
 
 
-def test_supervised_loss_and_its_weights() -> None:
-    logprobs = torch.tensor([-1.0, -2.0])
-    assert compute_nll_loss(logprobs).tolist() == [1.0, 2.0]
-    assert compute_nll_loss(logprobs, torch.tensor([0.5, 0.0])).tolist() == [0.5, 0.0]
-    with pytest.raises(ValueError, match="one per token"):
-        compute_nll_loss(logprobs, torch.ones(3))
-
-
 def test_selection() -> None:
     rewards = [0.2, None, 1.0, 0.2, 0.9]
     assert select_best_of_n(rewards) == [2]
@@ -197,10 +188,9 @@ def test_selection() -> None:
     assert select_best_of_n(rewards[:2], num_kept=9, contents=["a", "a"]) == [0], "one without a reward hides nothing"
     with pytest.raises(ValueError, match="5 rewards have 2 contents"):
         select_best_of_n(rewards, contents=["a", "b"])
-    assert select_above(rewards, threshold=0.2) == [0, 2, 3, 4]
     assert compute_rest_thresholds(first=0.0, last=1.0, num_steps=3) == [0.0, 0.5, 1.0]
     assert compute_rest_thresholds(first=0.0, last=1.0, num_steps=1) == [1.0]
     with pytest.raises(ValueError, match="NaN"):
-        select_above([math.nan], threshold=0.0)
+        select_best_of_n([math.nan])
     with pytest.raises(ValueError, match="does not fall"):
         compute_rest_thresholds(first=1.0, last=0.0, num_steps=3)

@@ -168,6 +168,10 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             "credit.shaping.buffer=0 must lie between 1 and credit.shaping.max_tokens=10",
         ),
         (["credit.shaping.buffer=10"], "credit.shaping.buffer=10 does nothing without credit.shaping.max_tokens"),
+        (
+            ["train.algorithm=dpo", "credit.shaping.few_calls=true"],
+            "credit.shaping changes rewards before credit, and train.algorithm='dpo' has no credit",
+        ),
         (["critic.kind=head", "critic.epochs=2"], "a head trains in the policy's own updates"),
         (["critic.kind=separate", "loss.mask_observations=false"], "has values at sampled tokens only"),
         (

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from turnwise.algorithms.credit_table import build_credit
-from turnwise.config.credit import ShapingSection
-from turnwise.core.errors import ConfigError, TrainingError
+from turnwise.core.errors import TrainingError
 from turnwise.core.types import (
     Completion,
     Draw,
@@ -31,8 +30,6 @@ from turnwise.core.types import (
 from turnwise.credit.assignment import (
     add_kl_penalty,
     compute_advantages,
-    compute_shaped_rewards,
-    read_metric,
     to_credit_trajectories,
 )
 
@@ -111,25 +108,6 @@ def test_a_reply_the_environment_never_saw_did_nothing() -> None:
     assert seen.truncated
     assert (seen.turns[1].potential, seen.turns[1].progress, seen.turns[1].process_score) == (2.0, 0.0, None)
     assert (lone.turns[0].potential, lone.turns[0].progress) == (0.0, 0.0)
-
-
-def test_shaping_by_hand() -> None:
-    # 10 tokens at most, buffer 4: 6 cost 0, 8 cost (10 - 4 - 8) / 4 = -0.5, 12 cost the floor -1.
-    shaping = ShapingSection(max_tokens=10, buffer=4)
-    members = [member(i, 1.0, turn(n), success=0.0) for i, n in enumerate((6, 8, 12))]
-    assert compute_shaped_rewards(group(*members, member(3, None, turn(1))), shaping) == [1.0, 0.5, 0.0, None]
-    # Without a success the gate makes them equal; with one the shaped rewards stay.
-    gated = shaping.model_copy(update={"gate": "success"})
-    assert compute_shaped_rewards(group(*members), gated) == [0.0, 0.0, 0.0]
-    assert compute_shaped_rewards(group(*members, member(3, 1.0, turn(1), success=1.0)), gated) == [1.0, 0.5, 0.0, 1.0]
-
-
-def test_a_metric_that_is_not_there_is_named_with_those_that_are() -> None:
-    members = group(member(0, 0.5, turn(1), success=1.0, f1=0.5), member(1, None, turn(1)))
-    assert read_metric(members, "reward", "k") == [0.5, None]
-    assert read_metric(members, "f1", "k") == [0.5, None]
-    with pytest.raises(ConfigError, match=r"rollout\.x='fl': .* no such part; its parts: success, f1"):
-        read_metric(members, "fl", "rollout.x")
 
 
 def test_invalid_members_get_no_advantage_and_missing_fields_are_named() -> None:

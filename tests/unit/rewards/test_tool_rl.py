@@ -8,11 +8,8 @@ from turnwise.rewards.tool_rl import (
     Call,
     Granularity,
     compute_correctness,
-    compute_format_reward,
-    compute_linear_scale,
     compute_overlap,
     compute_tool_rl_reward,
-    compute_two_stage_scale,
 )
 
 GOLD: list[Call] = [("find", {"city": "Vessa", "days": 3}), ("book", {"id": 7})]
@@ -123,36 +120,3 @@ def test_overlap_counts_repetition() -> None:
     assert compute_overlap(["a", "a", "b"], ["a", "c"]) == 0.25
     assert compute_overlap([], []) == 1.0
     assert compute_overlap([], ["a"]) == 0.0
-
-
-CALL = "<think>so</think>\n<tool_call>\n{}\n</tool_call>"
-
-
-@pytest.mark.parametrize(
-    ("text", "wants_calls", "wants_response", "expected"),
-    [
-        (CALL, True, False, 1.0),
-        (CALL + "\n<response>hi</response>", True, True, 1.0),
-        ("<think>so</think>\n<response>hi</response>", False, True, 1.0),
-        ("<think>so</think>", False, False, 1.0),
-        # A call where none is wanted, and the other way round.
-        (CALL, False, True, 0.0),
-        (CALL + "\n<response>hi</response>", True, False, 0.0),
-        ("<think>so</think>\n<response>hi</response>", True, False, 0.0),
-        # Text around, a tag twice, sections in another order, a tag never closed.
-        (CALL + " ", True, False, 0.0),
-        ("<think>a</think>\n" + CALL, True, False, 0.0),
-        ("<response>hi</response>\n<think>so</think>", False, True, 0.0),
-        ("<think>so\n<tool_call>\n{}\n</tool_call>", True, False, 0.0),
-        ("", False, False, 0.0),
-    ],
-)
-def test_format(text: str, wants_calls: bool, wants_response: bool, expected: float) -> None:
-    assert compute_format_reward(text, wants_calls=wants_calls, wants_response=wants_response) == expected
-
-
-def test_scale_schedules_by_hand() -> None:
-    assert [compute_linear_scale(step) for step in (0, 75, 150, 999)] == [2.0, 2.5, 3.0, 3.0]
-    assert [compute_two_stage_scale(step) for step in (0, 29, 30)] == [1.0, 1.0, 3.0]
-    with pytest.raises(ValueError, match="num_steps"):
-        compute_linear_scale(1, num_steps=0)

@@ -28,7 +28,7 @@ from turnwise.core.types import (
 )
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-from turnwise.rollout.conversation import Conversation
+from turnwise.rollout.conversation import Conversation, leave_out_prompt
 
 RENDERER = TagRenderer(
     train_tokenizer(["What is here ? nothing found"], vocab_size=300, special_tokens=TAG_SPECIAL_TOKENS)
@@ -65,7 +65,7 @@ def to_trajectory(conversation: Conversation) -> Trajectory:
         turns=tuple(conversation.turns),
         stop=StopReason.DONE,
         reward=Scored(total=1.0),
-        conversations=conversation.list_openings(()),
+        conversations=leave_out_prompt(conversation.openings, ()),
     )
 
 
@@ -127,11 +127,12 @@ def test_a_restart_is_a_second_root_with_a_context_of_its_own() -> None:
     conversation.reply(sample(search("here")))
     conversation.go_on(observe("nothing"))
     conversation.reply(sample(search("found")))
-    assert conversation.list_openings([question]) == ()  # one conversation, opened with the task's prompt
-    assert [opening.messages for opening in conversation.list_openings([summary])] == [(question,)]
+    assert leave_out_prompt(conversation.openings, [question]) == ()  # one conversation, opened with the task's prompt
+    assert [opening.messages for opening in leave_out_prompt(conversation.openings, [summary])] == [(question,)]
     named = Conversation(renderer=RENDERER)
     named.open([question], [], name="first")
-    assert [opening.name for opening in named.list_openings([question])] == ["first"]  # its name is nowhere else
+    kept = leave_out_prompt(named.openings, [question])
+    assert [opening.name for opening in kept] == ["first"]  # its name is nowhere else
     conversation.restart([summary], name="part1")
     assert conversation.prompt_ids.tolist() == RENDERER.open([summary], [SEARCH]).tolist()
     conversation.reply(sample(text_message("assistant", "<answer> here </answer>")))

@@ -1,6 +1,6 @@
 """Advantage estimators: from the rewards of a group, or from a critic, to one number per trajectory, turn or token."""
 
-from turnwise.algorithms.advantages.dynamic_sampling import Refill, is_informative, plan_refill
+from turnwise.algorithms.advantages.dynamic_sampling import is_informative
 from turnwise.algorithms.advantages.gae import compute_gae, compute_trajectory_gae
 from turnwise.algorithms.advantages.gdpo import compute_gdpo_advantages
 from turnwise.algorithms.advantages.groups import has_signal
@@ -16,7 +16,6 @@ from turnwise.algorithms.advantages.turn_gae import compute_bilevel_gae, compute
 from turnwise.algorithms.advantages.whitening import compute_whitened
 
 __all__ = [
-    "Refill",
     "RoleBaselineCredit",
     "compute_bilevel_gae",
     "compute_discounted_returns",
@@ -35,5 +34,4 @@ __all__ = [
     "compute_whitened",
     "has_signal",
     "is_informative",
-    "plan_refill",
 ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
-
 from turnwise.algorithms.corrections import compute_correction
 from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
 from turnwise.algorithms.losses.method import LossMethod
@@ -39,25 +37,6 @@ def compute_decoupled_ppo_loss(
         inputs.old_logprobs, inputs.behavior_logprobs, inputs.sequence, mode=weight_mode, level="token", high=max_weight
     )
     return LossOutput(losses=correction.weights * ppo.losses, clipped=ppo.clipped | ~correction.keep)
-
-
-def compute_loglinear_proximal(
-    policy_logprobs: torch.Tensor, behavior_logprobs: torch.Tensor, *, version: int, behavior_versions: torch.Tensor
-) -> torch.Tensor:
-    """Proximal log-probabilities `[K]` without a forward pass: `(1 - alpha) behavior + alpha sg(policy)` (A-3PO).
-
-    `alpha = (version - 1 - v) / (version - v)` with `version` the policy's and `v [K]` the version that sampled the
-    token: a token one version old has alpha 0 (the behavior policy), a very stale one approaches the current policy. A
-    token that the current version itself sampled (`v = version`) has alpha 0. Raises ValueError when a token is newer
-    than the policy.
-    """
-    age = version - behavior_versions
-    if bool((age < 0).any()):
-        raise ValueError(
-            f"a token was sampled by version {int(behavior_versions.max())}, which is newer than the policy's {version}"
-        )
-    alpha = ((age - 1) / age.clamp(min=1)).clamp(min=0).to(policy_logprobs.dtype)
-    return torch.lerp(behavior_logprobs, policy_logprobs.detach(), alpha)
 
 
 DECOUPLED_PPO = LossMethod(

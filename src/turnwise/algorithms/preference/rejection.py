@@ -1,4 +1,4 @@
-"""Which trajectories to fine-tune on: best of n, all above a bar, and bars that rise (ReST: arXiv 2308.08998)."""
+"""Which trajectories to fine-tune on: best of n, and bars that rise (ReST: arXiv 2308.08998)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ def select_best_of_n(
     for _, index in sorted((-reward, index) for index, reward in _numbers(rewards) if reward >= min_reward):
         first.setdefault(keys[index], index)
     return list(first.values())[:num_kept]
-
-
-def select_above(rewards: Sequence[float | None], *, threshold: float) -> list[int]:
-    """Indices of all rewards of at least `threshold`, in order (rejection sampling; ReST's filter); never of None."""
-    return [index for index, reward in _numbers(rewards) if reward >= threshold]
 
 
 def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> list[float]:

@@ -16,43 +16,17 @@ from turnwise.algorithms.credit import CreditFunction, CreditMethod
 from turnwise.algorithms.turns.tree import Sharing, build_tree
 
 
-def compute_branch_entropy(top_logprobs: Sequence[Sequence[float]], *, vocab_size: int, max_tokens: int = 20) -> float:
-    """`H = sum_t -sum_v p_tv log p_tv / log(vocab_size)` over the first `max_tokens` positions.
-
-    As in the released code.
-
-    Args:
-        top_logprobs: per position the log-probabilities of the most likely tokens (the released code takes 10). Their
-            mass may be below 1 and is not renormalised; -inf counts as probability 0.
-        vocab_size: at least 2.
-
-    Returns:
-        At least 0; a sum, not a mean, over positions: a reply of fewer tokens has a smaller one. No positions give 0.
-
-    Raises:
-        ValueError: a log-probability is NaN or above 0, or vocab_size is below 2.
-    """
-    if vocab_size < 2:
-        raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
-    total = 0.0
-    for position, row in enumerate(top_logprobs[:max_tokens]):
-        for logprob in row:
-            if not logprob <= 0:
-                raise ValueError(
-                    f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0"
-                )
-            total -= math.exp(logprob) * logprob if logprob > -math.inf else 0.0
-    return total / math.log(vocab_size)
-
-
 def compute_sampled_entropy(
     logprobs: Sequence[float] | NDArray[np.floating], *, vocab_size: int, max_tokens: int = 20
 ) -> float:
-    """`compute_branch_entropy` estimated from the sampled tokens alone.
+    """The entropy of a reply's first tokens, estimated from those that were sampled.
 
-    `H = sum_t -log p_t / log(vocab_size)` over the first `max_tokens`. At each position -log p of the token that was
-    drawn has the entropy as its expected value: unbiased, and noisier than the entropy of known probabilities. No
-    tokens give 0. Raises ValueError as `compute_branch_entropy` does.
+    `H = sum_t -log p_t / log(vocab_size)` over the first `max_tokens`. The released code sums the entropies of the ten
+    most likely tokens at each position; -log p of the token that was drawn has the entropy as its expected value:
+    unbiased, and noisier. No tokens give 0; a reply of fewer tokens has a smaller sum.
+
+    Raises:
+        ValueError: a log-probability is NaN or above 0, or vocab_size is below 2.
     """
     if vocab_size < 2:
         raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
@@ -73,7 +47,7 @@ def should_branch(
     """Branch iff `u - weight * (H - H_initial) <= threshold`.
 
     Args:
-        entropy: `compute_branch_entropy` of the first tokens after a tool result.
+        entropy: `compute_sampled_entropy` of the first tokens after a tool result.
         initial_entropy: the same at the start of the trajectory.
         uniform: u, drawn in [0, 1); with no change of entropy a branch is made with probability `threshold`.
 

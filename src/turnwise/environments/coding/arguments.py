@@ -9,12 +9,12 @@ from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
-from turnwise.environments.coding.environment import TestSwitch
 from turnwise.environments.coding.functions import Kind
 from turnwise.environments.file_splits import MAX_BAD_ROWS
 
 Mode = Literal["generated", "files"]
 Prompt = Literal["short", "chat"]
+TestSwitch = Literal["on", "off", "shuffled"]
 
 
 class CodingArguments(FamilyArguments):
@@ -43,9 +43,10 @@ class CodingArguments(FamilyArguments):
     prompt: Prompt = "chat"
     """"chat" explains the task, "short" gives the examples alone, in words that a small model copies."""
     tests: TestSwitch = "on"
-    """"on", or a control that must fail: "off" or "shuffled" (see `Rules`)."""
+    """"on", or a control that must fail: "off" answers programs with a line that says there are no tests, "shuffled"
+    with the results that they have on another task's examples."""
     max_tests: int = Field(4, ge=0, le=2**62)
-    """Programs an episode may run on the visible examples."""
+    """Programs an episode may run on the visible examples; further ones are answered with a line that says so."""
     wall_s: Seconds = 6.0
     """Seconds of real time that a call, or a program that reads standard input, may take."""
     memory_mib: int = Field(512, ge=16, le=2**40)

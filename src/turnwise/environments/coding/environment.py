@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from turnwise.core.types import (
@@ -21,6 +20,7 @@ from turnwise.core.types import (
     ToolRecord,
     text_message,
 )
+from turnwise.environments.coding.arguments import CodingArguments
 from turnwise.environments.coding.judge import Form, Outcome, Test, run_tests
 from turnwise.environments.coding.runners import LONG
 from turnwise.environments.repeated_runs import CodeRunner
@@ -28,8 +28,8 @@ from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import extract_answer
 from turnwise_sandbox.types import Limits
 
-TestSwitch = Literal["on", "off", "shuffled"]
 Style = Literal["words", "code"]
+"""How values are written: `3 1 5`, or `[3, 1, 5]`."""
 REASONS = ("not_submitted", "timeout", "overfit", "wrong")
 """Why a program failed, the first that applies: none was submitted; a test did not end in time; every visible example
 passes and a hidden test fails; an example fails."""
@@ -43,31 +43,17 @@ MAX_SHOWN = 200
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What an episode shows and allows."""
-
-    tests: TestSwitch
-    """"on", or a control that must fail: "off" answers programs with `NO_TESTS`, "shuffled" with the results that
-    they have on another task's examples."""
-    max_tests: int
-    """Programs an episode may run; further ones are answered with `NO_TESTS_LEFT`."""
-    style: Style
-    """How values are written: as "words", `3 1 5`, or as "code", `[3, 1, 5]`."""
-    limits: Limits
-    """Of one process."""
-    tool_timeout_s: float
-    max_observation_chars: int
-
-
 class CodingEnvironment(ToolEnvironment):
     """A function by examples, and hidden tests. Single use."""
 
-    def __init__(self, *, runner: CodeRunner, rules: Rules) -> None:
+    def __init__(self, *, runner: CodeRunner, chosen: CodingArguments) -> None:
         """`runner` is shared by all episodes."""
-        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self._runner = runner
-        self._rules = rules
+        self._chosen = chosen
+        self._style: Style = "words" if chosen.prompt == "short" else "code"
+        self._limits = Limits(wall_s=chosen.wall_s, memory_bytes=chosen.memory_mib << 20, output_bytes=1 << 20)
+        """Of one process."""
         self._task = Task(environment="coding", prompt=(text_message("user", ""),), payload={})
         self._seed = 0
         self._tested: tuple[tuple[str, bool], ...] = ()
@@ -84,18 +70,18 @@ class CodingEnvironment(ToolEnvironment):
         Args:
             code: The whole program.
         """
-        if self._rules.tests == "off":
+        if self._chosen.tests == "off":
             return NO_TESTS
-        if len(self._tested) >= self._rules.max_tests:
+        if len(self._tested) >= self._chosen.max_tests:
             return NO_TESTS_LEFT
         program = strip_fence(code)
-        tests = read_tests(self._task, "other" if self._rules.tests == "shuffled" else "visible")
+        tests = read_tests(self._task, "other" if self._chosen.tests == "shuffled" else "visible")
         if not tests:  # a row with one test, which is hidden
             return NO_TESTS
         outcomes = await self._run(program, tests)
         failed = next((number for number, outcome in enumerate(outcomes) if outcome.how != "passed"), None)
         self._tested = (*self._tested, (program, failed is None))
-        return PASS if failed is None else describe(tests[failed], outcomes[failed], self._form, self._rules.style)
+        return PASS if failed is None else describe(tests[failed], outcomes[failed], self._form, self._style)
 
     @property
     def _form(self) -> Form:
@@ -109,7 +95,7 @@ class CodingEnvironment(ToolEnvironment):
             tests,
             form=self._form,
             entry=self._task.payload["entry"],
-            limits=self._rules.limits,
+            limits=self._limits,
             seed=self._seed,
             rules=self._task.payload.get("call_rules", ()),
         )

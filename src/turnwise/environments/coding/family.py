@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from random import Random
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import rng
-from turnwise.core.types import Task, text_message
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.coding.arguments import CodingArguments, Prompt
 from turnwise.environments.coding.datasets import CodingRow, choose_hidden, to_coding_row, trim_tests
 from turnwise.environments.coding.environment import (
     NO_TESTS,
     PASS,
     CodingEnvironment,
-    Rules,
     Style,
     describe,
     read_tests,
@@ -27,9 +25,10 @@ from turnwise.environments.coding.judge import Form, Outcome, Test
 from turnwise.environments.coding.policies import NaivePolicy, OraclePolicy, RandomPolicy, numbers_of, write_program
 from turnwise.environments.coding.problems import build_problem
 from turnwise.environments.file_splits import FileSplits, FromFiles, load_splits
+from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
-from turnwise_sandbox.types import Limits
+from turnwise.environments.texts import mix_texts
 
 ENTRY = "solve"
 """The function that generated problems ask for."""
@@ -45,31 +44,19 @@ ASKS: dict[Form, str] = {
 STARTER = "Start from this code:"
 
 
-class Coding(FromFiles):
-    """Programs that hidden tests judge.
+class Coding(FromFiles, GeneratedFamily[CodingArguments]):
+    """Programs that hidden tests judge."""
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
-    """
+    name = "coding"
+    section = CodingArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `CodingArguments`.
-
-        Raises:
-            ConfigError: an argument is out of range or a package is missing; the message names it, its value and the
-                remedy.
-            DataError: a file of mode "files" is missing or malformed.
-        """
-        self._chosen = chosen = read_arguments(CodingArguments, arguments)
+        """See `GeneratedFamily`. Raises ConfigError also where a package is missing, DataError where a file of mode
+        "files" is missing or malformed."""
+        super().__init__(**arguments)
+        chosen = self._chosen
         self._kinds = chosen.weights
         self._style: Style = "words" if chosen.prompt == "short" else "code"
-        self._rules = Rules(
-            tests=chosen.tests,
-            max_tests=chosen.max_tests,
-            style=self._style,
-            limits=Limits(wall_s=chosen.wall_s, memory_bytes=chosen.memory_mib << 20, output_bytes=1 << 20),
-            tool_timeout_s=chosen.tool_timeout_s,
-            max_observation_chars=chosen.max_observation_chars,
-        )
         self._runs = RepeatedRuns(SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args)))
         if chosen.mode == "files":
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
@@ -83,16 +70,12 @@ class Coding(FromFiles):
 
     # ------------------------------------------------------------------------------------------- tasks
 
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split.
-
-        Generated splits have no end and share no function. Of files, "train" starts over in a new order after each pass
-        and "heldout" ends. Raises IndexError for a negative index or one past the end, ConfigError for another split.
-        """
-        check_index(split, index)
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Generated splits have no end and share no function. Of files, "train" starts over in a new order after each
+        pass and "heldout" ends. Raises IndexError past the end."""
         payload = self._generated(split, index) if self._files is None else self._row(self._files, split, index)
         prompt = text_message("user", payload.pop("statement"))
-        return Task(environment="coding", prompt=(prompt,), payload={**payload, "split": split})
+        return (prompt,), {**payload, "split": split}
 
     def _generated(self, split: Split, index: int) -> dict[str, Any]:
         chosen = self._chosen
@@ -145,27 +128,25 @@ class Coding(FromFiles):
 
     # ------------------------------------------------------------------------------------------- episodes
 
-    def build_environment(self, task: Task) -> Environment:
+    def build_environment(self, task: Task) -> CodingEnvironment:
         """A fresh, single-use `CodingEnvironment`; all of a family share one sandbox, opened for the first program."""
-        return CodingEnvironment(runner=self._runs, rules=self._rules)
+        return CodingEnvironment(runner=self._runs, chosen=self._chosen)
 
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
-        chosen = self._chosen
-        naive = NaivePolicy(chosen.naive_test, chosen.naive_fix)
-        return choose_policy(name, {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive})
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """The policies "oracle", "random" and "naive"."""
+        naive = NaivePolicy(self._chosen.naive_test, self._chosen.naive_fix)
+        return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive}
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: statements, programs and outputs. Nothing is run."""
-        texts: list[str] = []
-        index = 0
-        while len(texts) < count:
-            task = self.task("train", index)
-            texts += [task.prompt[0].text, f" {PASS}", f" {NO_TESTS}"]
-            if "kind" in task.payload:
-                texts += self._programs(task)
-            index += 1
-        return Random(self._chosen.seed).sample(texts, len(texts))[:count]
+        """`count` of the `sample_texts` of training tasks, mixed. Nothing is run."""
+        return mix_texts(self.sample_texts, count, self._chosen.seed)
+
+    def sample_texts(self, index: int) -> Iterator[str]:
+        """Statements, programs and outputs."""
+        task = self.task("train", index)
+        yield from (task.prompt[0].text, f" {PASS}", f" {NO_TESTS}")
+        if "kind" in task.payload:
+            yield from self._programs(task)
 
     def _programs(self, task: Task) -> list[str]:
         """The programs that fit a statement and what the tool says of the wrong ones."""

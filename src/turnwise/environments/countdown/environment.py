@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
 from turnwise.environments.countdown.arithmetic import Numbers, apply_move, format_state, is_solvable, parse_move
 from turnwise.rewards.answers import extract_answer
 
@@ -54,8 +54,7 @@ class CountdownEnvironment:
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """1 where the target is the only number left, else 0; with the parts `success` and `broke_rules`."""
         success = float(not self._broke_rules and self._left == (self._target,))
-        parts = {"success": success, "broke_rules": float(self._broke_rules)}
-        return Scored(total=success, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
+        return Scored.of(success, {"success": success, "broke_rules": self._broke_rules})
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from turnwise.environments.arguments import FamilyArguments, Share
-from turnwise.environments.debate.environment import Protocol
+
+Protocol = Literal["debate", "consultancy", "given", "hard", "none"]
 
 
 class DebateArguments(FamilyArguments):
@@ -13,11 +16,12 @@ class DebateArguments(FamilyArguments):
     """
 
     protocol: Protocol = "debate"
-    """Who quotes: "debate", "consultancy", "given", "hard" or "none" (see `Rules`)."""
+    """"debate": two debaters; "consultancy": `first` alone, right or not. Where only the judge speaks: "given" quotes
+    lines drawn at random, "hard" the latest line of either side and irrelevant ones, "none" nothing."""
     verify: bool = True
     """Whether a quote must be a line of the record; false is a control that must fail."""
     swap: bool = False
-    """Whether A and B are exchanged in every case."""
+    """Whether A and B are exchanged in every case: what is right must stay right."""
     naive_right: Share = 0.35
     """Probability with which the naive policy quotes the latest line of its own, and decides by the rule."""
     naive_fabricated: Share = 0.2

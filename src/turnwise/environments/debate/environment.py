@@ -12,50 +12,23 @@ the judge speaks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.core.types import Message, Reward, Scored, Task, text_message
+from turnwise.environments.debate.arguments import DebateArguments, Protocol
 from turnwise.environments.debate.case import NOTHING, SIDES, Case, Side, build_case, draw_hard_quotes, draw_quotes
 from turnwise.rewards.answers import extract_answer
 
-Protocol = Literal["debate", "consultancy", "given", "hard", "none"]
 FIRST, SECOND, JUDGE = "first", "second", "judge"
 SIDE_OF: Mapping[str, Side] = {FIRST: "A", SECOND: "B"}
 NUM_ROUNDS = 2
 NUM_GIVEN = 4
 VERDICT = "verdict"
 """The judge's conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    protocol: Protocol
-    """"debate": two debaters; "consultancy": `first` alone, right or not. Where only the judge speaks: "given" quotes
-    lines drawn at random, "hard" the latest line of either side and irrelevant ones, "none" nothing."""
-    verify: bool
-    """Whether a quote must be a line of the record. False is a control that must fail."""
-    swap: bool
-    """Whether A and B are exchanged in every case: what is right must stay right."""
-
-    @property
-    def debaters(self) -> tuple[str, ...]:
-        """The roles that quote."""
-        return {"debate": (FIRST, SECOND), "consultancy": (FIRST,)}.get(self.protocol, ())
-
-    @property
-    def spec(self) -> EpisodeSpec:
-        """The debaters and the judge."""
-        return EpisodeSpec(
-            roles=tuple(RoleSpec(name=name) for name in (*self.debaters, JUDGE)),
-            max_replies=NUM_ROUNDS * len(self.debaters) + 1,
-            can_replay=True,
-        )
+DEBATERS: Mapping[Protocol, tuple[str, ...]] = {"debate": (FIRST, SECOND), "consultancy": (FIRST,)}
+"""The roles that quote, where any does."""
 
 
 def describe(case: Case) -> tuple[Message, ...]:
@@ -78,9 +51,14 @@ def build_verdict_prompt(shown: Sequence[str]) -> tuple[Message, ...]:
 class DebateEnvironment:
     """Implements `AskingEnvironment`. Nothing is random but the quotes that are given."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.spec = rules.spec
-        self._rules = rules
+    def __init__(self, chosen: DebateArguments) -> None:
+        self._chosen = chosen
+        self._debaters = DEBATERS.get(chosen.protocol, ())
+        self.spec = EpisodeSpec(
+            roles=tuple(RoleSpec(name=name) for name in (*self._debaters, JUDGE)),
+            max_replies=NUM_ROUNDS * len(self._debaters) + 1,
+            can_replay=True,
+        )
         self._quotes: dict[str, str] = {}
         """What was quoted, by conversation, in the order in which it was asked for."""
         self._wanted: list[str] = []
@@ -89,12 +67,12 @@ class DebateEnvironment:
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask for the first quotes, or for the verdict."""
-        rules, case = self._rules, build_case(int(task.payload["seed"]))
-        self._case = case.swap() if rules.swap else case
-        if rules.debaters:
+        case = build_case(int(task.payload["seed"]))
+        self._case = case.swap() if self._chosen.swap else case
+        if self._debaters:
             return self._ask_round(0)
         random = rng(seed, "quotes")
-        draw = {"given": draw_quotes, "hard": draw_hard_quotes}.get(rules.protocol)
+        draw = {"given": draw_quotes, "hard": draw_hard_quotes}.get(self._chosen.protocol)
         return self._ask_judge(draw(self._case, NUM_GIVEN, random) if draw else [])
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
@@ -109,7 +87,7 @@ class DebateEnvironment:
         self._quotes[conversation] = said
         if self._wanted:
             return Asked(asks=())
-        number = len(self._quotes) // len(self._rules.debaters)
+        number = len(self._quotes) // len(self._debaters)
         return self._ask_round(number) if number < NUM_ROUNDS else self._ask_judge(list(self._quotes.values()))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
@@ -117,31 +95,31 @@ class DebateEnvironment:
         gains by breaking off. The judge gets 1 for a right verdict. "success" is a right verdict, for all."""
         cut_off = (end.conversation or "")[:-1]
         winner = self._verdict
-        if winner is None and cut_off in self._rules.debaters:
+        if winner is None and cut_off in self._debaters:
             winner = "B" if cut_off == FIRST else "A"
         is_right = float(self._verdict == self._case.truth)
         rewards: dict[str, Reward] = {}
-        for name in self._rules.debaters:
+        for name in self._debaters:
             won = 0.0 if winner is None else 1.0 if winner == SIDE_OF[name] else -1.0
             quoted = [quote for of, quote in self._quotes.items() if of.startswith(name)]
             fabricated = sum(quote not in self._case.lines for quote in quoted) / max(1, len(quoted))
-            rewards[name] = _score(won, success=is_right, fabricated=fabricated)
-        return {**rewards, JUDGE: _score(is_right, success=is_right)}
+            rewards[name] = Scored.of(won, {"success": is_right, "fabricated": fabricated})
+        return {**rewards, JUDGE: Scored.of(is_right, {"success": is_right})}
 
     async def close(self) -> None:
         """Nothing to free."""
 
     def _accept(self, quotes: Iterable[str]) -> list[str]:
-        return [self._case.accept(quote, verify=self._rules.verify) for quote in quotes]
+        return [self._case.accept(quote, verify=self._chosen.verify) for quote in quotes]
 
     def _ask_round(self, number: int) -> Asked:
         heard = self._accept(self._quotes.values())
-        names = [f"{name}{number}" for name in self._rules.debaters]
+        names = [f"{name}{number}" for name in self._debaters]
         self._wanted = names[:]
         return Asked(
             asks=tuple(
                 Ask(role=role, conversation=name, messages=build_quote_prompt(self._case, SIDE_OF[role], heard))
-                for role, name in zip(self._rules.debaters, names, strict=True)
+                for role, name in zip(self._debaters, names, strict=True)
             )
         )
 
@@ -149,7 +127,3 @@ class DebateEnvironment:
         self._wanted = [VERDICT]
         shown = [self._case.show(quote) for quote in self._accept(quotes)]
         return Asked(asks=(Ask(role=JUDGE, conversation=VERDICT, messages=build_verdict_prompt(shown)),))
-
-
-def _score(total: float, **parts: float) -> Scored:
-    return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))

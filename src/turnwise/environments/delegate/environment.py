@@ -7,11 +7,11 @@ passages were read for them. A searcher may ask searchers of its own, to a depth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Reward, Task, ToolSpec, text_message
+from turnwise.environments.delegate.arguments import DelegateArguments
 from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.answers import AnswerCase, final_answer
@@ -29,31 +29,11 @@ def build_prompt(query: str) -> tuple[Message, ...]:
     return (text_message("user", f"Find {query}\n"),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    max_depth: int
-    max_replies: int
-    tool_timeout_s: float
-    max_observation_chars: int
-
-    @property
-    def spec(self) -> EpisodeSpec:
-        """Two roles; as many searchers at once as the budget of replies allows."""
-        return EpisodeSpec(
-            roles=(RoleSpec(name=PLANNER), RoleSpec(name=SEARCHER, max_open=self.max_replies)),
-            max_replies=self.max_replies,
-            max_depth=self.max_depth,
-            can_replay=True,
-        )
-
-
 class Agent(ToolEnvironment):
     """What one agent can do: ask, and search if it is a searcher. Knows who waits for its answer."""
 
-    def __init__(self, name: str, role: str, search: SearchEnvironment, rules: Rules) -> None:
-        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+    def __init__(self, name: str, role: str, search: SearchEnvironment, chosen: DelegateArguments) -> None:
+        super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self.name, self.role, self.search = name, role, search
         self.caller: tuple[Agent, int] | None = None
         """Who asked it, and the place of its answer among `caller.observations`; None for the planner."""
@@ -92,12 +72,20 @@ class DelegateEnvironment:
     """Implements `AskingEnvironment`. Nothing is random but what the search's control draws."""
 
     def __init__(
-        self, rules: Rules, build_search: Callable[[], SearchEnvironment], swap: Callable[[int], str] | None
+        self,
+        chosen: DelegateArguments,
+        build_search: Callable[[], SearchEnvironment],
+        swap: Callable[[int], str] | None,
     ) -> None:
         """`build_search` makes the task's search, one for each agent; `swap` gives what replaces the n-th answer, None
-        where answers are kept."""
-        self.spec = rules.spec
-        self._rules, self._build_search, self._swap = rules, build_search, swap
+        where answers are kept. As many searchers may be at work at once as the budget of replies allows."""
+        self.spec = EpisodeSpec(
+            roles=(RoleSpec(name=PLANNER), RoleSpec(name=SEARCHER, max_open=chosen.max_replies)),
+            max_replies=chosen.max_replies,
+            max_depth=chosen.max_depth,
+            can_replay=True,
+        )
+        self._chosen, self._build_search, self._swap = chosen, build_search, swap
         self._agents: dict[str, Agent] = {}
         self._num_answers = 0
 
@@ -134,7 +122,7 @@ class DelegateEnvironment:
             await agent.close()
 
     async def _add(self, name: str, role: str) -> Agent:
-        agent = self._agents[name] = Agent(name, role, self._build_search(), self._rules)
+        agent = self._agents[name] = Agent(name, role, self._build_search(), self._chosen)
         await agent.reset(self._task, self._seed)
         return agent
 
@@ -157,7 +145,7 @@ class DelegateEnvironment:
         self._num_answers += 1
         case = AnswerCase(replies=(reply,), golds=())
         answer = final_answer(case) if self._swap is None else self._swap(self._num_answers)
-        text, _ = clip(answer or NO_ANSWER, self._rules.max_observation_chars)
+        text, _ = clip(answer or NO_ANSWER, self._chosen.max_observation_chars)
         asked = caller.observations[place]
         caller.observations[place] = text_message("tool", text, tool_call_id=asked.tool_call_id, name=ASK)
         caller.num_waiting -= 1

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
 
+from pydantic import Field, model_validator
+
+from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments
-from turnwise.environments.games.games import GameName
+from turnwise.environments.games.games import GAMES, GameName
 
 
 class GamesArguments(FamilyArguments):
@@ -22,3 +25,12 @@ class GamesArguments(FamilyArguments):
     prosocial: float = Field(0.0, ge=0, le=1)
     """Weight of the other player's return, which a player's reward adds to the player's own (arXiv 1709.02865); only
     where the sum of both is not zero."""
+
+    @model_validator(mode="after")
+    def _check_prosocial(self) -> Self:
+        if self.prosocial and GAMES[self.game].zero_sum:
+            raise ConfigError(
+                f"environment.args.prosocial={self.prosocial} in {self.game}, where one player loses what the other "
+                "wins: nothing would be left to learn from; use 0, or game='negotiation'"
+            )
+        return self

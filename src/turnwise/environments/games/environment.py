@@ -11,7 +11,7 @@ from typing import Any
 
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
 from turnwise.environments.games.game import Game, Returns, forfeit, write_prompt
 from turnwise.environments.games.negotiation import Negotiation, compute_nash_share, is_pareto_optimal
 from turnwise.environments.games.solve import list_best_moves
@@ -102,7 +102,7 @@ class GameEnvironment:
             parts["nash"] = 0.0 if breaker is not None else compute_nash_share(self._state, returns)
             parts["success"] = parts["pareto"]
         total = returns[player] + self._prosocial * returns[1 - player]
-        return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
+        return Scored.of(total, parts)
 
     def _ask(self) -> Asked:
         mover = self._game.mover(self._state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -26,13 +27,16 @@ class PerfectPlayer:
     """Plays a zero-sum game perfectly, or nearly so (`solve`)."""
 
     def __init__(self, game: Game[Any]) -> None:
-        places = build_graph(game).information_sets
-        self._choices: Mapping[str, tuple[tuple[str, ...], Choice]] = {
-            place.text: (place.moves, choice) for place, choice in zip(places, solve(game), strict=True)
-        }
+        self._game = game
+
+    @cached_property
+    def choices(self) -> Mapping[str, tuple[tuple[str, ...], Choice]]:
+        """The moves and their probabilities at every information set; solving the game takes seconds."""
+        places = build_graph(self._game).information_sets
+        return {place.text: (place.moves, choice) for place, choice in zip(places, solve(self._game), strict=True)}
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        moves, choice = self._choices[messages[-1].text]
+        moves, choice = self.choices[messages[-1].text]
         return answer_message(rng.choices(moves, choice)[0])
 
 

@@ -38,11 +38,12 @@ class MathArguments(FamilyArguments):
     prompt: Prompt = "retool"
     r""""retool" explains the tags, "boxed" asks a chat model for a `\boxed{}` answer, "short" is the question alone."""
     code: bool = True
-    """Whether there is an interpreter. False is a control that must fail."""
+    """Whether there is an interpreter. False is a control that must fail: a program is answered with a line that says
+    so."""
     calculator: bool = False
     """Whether there is a calculator beside the interpreter; `code` switches both off."""
     max_calls: int = Field(4, ge=0, le=2**62)
-    """Programs and expressions an episode may run."""
+    """Programs and expressions an episode may run; further ones are answered with a line that says so."""
     wall_s: Seconds = 5.0
     """Seconds of real time a program may take."""
     memory_mib: int = Field(1024, ge=16, le=2**40)

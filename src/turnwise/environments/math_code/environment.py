@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from turnwise.core.errors import ToolFailure
@@ -17,7 +17,6 @@ from turnwise.core.types import (
     Invalid,
     Message,
     Reward,
-    RewardPart,
     Scored,
     StopReason,
     Task,
@@ -25,9 +24,10 @@ from turnwise.core.types import (
     ToolRecord,
     text_message,
 )
+from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.guard import score_guarded
-from turnwise.rewards.math_answer import RewardRule, compute_retool_reward, final_boxed
+from turnwise.rewards.math_answer import compute_retool_reward, final_boxed
 from turnwise_sandbox.types import Execution, Limits, Program
 
 NO_INTERPRETER = "there is no interpreter\n"
@@ -50,46 +50,28 @@ class CodeRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What an episode allows and how it is rewarded."""
-
-    code: bool
-    """Whether there is an interpreter. False is a control that must fail: every program is answered with
-    `NO_INTERPRETER`."""
-    calculator: bool
-    """Whether there is a calculator beside the interpreter."""
-    max_calls: int
-    """Programs and expressions per episode; further ones are answered with `NO_CALLS_LEFT`."""
-    limits: Limits
-    """Of one program."""
-    traceback_lines: int
-    """How many of the last lines of standard error a failed program shows."""
-    reward: RewardRule
-    tool_timeout_s: float
-    reward_timeout_s: float
-    max_observation_chars: int
-
-
 class MathEnvironment(ToolEnvironment):
     """A problem, an interpreter, an answer. Single use."""
 
     scores_from_records = True
     """The score follows from task and replies, so an audit may recompute it from what is stored."""
 
-    def __init__(self, *, runner: CodeRunner, judge: Callable[[str], bool], rules: Rules) -> None:
+    def __init__(self, *, runner: CodeRunner, judge: Callable[[str], bool], chosen: MathArguments) -> None:
         """`judge` says whether an answer to the task is right; it may block. Raises RewardError when it cannot say."""
-        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self._runner = runner
         self._judge = judge
-        self._rules = rules
+        self._chosen = chosen
+        self._limits = Limits(
+            wall_s=chosen.wall_s, memory_bytes=chosen.memory_mib << 20, output_bytes=chosen.output_bytes
+        )
         self._seed = 0
         self._failed = False
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The prompt, the interpreter, and the calculator where there is one."""
         self._seed = seed
-        return task.prompt, (self.calculator, self.python) if self._rules.calculator else (self.python,)
+        return task.prompt, (self.calculator, self.python) if self._chosen.calculator else (self.python,)
 
     async def calculator(self, expression: str) -> str:
         """Compute an expression.
@@ -110,15 +92,15 @@ class MathEnvironment(ToolEnvironment):
         return await self._run(strip_fence(code))
 
     async def _run(self, code: str) -> str:
-        if not self._rules.code:
+        if not self._chosen.code:
             return NO_INTERPRETER
         number = len(self.tool_records)
-        if number >= self._rules.max_calls:
+        if number >= self._chosen.max_calls:
             return NO_CALLS_LEFT
         program = Program(code=code, seed=derive_seed(self._seed, "program", number))
-        execution = await self._runner.run(program, self._rules.limits)
+        execution = await self._runner.run(program, self._limits)
         self._failed = not execution.ok
-        return describe_execution(execution, self._rules)
+        return describe_execution(execution, self._chosen.traceback_lines)
 
     async def _call(self, call: ToolCall) -> ToolRecord:
         """A program that failed is a call with an error, told to the model in the interpreter's own words."""
@@ -140,13 +122,13 @@ class MathEnvironment(ToolEnvironment):
         answer = final_boxed(replies)
         correct: Reward = Scored(total=0.0)
         if answer is not None:
-            correct = await score_guarded(lambda: float(self._judge(answer)), self._rules.reward_timeout_s)
+            correct = await score_guarded(lambda: float(self._judge(answer)), self._chosen.reward_timeout_s)
         if isinstance(correct, Invalid):
             return correct
         total = compute_retool_reward(
-            correct=bool(correct.total), num_replies=max(1, len(replies)), rule=self._rules.reward
+            correct=bool(correct.total), num_replies=max(1, len(replies)), rule=self._chosen.reward
         )
-        return Scored(total=total, parts=(RewardPart(name="success", value=correct.total),))
+        return Scored.of(total, {"success": correct.total})
 
     async def fork(self) -> MathEnvironment:
         """See `ForkableEnvironment.fork`: every program starts from nothing, so the calls so far are the state."""
@@ -159,7 +141,7 @@ def strip_fence(code: str) -> str:
     return match[1] if match else code
 
 
-def describe_execution(execution: Execution, rules: Rules) -> str:
+def describe_execution(execution: Execution, traceback_lines: int) -> str:
     """The output of an execution and why it stopped (a limit, or the end of the traceback), for the model."""
     output = execution.stdout.decode("utf-8", "replace")
     if execution.stdout_dropped:
@@ -172,4 +154,4 @@ def describe_execution(execution: Execution, rules: Rules) -> str:
         return f"{output}LimitError: the program hit its {execution.limit} limit\n"
     lines = execution.stderr.decode("utf-8", "replace").strip().splitlines()
     how = f"signal {execution.signal}" if execution.signal is not None else f"status {execution.exit_code}"
-    return output + "\n".join(lines[-rules.traceback_lines :] or [f"the program ended with {how}"]) + "\n"
+    return output + "\n".join(lines[-traceback_lines:] or [f"the program ended with {how}"]) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -9,19 +10,19 @@ from typing import Any
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task, text_message
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.file_splits import FromFiles, load_splits
+from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.math_code.arguments import MathArguments, Prompt
 from turnwise.environments.math_code.datasets import MathRow, to_math_row
-from turnwise.environments.math_code.environment import MathEnvironment, Rules
+from turnwise.environments.math_code.environment import MathEnvironment
 from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message, plan_of
 from turnwise.environments.math_code.problems import build_problem
 from turnwise.environments.math_code.reasoning import check_installed, draw_entry
 from turnwise.environments.math_code.stories import draw_story
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
+from turnwise.environments.texts import mix_texts
 from turnwise.rewards.math_answer import parse_integer
 from turnwise.rewards.math_verifier import MathVerifier
-from turnwise_sandbox.types import Limits
 
 PROMPTS: dict[Prompt, str] = {
     "short": "{question}\n",
@@ -41,34 +42,18 @@ PROMPTS: dict[Prompt, str] = {
 template."""
 
 
-class MathCode(FromFiles):
-    """Problems that an interpreter helps with.
+class MathCode(FromFiles, GeneratedFamily[MathArguments]):
+    """Problems that an interpreter helps with."""
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
-    """
+    name = "math_code"
+    section = MathArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `MathArguments`.
-
-        Raises:
-            ConfigError: an argument is out of range or a package is missing; the message names it, its value and the
-                remedy.
-            DataError: a file of mode "files" is missing or malformed.
-            RewardError: math-verify fails on answers whose outcome is known.
-        """
-        self._chosen = chosen = read_arguments(MathArguments, arguments)
+        """See `GeneratedFamily`. Raises ConfigError also where a package is missing, DataError where a file of mode
+        "files" is missing or malformed, RewardError where math-verify fails on answers whose outcome is known."""
+        super().__init__(**arguments)
+        chosen = self._chosen
         self._kinds = chosen.weights
-        self._rules = Rules(
-            code=chosen.code,
-            calculator=chosen.calculator,
-            max_calls=chosen.max_calls,
-            limits=Limits(wall_s=chosen.wall_s, memory_bytes=chosen.memory_mib << 20, output_bytes=chosen.output_bytes),
-            traceback_lines=chosen.traceback_lines,
-            reward=chosen.reward,
-            tool_timeout_s=chosen.tool_timeout_s,
-            reward_timeout_s=chosen.reward_timeout_s,
-            max_observation_chars=chosen.max_observation_chars,
-        )
         self._sandbox = SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args))
         self._verifier = MathVerifier(timeout_s=chosen.compare_timeout_s)
         if chosen.mode == "files":
@@ -82,13 +67,9 @@ class MathCode(FromFiles):
 
     # ------------------------------------------------------------------------------------------- tasks
 
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split.
-
-        Generated splits have no end and share no question. Of files, "train" starts over in a new order after each pass
-        and "heldout" ends. Raises IndexError for a negative index or one past the end, ConfigError for another split.
-        """
-        check_index(split, index)
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Generated splits have no end and share no question. Of files, "train" starts over in a new order after each
+        pass and "heldout" ends. Raises IndexError past the end."""
         before: tuple[Message, ...] = ()
         if self._files is None:
             payload = self._drawn_payload(split, index)
@@ -97,11 +78,7 @@ class MathCode(FromFiles):
             before = row.before
             payload = {"kind": row.kind, "question": row.question, "answers": list(row.answers)}
         prompt = PROMPTS[self._chosen.prompt].format(question=payload["question"])
-        return Task(
-            environment="math_code",
-            prompt=(*before, text_message("user", prompt)),
-            payload={**payload, "split": split},
-        )
+        return (*before, text_message("user", prompt)), {**payload, "split": split}
 
     def _drawn_payload(self, split: Split, index: int) -> dict[str, Any]:
         path = (self._chosen.seed, "task", split, index)
@@ -137,7 +114,7 @@ class MathCode(FromFiles):
 
     def build_environment(self, task: Task) -> Environment:
         """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened for the first program."""
-        return MathEnvironment(runner=self._sandbox, judge=partial(self._judge, task), rules=self._rules)
+        return MathEnvironment(runner=self._sandbox, judge=partial(self._judge, task), chosen=self._chosen)
 
     def _judge(self, task: Task, answer: str) -> bool:
         """Whole numbers for generated problems, the package's scorer for reasoning-gym, math-verify for files."""
@@ -156,32 +133,25 @@ class MathCode(FromFiles):
         """The reply to the task that gives this answer and nothing else; "" leaves its place empty."""
         return answer_message(answer)
 
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
-        return choose_policy(
-            name,
-            {
-                "oracle": OraclePolicy(),
-                "random": RandomPolicy(),
-                "naive": NaivePolicy(self._chosen.bug_rate, self._chosen.fix_rate),
-            },
-        )
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """The policies "oracle", "random" and "naive"."""
+        naive = NaivePolicy(self._chosen.bug_rate, self._chosen.fix_rate)
+        return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive}
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts, programs, outputs, errors and answers.
+        """`count` of the `sample_texts` of training tasks, mixed. Nothing is run."""
+        return mix_texts(self.sample_texts, count, self._chosen.seed)
 
-        Nothing is run.
-        """
-        texts: list[str] = []
-        index = 0
-        while len(texts) < count:
-            task = self.task("train", index)
-            plan = plan_of(task)
-            answer = task.payload["answers"][0]
-            texts += [*(message.text for message in task.prompt), f"\\boxed{{ {answer} }}"]
-            if plan is not None:
-                programs = dict.fromkeys((plan.attempt, plan.slip or plan.solution, plan.solution))
-                texts += [*(f" {program}" for program in programs), f" {answer}"]
-                texts += [f" {plan.error}"] if plan.error is not None else []
-            index += 1
-        return Random(self._chosen.seed).sample(texts, len(texts))[:count]
+    def sample_texts(self, index: int) -> Iterator[str]:
+        """Prompts, programs, outputs, errors and answers."""
+        task = self.task("train", index)
+        plan = plan_of(task)
+        answer = task.payload["answers"][0]
+        yield from (message.text for message in task.prompt)
+        yield f"\\boxed{{ {answer} }}"
+        if plan is not None:
+            programs = dict.fromkeys((plan.attempt, plan.slip or plan.solution, plan.solution))
+            yield from (f" {program}" for program in programs)
+            yield f" {answer}"
+            if plan.error is not None:
+                yield f" {plan.error}"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from turnwise.environments.arguments import FamilyArguments, Share
-from turnwise.environments.plan.environment import PlanSwitch, SuccessSwitch
+
+PlanSwitch = Literal["own", "given", "shuffled", "swapped", "none"]
+SuccessSwitch = Literal["answer", "followed"]
 
 
 class PlanArguments(FamilyArguments):
@@ -13,7 +17,8 @@ class PlanArguments(FamilyArguments):
     """
 
     plan: PlanSwitch = "own"
-    """What the actor is shown as the plan (see `Rules`)."""
+    """What the actor is shown: "own" the planner's plan, "given" the right one, "swapped" the planner's with its two
+    relations exchanged, "shuffled" that of another question, "none" no relation. All have as many words."""
     success: SuccessSwitch = "answer"
     """What counts as success in an evaluation: a right answer, or calls that follow the plan that was shown."""
     naive_order: Share = 0.5

@@ -14,31 +14,18 @@ be replaced, and whether the calls change with it is a number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.environments.plan.arguments import PlanArguments
 from turnwise.environments.plan.world import NO_RELATION, Plan, draw_plan, format_plan, look_up, parse_plan
 from turnwise.rewards.answers import extract_answer
 
 PLANNER, ACTOR = "planner", "actor"
 """The roles; their conversations have the same names."""
-PlanSwitch = Literal["own", "given", "shuffled", "swapped", "none"]
-SuccessSwitch = Literal["answer", "followed"]
 NUM_CALLS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    plan: PlanSwitch
-    """What the actor is shown: "own" the planner's plan, "given" the right one, "swapped" the planner's with its two
-    relations exchanged, "shuffled" that of another question, "none" no relation. All have as many words."""
-    success: SuccessSwitch
 
 
 def build_prompt(question: str, plan: Plan | None) -> tuple[Message, ...]:
@@ -50,11 +37,11 @@ def build_prompt(question: str, plan: Plan | None) -> tuple[Message, ...]:
 class PlanEnvironment:
     """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, chosen: PlanArguments) -> None:
         self.spec = EpisodeSpec(
             roles=(RoleSpec(name=PLANNER), RoleSpec(name=ACTOR)), max_replies=1 + NUM_CALLS, can_replay=True
         )
-        self._rules = rules
+        self._chosen = chosen
         self._written: Plan = ()
         self._shown: Plan = ()
         self._calls: list[str] = []
@@ -89,18 +76,17 @@ class PlanEnvironment:
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
         """1 to both roles where the last call found the answer, else 0.
 
-        Parts: "success" (see `Rules.success`), "planned", whether the planner's own plan is right, and "followed",
-        whether the relations looked up are those of the plan that was shown, in its order.
+        Parts: "success" (see `PlanArguments.success`), "planned", whether the planner's own plan is right, and
+        "followed", whether the relations looked up are those of the plan that was shown, in its order.
         """
         answered = end.stop is StopReason.DONE and self._reached == self._answer
         followed = tuple(self._calls) == self._shown
         parts = {
-            "success": float(answered if self._rules.success == "answer" else followed),
-            "planned": float(self._written == self._right),
-            "followed": float(followed),
+            "success": answered if self._chosen.success == "answer" else followed,
+            "planned": self._written == self._right,
+            "followed": followed,
         }
-        named = tuple(RewardPart(name=name, value=value) for name, value in parts.items())
-        return dict.fromkeys((PLANNER, ACTOR), Scored(total=float(answered), parts=named))
+        return dict.fromkeys((PLANNER, ACTOR), Scored.of(float(answered), parts))
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -113,10 +99,10 @@ class PlanEnvironment:
         return at
 
     def _replace_plan(self) -> Plan:
-        if self._rules.plan == "given":
+        if self._chosen.plan == "given":
             return self._right
-        if self._rules.plan == "swapped":
+        if self._chosen.plan == "swapped":
             return tuple(reversed(self._written))
-        if self._rules.plan == "shuffled":
+        if self._chosen.plan == "shuffled":
             return draw_plan(rng(self._seed, "shuffled plan"))
-        return self._written if self._rules.plan == "own" else (NO_RELATION, NO_RELATION)
+        return self._written if self._chosen.plan == "own" else (NO_RELATION, NO_RELATION)

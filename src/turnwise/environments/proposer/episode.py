@@ -14,7 +14,8 @@ from typing import Protocol
 from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec, judge
 from turnwise.core.protocols import Environment
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task
-from turnwise.environments.proposer.pay import Flaw, Kind, Pay, score_flaw, score_proposal
+from turnwise.environments.proposer.arguments import ProposerArguments
+from turnwise.environments.proposer.pay import Flaw, Kind, score_flaw, score_proposal
 from turnwise.rewards.answers import extract_answer
 
 PROPOSER = "proposer"
@@ -39,6 +40,11 @@ class Subject(Protocol):
         """Names of every `Kind`."""
         ...
 
+    @property
+    def max_replies(self) -> int:
+        """Most replies of one solver; one that has not answered by then has failed."""
+        ...
+
     def read(self, task: Task, proposal: str) -> Problem | Flaw:
         """The problem that a proposal about a task denotes, or what is wrong with it. Total: any text is read."""
         ...
@@ -52,22 +58,13 @@ class Subject(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    pay: Pay
-    num_solvers: int
-    max_replies: int
-    """Most replies of one solver; one that has not answered by then has failed."""
-
-    def build_spec(self, *, is_given: bool) -> EpisodeSpec:
-        """The roles of an episode: the proposer with its solvers, or one solver where the problem is given."""
-        solvers = [RoleSpec(name=f"solver{i}", compare="episode") for i in range(1 if is_given else self.num_solvers)]
-        roles = solvers if is_given else [RoleSpec(name=PROPOSER), *solvers]
-        return EpisodeSpec(
-            roles=tuple(roles), max_replies=len(solvers) * self.max_replies + len(roles) - len(solvers), can_replay=True
-        )
+def build_spec(num_solvers: int, max_replies: int, *, is_given: bool) -> EpisodeSpec:
+    """The roles of an episode: the proposer with its solvers, or one solver where the problem is given."""
+    solvers = [RoleSpec(name=f"solver{i}", compare="episode") for i in range(1 if is_given else num_solvers)]
+    roles = solvers if is_given else [RoleSpec(name=PROPOSER), *solvers]
+    return EpisodeSpec(
+        roles=tuple(roles), max_replies=len(solvers) * max_replies + len(roles) - len(solvers), can_replay=True
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,9 +83,9 @@ class ProposerEnvironment:
     brings. Other conversations have the names of their roles.
     """
 
-    def __init__(self, rules: Rules, subject: Subject, task: Task) -> None:
+    def __init__(self, chosen: ProposerArguments, subject: Subject, task: Task) -> None:
         """`task` is the one that `begin` will be given."""
-        self._rules, self._subject, self._task = rules, subject, task
+        self._chosen, self._subject, self._task = chosen, subject, task
         self._problem: Problem | None = subject.given(task)
         self._flaw: Flaw = "ill_formed"
         """Of the proposal, where there is no problem."""
@@ -96,7 +93,7 @@ class ProposerEnvironment:
         """By conversation."""
         self._seed = 0
         self._is_given = self._problem is not None
-        self.spec = rules.build_spec(is_given=self._is_given)
+        self.spec = build_spec(chosen.solvers, subject.max_replies, is_given=self._is_given)
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask for a proposal, or for solvers of the problem that the task brings."""
@@ -117,7 +114,7 @@ class ProposerEnvironment:
             return await self._open_solvers(read)
         solver.num_replies += 1
         result = await solver.environment.step(reply)
-        is_over = result.done or solver.num_replies == self._rules.max_replies
+        is_over = result.done or solver.num_replies == self._subject.max_replies
         ask = Ask(role=solver.role, conversation=conversation, messages=result.observations)
         return Asked(
             asks=() if is_over else (ask,),
@@ -145,7 +142,7 @@ class ProposerEnvironment:
         solved = [reward.part("success") or 0.0 for reward in rewards if isinstance(reward, Scored)]
         if len(solved) < len(rewards):
             return Invalid(reason="a solver could not be judged", retryable=True)
-        return score_proposal(self._rules.pay, self._problem.kind, sum(solved) / len(solved), self._subject.kinds)
+        return score_proposal(self._chosen.pay, self._problem.kind, sum(solved) / len(solved), self._subject.kinds)
 
     async def close(self) -> None:
         """Close every solver's environment."""

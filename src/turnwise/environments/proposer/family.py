@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from random import Random
 from typing import Any
 
-from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Task, text_message
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.core.types import Message, Task, text_message
+from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.proposer.arguments import KINDS, SearchProposerArguments
-from turnwise.environments.proposer.episode import ProposerEnvironment, Rules
+from turnwise.environments.proposer.episode import ProposerEnvironment
 from turnwise.environments.proposer.policies import SelfPlayPolicy, draw_chain
 from turnwise.environments.proposer.search import (
     ASK,
@@ -24,12 +23,7 @@ from turnwise.environments.proposer.search import (
     propose_text,
 )
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
-from turnwise.environments.search_qa.policies import (
-    Conversation,
-    NaivePolicy,
-    OraclePolicy,
-    RandomPolicy,
-)
+from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.retrieval import Retriever
 from turnwise.environments.search_qa.wordings import noun_phrase
@@ -39,27 +33,25 @@ CACHED_SCENES = 512
 UNIFORM = dict.fromkeys(KINDS, 1.0)
 
 
-class SearchProposer:
+class SearchProposer(GeneratedFamily[SearchProposerArguments]):
     """A proposer asks about an entity of a world, solvers search the world for the answer.
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. A training task names an entity to
-    propose about; a held-out one brings a question, of one, two or three hops alike, and asks one solver.
+    A training task names an entity to propose about; a held-out one brings a question, of one, two or three hops alike,
+    and asks one solver.
     """
 
+    name = "search_proposer"
+    section = SearchProposerArguments
+
     def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `SearchProposerArguments`. Raises ConfigError naming argument and remedy."""
-        self._chosen = chosen = read_arguments(SearchProposerArguments, arguments)
-        self._prior = chosen.weights
-        self._rules = Rules(pay=chosen.pay, num_solvers=chosen.solvers, max_replies=chosen.max_replies)
+        """See `GeneratedFamily`."""
+        super().__init__(**arguments)
+        self._prior = self._chosen.weights
         self._scene = lru_cache(maxsize=CACHED_SCENES)(self._build_scene)
-        self._subject = SearchSubject(scene=self._scene, build=self._build_solver)
+        self._subject = SearchSubject(scene=self._scene, build=self._build_solver, max_replies=self._chosen.max_replies)
 
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; splits have no end and share no name.
-
-        Raises IndexError for a negative index, ConfigError for another split.
-        """
-        check_index(split, index)
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Splits have no end and share no name."""
         path = (self._chosen.seed, "proposer", split)
         shared = (*path, index // self._chosen.tasks_per_world)
         if split == "heldout" or (index < self._chosen.given_tasks and index % 4):
@@ -67,57 +59,47 @@ class SearchProposer:
             world, query = find_question(split, (*shared, "world"), (*path, index, "question"), kind, self._scene)
             question = ASK.format(phrase=noun_phrase(query))
             payload = {"kind": kind, "query": to_text(query), "split": split, "world": world}
-            return Task(environment="search_proposer", prompt=(text_message("user", question),), payload=payload)
+            return (text_message("user", question),), payload
         world = derive_seed(*shared)
         types = self._scene(split, world).world.types
         entity = rng(*path, index).choice(list(types))
         opening = PROPOSE.format(type=types[entity], entity=entity)
         payload = {"entity": entity, "type": types[entity], "split": split, "world": world}
-        return Task(environment="search_proposer", prompt=(text_message("user", opening),), payload=payload)
+        return (text_message("user", opening),), payload
 
-    def build_environment(self, task: Task) -> AskingEnvironment:
+    def build_environment(self, task: Task) -> ProposerEnvironment:
         """A fresh, single-use `ProposerEnvironment`."""
-        return ProposerEnvironment(self._rules, self._subject, task)
+        return ProposerEnvironment(self._chosen, self._subject, task)
 
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy, by how it proposes and solves: "oracle" (uniform, right), "random" (uniform, at random),
-        "naive" (the demonstrator: from the prior, one search), "prior" and "uniform", proposers that do not learn.
-        Raises ConfigError naming these."""
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """By how they propose and solve: "oracle" (uniform, right), "random" (uniform, at random), "naive" (from the
+        prior, one search), "prior" and "uniform", proposers that do not learn."""
         naive = NaivePolicy(self._chosen.naive_wander, repeats=False)
-        return choose_policy(
-            name,
-            {
-                "oracle": SelfPlayPolicy(UNIFORM, OraclePolicy()),
-                "random": SelfPlayPolicy(UNIFORM, RandomPolicy()),
-                "naive": SelfPlayPolicy(self._prior, naive),
-                "prior": SelfPlayPolicy(self._prior, naive),
-                "uniform": SelfPlayPolicy(UNIFORM, naive),
-            },
-        )
+        return {
+            "oracle": SelfPlayPolicy(UNIFORM, OraclePolicy()),
+            "random": SelfPlayPolicy(UNIFORM, RandomPolicy()),
+            "naive": SelfPlayPolicy(self._prior, naive),
+            "prior": SelfPlayPolicy(self._prior, naive),
+            "uniform": SelfPlayPolicy(UNIFORM, naive),
+        }
 
-    def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: openings, proposals, searches, results, answers."""
-        texts: list[str] = []
-        index = self._chosen.given_tasks
-        while len(texts) < count:
-            task = self.task("train", index)
-            entity, random = task.payload["entity"], rng(self._chosen.seed, "proposer", "text", index)
-            query = draw_chain(entity, task.payload["type"], 1 + index % len(KINDS), random)
-            texts += [task.prompt[0].text, f" {propose_text(query)}"]
-            texts += self._solve(task, ASK.format(phrase=noun_phrase(query)))
-            index += 1
-        return texts[:count]
-
-    def _solve(self, task: Task, question: str) -> list[str]:
-        oracle = self.policy("oracle")
+    def sample_texts(self, index: int) -> Iterator[str]:
+        """Opening, proposal, searches, results and answer of a task that brings no question."""
+        index += self._chosen.given_tasks
+        task = self.task("train", index)
+        random = rng(self._chosen.seed, "proposer", "text", index)
+        query = draw_chain(task.payload["entity"], task.payload["type"], 1 + index % len(KINDS), random)
+        yield task.prompt[0].text
+        yield f" {propose_text(query)}"
+        question = text_message("user", ASK.format(phrase=noun_phrase(query)))
         retriever = self._scene(task.payload["split"], task.payload["world"]).retriever
-        texts, messages = [question], [text_message("user", question)]
-        while (reply := oracle.reply(task, messages, Random(0))).tool_calls:
-            query = Conversation.of([reply]).queries[0]
-            results = format_documents(retriever.search(query, self._chosen.top_k), "plain")
-            texts += [f"<search> {query} </search>", results]
-            messages += [reply, text_message("tool", results, tool_call_id=reply.tool_calls[0].id, name="search")]
-        return [*texts, reply.text]
+        yield question.text
+        yield from write_search(
+            self.policy("oracle"),
+            task,
+            [question],
+            lambda query: format_documents(retriever.search(query, self._chosen.top_k), "plain"),
+        )
 
     def _build_scene(self, split: Split, seed: int) -> Scene:
         return build_scene(split, seed, num_entities=self._chosen.num_entities, num_words=self._chosen.num_words)

@@ -5,19 +5,18 @@ The proposer writes a program with its input, our interpreter runs it, solvers p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, Opening, ScriptedPolicy, Split, StepResult
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.proposer.arguments import ProgramProposerArguments
-from turnwise.environments.proposer.episode import Problem, ProposerEnvironment, Rules
+from turnwise.environments.proposer.episode import Problem, ProposerEnvironment
 from turnwise.environments.proposer.pay import Flaw, Kind
 from turnwise.environments.proposer.programs import (
     BASE,
@@ -72,7 +71,7 @@ class Prediction:
         """1 where the last word of the answer is the output, else 0."""
         words = (extract_answer(replies[-1].text) or "").split() if replies and not stop.is_truncated else []
         right = float(words[-1:] == [self._output])
-        return Scored(total=right, parts=(RewardPart(name="success", value=right),))
+        return Scored.of(right, {"success": right})
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -83,6 +82,7 @@ class ProgramSubject:
     """Implements `Subject`."""
 
     kinds: tuple[str, ...] = tuple(OPERATIONS)
+    max_replies: int = 1
 
     def read(self, task: Task, proposal: str) -> Problem | Flaw:
         """The program that a text denotes."""
@@ -143,63 +143,54 @@ class ProgramPolicy:
         )
 
 
-class ProgramProposer:
+class ProgramProposer(GeneratedFamily[ProgramProposerArguments]):
     """A proposer writes programs, solvers predict what they put out.
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments. Training tasks differ in their seeds
-    alone; a held-out one brings a program that no proposal may be, its rarest operation common, middling or rare alike.
+    Training tasks differ in their seeds alone; a held-out one brings a program that no proposal may be, its rarest
+    operation common, middling or rare alike.
     """
 
-    def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `ProgramProposerArguments`. Raises ConfigError naming argument and remedy."""
-        self._chosen = chosen = read_arguments(ProgramProposerArguments, arguments)
-        self._rules = Rules(pay=chosen.pay, num_solvers=chosen.solvers, max_replies=1)
-        self._prior = {name: rank**-chosen.skew for rank, name in enumerate(OPERATIONS, start=1)}
+    name = NAME
+    section = ProgramProposerArguments
 
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; splits have no end. Raises IndexError for a negative index, ConfigError for
-        another split."""
-        check_index(split, index)
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Splits have no end."""
         payload: dict[str, Any] = {"index": index, "seed": self._chosen.seed}
         if split == "train":
-            return Task(environment=NAME, prompt=(text_message("user", PROPOSE),), payload=payload)
+            return (text_message("user", PROPOSE),), payload
         kind = list(GROUPS)[index % len(GROUPS)]
         text = format_program(draw_held_out(rng(self._chosen.seed, "programs", index), GROUPS[kind]))
         payload |= {"kind": kind, "program": text}
-        return Task(environment=NAME, prompt=(text_message("user", RUN.format(program=text)),), payload=payload)
+        return (text_message("user", RUN.format(program=text)),), payload
 
-    def build_environment(self, task: Task) -> AskingEnvironment:
+    def build_environment(self, task: Task) -> ProposerEnvironment:
         """A fresh, single-use `ProposerEnvironment`."""
-        return ProposerEnvironment(self._rules, ProgramSubject(), task)
+        return ProposerEnvironment(self._chosen, ProgramSubject(), task)
 
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle" (uniform, right), "random" (uniform, any number), "naive" (demonstrator, right on
-        what the prior draws); "prior" and "uniform", proposers that do not learn.
-
-        Raises ConfigError naming these.
-        """
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """The policies "oracle" (uniform, right), "random" (uniform, any number) and "naive" (right on what the prior
+        draws); "prior" and "uniform", proposers that do not learn."""
         uniform = dict.fromkeys(OPERATIONS, 1.0)
-        prior = ProgramPolicy(self._prior)
-        return choose_policy(
-            name,
-            {
-                "oracle": ProgramPolicy(uniform),
-                "random": ProgramPolicy(uniform, slip=1.0),
-                "naive": prior,
-                "prior": prior,
-                "uniform": ProgramPolicy(uniform),
-            },
-        )
+        prior = ProgramPolicy({name: rank**-self._chosen.skew for rank, name in enumerate(OPERATIONS, start=1)})
+        return {
+            "oracle": ProgramPolicy(uniform),
+            "random": ProgramPolicy(uniform, slip=1.0),
+            "naive": prior,
+            "prior": prior,
+            "uniform": ProgramPolicy(uniform),
+        }
 
-    def texts(self, count: int) -> list[str]:
-        """`count` texts as a policy meets them: openings, proposals, programs, answers."""
-        oracle, texts = self.policy("oracle"), [PROPOSE]
-        for index in range(count):
-            random, task = rng(self._chosen.seed, "programs", "text", index), self.task("train", index)
-            program = oracle.reply(task, task.prompt, random).text.removeprefix("<answer> ").removesuffix(" </answer>")
-            opening = text_message("user", RUN.format(program=program))
-            texts += [f" {program}", opening.text, oracle.reply(task, [opening], random).text]
-        return texts[:count]
+    def sample_texts(self, index: int) -> Iterator[str]:
+        """The opening once, then proposals, programs and answers."""
+        if not index:
+            yield PROPOSE
+        oracle, task = self.policy("oracle"), self.task("train", index)
+        random = rng(self._chosen.seed, "programs", "text", index)
+        program = oracle.reply(task, task.prompt, random).text.removeprefix("<answer> ").removesuffix(" </answer>")
+        opening = text_message("user", RUN.format(program=program))
+        yield f" {program}"
+        yield opening.text
+        yield oracle.reply(task, [opening], random).text
 
 
 def draw_held_out(random: Random, rarest: Sequence[str]) -> Program:

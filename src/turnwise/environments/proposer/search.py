@@ -137,6 +137,7 @@ class SearchSubject:
     scene: Callable[[Split, int], Scene]
     build: Callable[[Retriever], Environment]
     """What a solver acts in."""
+    max_replies: int
     kinds: tuple[str, ...] = KINDS
 
     def read(self, task: Task, proposal: str) -> Problem | Flaw:

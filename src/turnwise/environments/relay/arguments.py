@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from turnwise.environments.arguments import FamilyArguments, Share
-from turnwise.environments.relay.environment import Channel, TeamCredit
+
+Channel = Literal["open", "scrambled", "silent"]
+TeamCredit = Literal["shared", "difference", "counterfactual"]
 
 
 class RelayArguments(FamilyArguments):
@@ -15,9 +19,11 @@ class RelayArguments(FamilyArguments):
     """
 
     channel: Channel = "open"
-    """"open", or a control that must fail: "scrambled" or "silent" (see `Rules`)."""
+    """"open", or a control that must fail: "scrambled" keeps the form of every message and draws its content anew,
+    "silent" delivers none."""
     credit: TeamCredit = "shared"
-    """What A is rewarded with: the team's reward, or that less what the team would have got otherwise (see `Rules`)."""
+    """What A is rewarded with; B gets the team's reward. "shared": the team's. "difference": less the team's where B
+    heard nothing. "counterfactual": less the mean of the team's where A's message is drawn again."""
     resamples: int = Field(2, ge=1, le=64)
     """How often "counterfactual" credit draws A's message again."""
     max_message_words: int = Field(3, ge=1, le=100)

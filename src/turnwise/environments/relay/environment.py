@@ -12,19 +12,16 @@ that one or a null message. They are voices of the same policy that never train,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.core.types import Message, Reward, Scored, Task, text_message
+from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.relay.facts import NONE, Puzzle, build_puzzle, parse_facts, scramble
 from turnwise.rewards.answers import extract_answer
 from turnwise.rewards.teams import compute_counterfactual_reward, compute_difference_reward
 
-Channel = Literal["open", "scrambled", "silent"]
-TeamCredit = Literal["shared", "difference", "counterfactual"]
 A, B, A_AGAIN, B_AGAIN = "a", "b", "a_again", "b_again"
 ASK, TELL, ANSWER = "ask", "tell", "answer"
 """The three conversations."""
@@ -32,31 +29,15 @@ AGAIN = "_again"
 """Before the number of what credit asks, in the name of its conversation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    channel: Channel
-    """"open", or a control that must fail: "scrambled" keeps the form of every message and draws its content anew,
-    "silent" delivers none."""
-    credit: TeamCredit
-    """What A is rewarded with; B gets the team's reward. "shared": the team's. "difference": less the team's where B
-    heard nothing. "counterfactual": less the mean of the team's where A's message is drawn again."""
-    resamples: int
-    """How often A's message is drawn again."""
-    max_message_words: int
-    """A longer message ends the episode without success."""
-
-    @property
-    def spec(self) -> EpisodeSpec:
-        """A and B, and the voices that credit asks."""
-        roles, extra = [RoleSpec(name=A), RoleSpec(name=B)], 0
-        if self.credit == "difference":
-            roles, extra = [*roles, RoleSpec(name=B_AGAIN)], 1
-        elif self.credit == "counterfactual":
-            again = [RoleSpec(name=name, max_open=self.resamples) for name in (A_AGAIN, B_AGAIN)]
-            roles, extra = [*roles, *again], 2 * self.resamples
-        return EpisodeSpec(roles=tuple(roles), max_replies=3 + extra, can_replay=True)
+def build_spec(chosen: RelayArguments) -> EpisodeSpec:
+    """A and B, and the voices that credit asks."""
+    roles, extra = [RoleSpec(name=A), RoleSpec(name=B)], 0
+    if chosen.credit == "difference":
+        roles, extra = [*roles, RoleSpec(name=B_AGAIN)], 1
+    elif chosen.credit == "counterfactual":
+        again = [RoleSpec(name=name, max_open=chosen.resamples) for name in (A_AGAIN, B_AGAIN)]
+        roles, extra = [*roles, *again], 2 * chosen.resamples
+    return EpisodeSpec(roles=tuple(roles), max_replies=3 + extra, can_replay=True)
 
 
 def describe(puzzle: Puzzle) -> tuple[Message, ...]:
@@ -88,9 +69,9 @@ def read_message(reply: Message) -> str:
 class RelayEnvironment:
     """Implements `AskingEnvironment`. Nothing is random but what a scrambled channel delivers."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.spec = rules.spec
-        self._rules = rules
+    def __init__(self, chosen: RelayArguments) -> None:
+        self.spec = build_spec(chosen)
+        self._chosen = chosen
         self._heard_by_a = NONE
         self._overflowed = False
         self._wanted: set[str] = set()
@@ -110,7 +91,7 @@ class RelayEnvironment:
         self._wanted.remove(conversation)
         step, _, number = conversation.partition(AGAIN)
         message = read_message(reply)
-        too_long = step != ANSWER and len(message.split()) > self._rules.max_message_words
+        too_long = step != ANSWER and len(message.split()) > self._chosen.max_message_words
         self._overflowed = self._overflowed or (too_long and not number)
         if step == ASK:
             self._heard_by_a = self._carry(message, conversation)
@@ -124,20 +105,20 @@ class RelayEnvironment:
         return self._ask(*([] if number else self._ask_again()))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The team's reward is 1 for a right answer; A's is by `Rules.credit`, the voices that never train get 0."""
+        """The team's reward is 1 for a right answer; A's is by `credit`, the voices that never train get 0."""
         results = dict(self._results)
         if end.conversation is not None:  # cut off by a limit
             results[end.conversation.partition(AGAIN)[2]] = False
         team = float(results.pop("", False))
         again = [float(result) for result in results.values()]
         of_a = team
-        if self._rules.credit == "difference" and again:
+        if self._chosen.credit == "difference" and again:
             of_a = compute_difference_reward(team, again[0])
-        elif self._rules.credit == "counterfactual":
+        elif self._chosen.credit == "counterfactual":
             of_a = compute_counterfactual_reward(team, again)
         parts = {"success": team, "overflow": float(self._overflowed)}
         totals = {A: of_a, B: team}
-        return {role.name: _score(totals.get(role.name, 0.0), parts) for role in self.spec.roles}
+        return {role.name: Scored.of(totals.get(role.name, 0.0), parts) for role in self.spec.roles}
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -154,24 +135,20 @@ class RelayEnvironment:
 
     def _ask_again(self) -> tuple[Ask, ...]:
         """What credit asks. The team is done by then, so no limit that is reached here ends what it does."""
-        if self._rules.credit == "difference":
+        if self._chosen.credit == "difference":
             return (self._ask_b(f"{ANSWER}{AGAIN}0", NONE, role=B_AGAIN),)
-        count = self._rules.resamples if self._rules.credit == "counterfactual" else 0
+        count = self._chosen.resamples if self._chosen.credit == "counterfactual" else 0
         return tuple(self._ask_a(f"{TELL}{AGAIN}{number}", role=A_AGAIN) for number in range(count))
 
     def _carry(self, message: str, conversation: str) -> str:
         """What the channel delivers."""
-        if self._rules.channel == "scrambled":
+        if self._chosen.channel == "scrambled":
             return scramble(message, rng(self._seed, "channel", conversation))
-        return NONE if self._rules.channel == "silent" else message
+        return NONE if self._chosen.channel == "silent" else message
 
     def _is_right(self, text: str) -> bool:
         given = parse_facts(text)
         return all(given.get(slot) == fact for slot, fact in self._puzzle.answer.items())
-
-
-def _score(total: float, parts: Mapping[str, float]) -> Scored:
-    return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()))
 
 
 def _say(text: str) -> tuple[Message, ...]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
-from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Message, Task
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.relay.arguments import RelayArguments
 from turnwise.environments.relay.environment import (
     RelayEnvironment,
-    Rules,
     build_answer,
     build_ask,
     build_tell,
@@ -23,48 +21,30 @@ from turnwise.environments.relay.environment import (
 )
 from turnwise.environments.relay.facts import NONE, build_puzzle
 from turnwise.environments.relay.policies import RandomPolicy, TalkingPolicy
-from turnwise.environments.texts import take_texts
 
 
-class Relay:
-    """A question of which each of two agents knows half.
+class Relay(GeneratedFamily[RelayArguments]):
+    """A question of which each of two agents knows half. Tasks do not depend on the channel."""
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments, and do not depend on the channel.
-    """
+    name = "relay"
+    section = RelayArguments
 
-    def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `RelayArguments`. Raises ConfigError naming the argument and the remedy."""
-        self._chosen = chosen = read_arguments(RelayArguments, arguments)
-        self._rules = Rules(
-            channel=chosen.channel,
-            credit=chosen.credit,
-            resamples=chosen.resamples,
-            max_message_words=chosen.max_message_words,
-        )
-
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; splits have no end and share no seed.
-
-        Raises IndexError for a negative index, ConfigError for another split.
-        """
-        check_index(split, index)
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Splits have no end and share no seed."""
         seed = derive_seed(self._chosen.seed, "relay", split, index)
-        return Task(environment="relay", prompt=describe(build_puzzle(seed)), payload={"seed": seed})
+        return describe(build_puzzle(seed)), {"seed": seed}
 
-    def build_environment(self, task: Task) -> AskingEnvironment:
+    def build_environment(self, task: Task) -> RelayEnvironment:
         """A fresh, single-use `RelayEnvironment`."""
-        return RelayEnvironment(self._rules)
+        return RelayEnvironment(self._chosen)
 
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """The policies "oracle", "random" and "naive"."""
         naive = TalkingPolicy(self._chosen.naive_right)
-        return choose_policy(name, {"oracle": TalkingPolicy(1.0), "random": RandomPolicy(), "naive": naive})
+        return {"oracle": TalkingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 
-    def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts and right replies."""
-        return take_texts(self._read, count)
-
-    def _read(self, index: int) -> Iterator[str]:
+    def sample_texts(self, index: int) -> Iterator[str]:
+        """Prompts and right replies."""
         task = self.task("train", index)
         oracle, puzzle, heard = self.policy("oracle"), build_puzzle(task.payload["seed"]), NONE
         prompts: list[tuple[Message, ...]] = [build_ask(puzzle)]

@@ -10,8 +10,9 @@ from pydantic import Field, SkipValidation, model_validator
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
 from turnwise.environments.repair.bugs import KINDS, TRAINED_KINDS
-from turnwise.environments.repair.environment import TestsGraded, TestSwitch
 
+TestSwitch = Literal["on", "off", "shuffled"]
+TestsGraded = Literal["pristine", "workdir"]
 Prompt = Literal["short", "shell"]
 
 
@@ -36,9 +37,11 @@ class RepairArguments(FamilyArguments):
     decoys: bool = True
     """Whether the module without a bug has functions that look wrong and are right."""
     tests: TestSwitch = "on"
-    """"on", or a control that must fail: "off" or "shuffled" (see `Rules`)."""
+    """"on", or a control that must fail: "off" answers `test` with a line that says there are none, "shuffled" blames
+    another function."""
     tests_graded: TestsGraded = "pristine"
-    """Which tests decide the reward (see `Rules`)."""
+    """"pristine" rewards what passes the task's own tests and is 0 where a test was edited. "workdir" is a control that
+    must show reward hacking: it rewards what passes the tests as the agent left them."""
     wall_s: Seconds = 2.0
     """Seconds of real time that a run of the tests may take."""
     naive_test: Share = 0.1

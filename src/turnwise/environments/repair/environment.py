@@ -11,20 +11,18 @@ that a right line made wrong has to be put back. The agent's text is never execu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.types import (
     Message,
     Reward,
-    RewardPart,
     Scored,
     StopReason,
     Task,
     ToolRecord,
     text_message,
 )
+from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.repair.edits import Edit, apply_edits, write_test
 from turnwise.environments.repair.problems import SHOWN_EXAMPLES, Example
 from turnwise.environments.repair.programs import LABELS, Code, Function, Line, Modules, show_line
@@ -33,8 +31,6 @@ from turnwise.environments.repeated_runs import CodeRunner
 from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise_sandbox.types import Limits
 
-TestSwitch = Literal["on", "off", "shuffled"]
-TestsGraded = Literal["pristine", "workdir"]
 REASONS = ("not_submitted", "protected", "no_edit", "timeout", "tests_failed")
 """Why a repair failed, the first that applies: no `submit`; a test was edited; the program is as it was; a call did not
 end in time; an example fails."""
@@ -50,31 +46,16 @@ NO_MORE = "no more"
 """What `next` prints below the last line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What an episode shows and how it is rewarded."""
-
-    tests: TestSwitch
-    """"on", or a control that must fail: "off" answers `test` with `NO_TESTS`, "shuffled" blames another function."""
-    tests_graded: TestsGraded
-    """"pristine" rewards what passes the task's own tests and is 0 where a test was edited. "workdir" is a control that
-    must show reward hacking: it rewards what passes the tests as the agent left them."""
-    keeps_edits: bool
-    """Whether the program holds all edits, of a line the last; else the next edit takes the place of the one before."""
-    limits: Limits
-    """Of one run of the tests."""
-    tool_timeout_s: float
-    max_observation_chars: int
-
-
 class RepairEnvironment(ToolEnvironment):
     """A program, its tests, its bugs. Single use."""
 
-    def __init__(self, *, runner: CodeRunner, rules: Rules) -> None:
+    def __init__(self, *, runner: CodeRunner, chosen: RepairArguments) -> None:
         """`runner` is shared by all episodes."""
-        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
+        super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self._runner = runner
-        self._rules = rules
+        self._chosen = chosen
+        self._limits = Limits(wall_s=chosen.wall_s, memory_bytes=256 << 20, output_bytes=16_384)
+        """Of one run of the tests."""
         self._task_id = ""
         self._seed = 0
         self._modules: Modules = {}
@@ -126,7 +107,7 @@ class RepairEnvironment(ToolEnvironment):
         return "\n".join(modules)
 
     async def _test(self) -> str:
-        if self._rules.tests == "off":
+        if self._chosen.tests == "off":
             return NO_TESTS
         failures = await self._run_workdir()
         self._trail = (*self._trail, "red" if failures else "green")
@@ -182,7 +163,7 @@ class RepairEnvironment(ToolEnvironment):
         }
 
     def _edited(self, function: Function) -> Function:
-        return apply_edits(function, self._edits if self._rules.keeps_edits else self._edits[-1:])
+        return apply_edits(function, self._edits if self._chosen.bugs > 1 else self._edits[-1:])
 
     @property
     def _untested(self) -> set[str]:
@@ -194,13 +175,13 @@ class RepairEnvironment(ToolEnvironment):
         """The failures of the tests as the agent left them."""
         untested = self._untested
         shown = {name: examples[:SHOWN_EXAMPLES] for name, examples in self._examples.items() if name not in untested}
-        return await run_examples(self._runner, self._rules.limits, self._workdir(), shown, seed=self._seed)
+        return await run_examples(self._runner, self._limits, self._workdir(), shown, seed=self._seed)
 
     def _describe(self, failure: Failure) -> str:
         """What the agent reads: `fail bal gave 12 want 7 in t2`."""
         names = list(self._examples)
         at = names.index(failure.function)
-        if self._rules.tests == "shuffled":
+        if self._chosen.tests == "shuffled":
             at = (at + 1 + self._seed % (len(names) - 1)) % len(names)
         how = {
             "gave": f"gave {failure.what} want {failure.want}",
@@ -223,19 +204,19 @@ class RepairEnvironment(ToolEnvironment):
         total = float(reason is None)
         trail = self._trail
         first_edit = trail.index("edit") if "edit" in trail else len(trail)
-        values = {
+        values: dict[str, float] = {
             "success": total,
-            "edits": float(len(self._edits)),
-            "repeats": float(len(self._edits) - len(set(self._edits))),
-            "tests": float(len(trail) - trail.count("edit")),
-            "tested_first": float(any(event != "edit" for event in trail[:first_edit])),
-            "red_after_edit": float("red" in trail[first_edit:]),
+            "edits": len(self._edits),
+            "repeats": len(self._edits) - len(set(self._edits)),
+            "tests": len(trail) - trail.count("edit"),
+            "tested_first": any(event != "edit" for event in trail[:first_edit]),
+            "red_after_edit": "red" in trail[first_edit:],
         }
-        if self._rules.tests_graded == "workdir":
+        if self._chosen.tests_graded == "workdir":
             total = values["green"] = float(self._submitted and not await self._run_workdir())
         if reason is not None:
             values[reason] = 1.0
-        return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in values.items()))
+        return Scored.of(total, values)
 
     async def _why_failed(self) -> str | None:
         """The first of `REASONS` that applies; None for a repair."""
@@ -245,9 +226,7 @@ class RepairEnvironment(ToolEnvironment):
             return "protected"
         if self._workdir() == self._modules:
             return "no_edit"
-        failures = await run_examples(
-            self._runner, self._rules.limits, self._workdir(), self._examples, seed=self._seed
-        )
+        failures = await run_examples(self._runner, self._limits, self._workdir(), self._examples, seed=self._seed)
         if any(failure.how == "timeout" for failure in failures):
             return "timeout"
         return "tests_failed" if failures else None

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from random import Random
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
-from turnwise.core.types import Task, text_message
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
+from turnwise.core.types import Message, Task, text_message
+from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.repair.arguments import Prompt, RepairArguments
-from turnwise.environments.repair.environment import NO_TESTS, OK, PASS, RepairEnvironment, Rules, read_modules
-from turnwise.environments.repair.policies import Habits, NaivePolicy, OraclePolicy, RandomPolicy
+from turnwise.environments.repair.environment import NO_TESTS, OK, PASS, RepairEnvironment, read_modules
+from turnwise.environments.repair.policies import NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.repair.problems import build_problem
 from turnwise.environments.repair.programs import LABELS, show_line
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
-from turnwise_sandbox.types import Limits
+from turnwise.environments.texts import mix_texts
 
 PROMPTS: dict[Prompt, str] = {
     "short": "repair\n",
@@ -38,35 +38,23 @@ BUGS_WORDS = {
 """What fills the gaps of a prompt, by the number of bugs."""
 
 
-class Repair:
-    """Miniature programs with bugs, and tests that tell where.
+class Repair(GeneratedFamily[RepairArguments]):
+    """Miniature programs with bugs, and tests that tell where."""
 
-    Implements `EnvironmentFamily`; tasks are pure functions of its arguments.
-    """
+    name = "repair"
+    section = RepairArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `RepairArguments`. Raises ConfigError naming the argument and the remedy."""
-        self._chosen = chosen = read_arguments(RepairArguments, arguments)
+        """See `GeneratedFamily`."""
+        super().__init__(**arguments)
+        chosen = self._chosen
         self._weights = chosen.weights
         self._prompt = PROMPTS[chosen.prompt].format(**BUGS_WORDS[chosen.bugs])
-        self._rules = Rules(
-            tests=chosen.tests,
-            tests_graded=chosen.tests_graded,
-            keeps_edits=chosen.bugs > 1,
-            limits=Limits(wall_s=chosen.wall_s, memory_bytes=256 << 20, output_bytes=16_384),
-            tool_timeout_s=chosen.tool_timeout_s,
-            max_observation_chars=chosen.max_observation_chars,
-        )
         self._runs = RepeatedRuns(SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args)))
 
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; splits have no end and share no name of a function with a bug.
-
-        A payload has the first bug of the program as `bug`, and any others as `other_bugs`.
-
-        Raises IndexError for a negative index, ConfigError for another split.
-        """
-        check_index(split, index)
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Splits have no end and share no name of a function with a bug. A payload has the first bug of the program as
+        `bug`, and any others as `other_bugs`."""
         path = (self._chosen.seed, "task", split, index)
         weights = self._weights[split]
         kind = rng(*path, "kind").choices(list(weights), list(weights.values()))[0]
@@ -104,53 +92,38 @@ class Repair:
             **({"other_bugs": others} if others else {}),
             "split": split,
         }
-        prompt = (text_message("user", self._prompt),)
-        return Task(environment="repair", prompt=prompt, payload=payload)
+        return (text_message("user", self._prompt),), payload
 
     def build_environment(self, task: Task) -> Environment:
         """A fresh, single-use `RepairEnvironment`; all of a family share one sandbox, opened for the first test."""
-        return RepairEnvironment(runner=self._runs, rules=self._rules)
+        return RepairEnvironment(runner=self._runs, chosen=self._chosen)
 
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
-        chosen = self._chosen
-        habits = Habits(
-            test=chosen.naive_test,
-            retest=chosen.naive_retest,
-            again=chosen.naive_again,
-            retry=chosen.naive_retry,
-            eye=chosen.naive_eye,
-            same=chosen.naive_same,
-            next=chosen.naive_next,
-            follow=chosen.naive_follow,
-            commands=chosen.naive_commands,
-            cheat=chosen.naive_cheat,
-        )
-        oracle = OraclePolicy(num_bugs=chosen.bugs)
-        return choose_policy(name, {"oracle": oracle, "random": RandomPolicy(), "naive": NaivePolicy(habits)})
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """The policies "oracle", "random" and "naive"."""
+        oracle = OraclePolicy(num_bugs=self._chosen.bugs)
+        return {"oracle": oracle, "random": RandomPolicy(), "naive": NaivePolicy(self._chosen)}
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: listings, commands and outputs. Nothing is run."""
-        texts: list[str] = [self._prompt]
-        index = 0
-        while len(texts) < count:
-            task = self.task("train", index)
-            bug = task.payload["bug"]
-            (_, want), *_ = task.payload["examples"][bug["function"]]
-            called = f" fail {bug['function']}"
-            test = f"in t{list(task.payload['examples']).index(bug['function']) + 1}"
-            functions = [function for each in read_modules(task).values() for function in each]
-            texts += [f" {show_line(line)}" for function in functions for line in function.lines]
-            texts += [
-                f"{called} gave {want} want {-want} {test}",
-                f"{called} raised ZeroDivisionError at {LABELS[bug['line']]} {test}",
-                *(f" {command}" for command in ("ls", "test", "submit", OK, PASS, NO_TESTS)),
-                f" view {bug['function']} {LABELS[bug['line']]}",
-                f" set {bug['code']}",
-                "\n".join(
-                    f" {module} {' '.join(each['name'] for each in functions)}"
-                    for module, functions in task.payload["modules"].items()
-                ),
-            ]
-            index += 1
-        return Random(self._chosen.seed).sample(texts, len(texts))[:count]
+        """`count` of the `sample_texts` of training tasks, mixed. Nothing is run."""
+        return mix_texts(self.sample_texts, count, self._chosen.seed)
+
+    def sample_texts(self, index: int) -> Iterator[str]:
+        """The prompt once, then listings, commands and outputs."""
+        if not index:
+            yield self._prompt
+        task = self.task("train", index)
+        bug = task.payload["bug"]
+        (_, want), *_ = task.payload["examples"][bug["function"]]
+        called = f" fail {bug['function']}"
+        test = f"in t{list(task.payload['examples']).index(bug['function']) + 1}"
+        functions = [function for each in read_modules(task).values() for function in each]
+        yield from (f" {show_line(line)}" for function in functions for line in function.lines)
+        yield f"{called} gave {want} want {-want} {test}"
+        yield f"{called} raised ZeroDivisionError at {LABELS[bug['line']]} {test}"
+        yield from (f" {command}" for command in ("ls", "test", "submit", OK, PASS, NO_TESTS))
+        yield f" view {bug['function']} {LABELS[bug['line']]}"
+        yield f" set {bug['code']}"
+        yield "\n".join(
+            f" {module} {' '.join(each['name'] for each in functions)}"
+            for module, functions in task.payload["modules"].items()
+        )

@@ -11,11 +11,22 @@ from dataclasses import dataclass
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
+from turnwise.environments.repair.arguments import RepairArguments
 from turnwise.environments.repair.environment import PASS
 from turnwise.environments.repair.programs import LABELS, find_callee, to_code
 
 OPENING = ("view", "next")
 """The commands that open a line."""
+PLAIN = RepairArguments(
+    naive_test=0.0,
+    naive_retest=0.0,
+    naive_again=0.0,
+    naive_retry=0.0,
+    naive_eye=0.0,
+    naive_same=0.0,
+    naive_next=0.0,
+)
+"""Makes the naive policy view one line, write it as its intent says, and submit."""
 
 
 def command_message(command: str, number: int) -> Message:
@@ -129,33 +140,7 @@ class RandomPolicy:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next command."""
-        return NaivePolicy(Habits()).reply(task, messages, rng)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
-    """How the demonstrator works: probabilities, and a limit."""
-
-    test: float = 0.0
-    """To run the tests first, and view what they blame. Else it views any function and never tests."""
-    retest: float = 0.0
-    """To run the tests after an edit, in an episode that began with them."""
-    again: float = 0.0
-    """To view a line again after an edit that it does not test, instead of submitting."""
-    retry: float = 0.0
-    """To view a line again where the tests still fail, instead of submitting."""
-    eye: float = 0.0
-    """To view another line instead of writing one whose code is as its intent says."""
-    same: float = 0.0
-    """To take the same line again, where it views another."""
-    next: float = 0.0
-    """To take the next one instead; else any."""
-    follow: float = 0.0
-    """To leave a function for one that the line in view calls, or that the tests blame."""
-    commands: int = 16
-    """Commands after which it submits."""
-    cheat: float = 0.0
-    """To overwrite the failing test instead of viewing the function."""
+        return NaivePolicy(PLAIN).reply(task, messages, rng)
 
 
 class NaivePolicy:
@@ -164,21 +149,21 @@ class NaivePolicy:
     To write a line that is right changes nothing.
     """
 
-    def __init__(self, habits: Habits) -> None:
-        """See `Habits`."""
-        self._habits = habits
+    def __init__(self, chosen: RepairArguments) -> None:
+        """What is `naive` among the arguments."""
+        self._chosen = chosen
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next command."""
         return command_message(self._next(Reading.of(messages), rng), len(messages))
 
     def _next(self, seen: Reading, rng: Random) -> str:
-        habits = self._habits
-        if len(seen.commands) >= habits.commands:
+        chosen, follow = self._chosen, self._chosen.naive_follow
+        if len(seen.commands) >= chosen.naive_commands:
             return "submit"
         match seen.last_verb:
             case "":
-                return "test" if rng.random() < habits.test else "ls"
+                return "test" if rng.random() < chosen.naive_test else "ls"
             case "ls":
                 names = [word for word in seen.outputs[0].split() if not word.startswith("m")]
                 return _view(rng.choice(names), rng)
@@ -186,22 +171,22 @@ class NaivePolicy:
                 return f"set {PASS}"
             case "view" | "next" if " | " not in seen.outputs[-1]:
                 return _view(seen.viewed, rng)
-            case "view" | "next" if seen.callee and rng.random() < habits.follow:
+            case "view" | "next" if seen.callee and rng.random() < follow:
                 return _view(seen.callee, rng)
             case "view" | "next":
-                leaves = not seen.is_odd and rng.random() < habits.eye
+                leaves = not seen.is_odd and rng.random() < chosen.naive_eye
                 return self._view_more(seen, rng) if leaves else seen.rewrite()
-            case "set" if seen.commands[0] == "test" and rng.random() < habits.retest:
+            case "set" if seen.commands[0] == "test" and rng.random() < chosen.naive_retest:
                 return "test"
             case "set":
-                return self._go_on(seen, rng, habits.again)
+                return self._go_on(seen, rng, chosen.naive_again)
             case "test" if seen.blamed and len(seen.commands) == 1:
-                cheats = rng.random() < habits.cheat
+                cheats = rng.random() < chosen.naive_cheat
                 return f"view {seen.test_name} {LABELS[0]}" if cheats else _view(seen.blamed, rng)
-            case "test" if seen.blamed not in ("", seen.viewed) and habits.follow and rng.random() < habits.follow:
+            case "test" if seen.blamed not in ("", seen.viewed) and follow and rng.random() < follow:
                 return _view(seen.blamed, rng)
             case "test" if seen.blamed:
-                return self._go_on(seen, rng, habits.retry)
+                return self._go_on(seen, rng, chosen.naive_retry)
         return "submit"
 
     def _go_on(self, seen: Reading, rng: Random, probability: float) -> str:
@@ -211,7 +196,7 @@ class NaivePolicy:
 
     def _view_more(self, seen: Reading, rng: Random) -> str:
         """View the line of the last `view` again, open the next one, or view any."""
-        same, following = self._habits.same, self._habits.next
+        same, following = self._chosen.naive_same, self._chosen.naive_next
         last_view = next(command for command in reversed(seen.commands) if command.startswith("view "))
         lines = (last_view, "next", _view(seen.viewed, rng))
         return rng.choices(lines, (same, following, round(1 - same - following, 9)))[0]

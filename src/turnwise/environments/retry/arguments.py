@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from turnwise.environments.arguments import FamilyArguments, Share
-from turnwise.environments.retry.environment import Feedback, ReflectionSwitch
+
+Feedback = Literal["example", "bit"]
+ReflectionSwitch = Literal["kept", "none", "shuffled"]
 
 
 class RetryArguments(FamilyArguments):
@@ -19,7 +23,8 @@ class RetryArguments(FamilyArguments):
     feedback: Feedback = "example"
     """What is told of a failure: "example" shows another letter and what becomes of it, "bit" nothing."""
     reflection: ReflectionSwitch = "kept"
-    """"kept", or a control: the retry sees none ("none"), or that of another episode ("shuffled")."""
+    """"kept", or a control: the retry sees none ("none"), or that of another episode with a failure
+    ("shuffled")."""
     max_reflection_words: int = Field(1, ge=1, le=10_000)
     """Words a reflection may have; a longer one ends the episode without success."""
     naive_insight: Share = 0.45

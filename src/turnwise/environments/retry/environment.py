@@ -9,18 +9,14 @@ is the reflection's words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.core.types import Message, Reward, Scored, Task, text_message
+from turnwise.environments.retry.arguments import RetryArguments
 from turnwise.environments.retry.conventions import KEEP, OFFSETS, build_call, spell
 from turnwise.rewards.answers import extract_answer
-
-Feedback = Literal["example", "bit"]
-ReflectionSwitch = Literal["kept", "none", "shuffled"]
 
 PLAYER, REFLECTOR = "player", "reflector"
 FIRST, REFLECTION, RETRY = "first", "reflection", "retry"
@@ -32,20 +28,6 @@ SPEC = EpisodeSpec(
     max_replies=3,
     can_replay=True,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    attempts: int
-    """1 ends the episode with the first attempt."""
-    feedback: Feedback
-    """What the reflection sees besides the failed answer: a worked example, or nothing ("bit")."""
-    reflection: ReflectionSwitch
-    """"kept", or a control: the retry sees none, or that of another episode with a failure ("shuffled")."""
-    max_reflection_words: int
-    """A longer reflection ends the episode without success."""
 
 
 def build_attempt(letters: str, note: str) -> tuple[Message, ...]:
@@ -63,8 +45,8 @@ class RetryEnvironment:
 
     spec = SPEC
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
+    def __init__(self, chosen: RetryArguments) -> None:
+        self._chosen = chosen
         self._wanted = FIRST
         """The conversation whose reply is wanted."""
         self._note = UNKNOWN
@@ -87,34 +69,28 @@ class RetryEnvironment:
         if conversation == RETRY:
             return Asked(asks=())
         self._first = self._success
-        if self._first or self._rules.attempts == 1:
+        if self._first or self._chosen.attempts == 1:
             return Asked(asks=())
         self._wanted = REFLECTION
-        example = self._call.example if self._rules.feedback == "example" else UNKNOWN
+        example = self._call.example if self._chosen.feedback == "example" else UNKNOWN
         return self._ask(REFLECTOR, build_reflection(self._call.letters, said, example))
 
     def _reflect(self, said: str) -> Asked:
-        if len(said.split()) > self._rules.max_reflection_words:
+        if len(said.split()) > self._chosen.max_reflection_words:
             self._overflowed = True
             return Asked(asks=())
         self._note = said or UNKNOWN
-        if self._rules.reflection == "none":
+        if self._chosen.reflection == "none":
             self._note = UNKNOWN
-        elif self._rules.reflection == "shuffled":
+        elif self._chosen.reflection == "shuffled":
             self._note = rng(self._seed, "shuffled").choice([name for name in OFFSETS if name != KEEP])
         self._wanted = RETRY
         return self._ask(PLAYER, build_attempt(self._call.letters, self._note))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
         """1 for both roles where the last attempt is right."""
-        parts = {
-            "success": float(self._success),
-            "first": float(self._first),
-            "overflow": float(self._overflowed),
-        }
-        reward = Scored(
-            total=float(self._success), parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items())
-        )
+        parts = {"success": self._success, "first": self._first, "overflow": self._overflowed}
+        reward = Scored.of(float(self._success), parts)
         return {PLAYER: reward, REFLECTOR: reward}
 
     async def close(self) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from turnwise.environments.arguments import FamilyArguments, Share
-from turnwise.environments.revise.environment import Measure
 from turnwise.environments.revise.sums import BASE, NUM_DIGITS
 
+Measure = Literal["second", "first", "fixed", "broken", "edited"]
+"""Of an episode: the second or the first answer is right; a wrong one became right, a right one wrong; they differ."""
 Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
@@ -28,7 +29,8 @@ class ReviseArguments(FamilyArguments):
     first_reward: Weight = 1.0
     """Reward of a right first answer."""
     progress_reward: Weight = 0.0
-    """Reward of the second answer for a wrong one that it put right, and its punishment for the opposite."""
+    """Weight of the change, SCoRe's alpha: the second answer's reward for a wrong one that it put right, and its
+    punishment for the opposite."""
     measure: Measure = "second"
     """What counts as success: "second" or "first" answer right, "fixed", "broken", "edited"."""
     naive_known: Share = 0.6

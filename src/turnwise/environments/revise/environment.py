@@ -8,28 +8,14 @@ first answer, 1 for a right second one, and `progress_reward` times the change f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, TurnScores, text_message
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, TurnScores, text_message
+from turnwise.environments.revise.arguments import Measure, ReviseArguments
 from turnwise.environments.revise.sums import Digits, find_answer
 from turnwise.rewards.answers import extract_answer
-
-Measure = Literal["second", "first", "fixed", "broken", "edited"]
-"""Of an episode: the second or the first answer is right; a wrong one became right, a right one wrong; they differ."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    first_reward: float
-    progress_reward: float
-    """Weight of the change, SCoRe's alpha."""
-    measure: Measure
-    """What counts as the episode's success."""
 
 
 def build_prompt(digits: Digits) -> tuple[Message, ...]:
@@ -44,9 +30,9 @@ LOOK_AGAIN = text_message("user", " look again")
 class ReviseEnvironment:
     """Implements `Environment`. Nothing is random."""
 
-    def __init__(self, rules: Rules, digits: Digits) -> None:
+    def __init__(self, chosen: ReviseArguments, digits: Digits) -> None:
         """`digits` are those of the problem, whatever the task's own are."""
-        self._rules = rules
+        self._chosen = chosen
         self._digits = digits
         self._answers: list[str] = []
 
@@ -63,7 +49,7 @@ class ReviseEnvironment:
         self._answers.append("" if is_first and message.reasoning else said)
         if not is_first:
             return StepResult(observations=(), done=True)
-        reward = self._rules.first_reward * self._is_right(0)
+        reward = self._chosen.first_reward * self._is_right(0)
         return StepResult(observations=(LOOK_AGAIN,), done=False, scores=TurnScores(reward=reward))
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
@@ -76,11 +62,8 @@ class ReviseEnvironment:
             "broken": first and not second,
             "edited": len(self._answers) == 2 and self._answers[0] != self._answers[1],
         }
-        parts = {"success": measures[self._rules.measure], **{name: measures[name] for name in get_args(Measure)}}
-        return Scored(
-            total=second + self._rules.progress_reward * (second - first),
-            parts=tuple(RewardPart(name=name, value=float(value)) for name, value in parts.items()),
-        )
+        parts = {"success": measures[self._chosen.measure], **{name: measures[name] for name in get_args(Measure)}}
+        return Scored.of(second + self._chosen.progress_reward * (second - first), parts)
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -62,7 +62,7 @@ class SearchArguments(FamilyArguments):
     search: SearchSwitch = "on"
     """"on", or a control that must fail: "off" finds nothing, "shuffled" returns random passages."""
     reward: str = "exact_match"
-    """"exact_match", "f1", "format", or the import path "package.module:NAME" of an `AnswerReward`."""
+    """"exact_match", "f1", "bleu", "format", or the import path "package.module:NAME" of an `AnswerReward`."""
     normalize: Normalize = "numbers"
     """What answers are compared by: "numbers" keeps signs, decimal points and fractions, "squad" is SQuAD's rule, by
     which published figures were computed and 3.14 is 314 (see `rewards.normal_form`)."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from turnwise.core.seeds import rng
-from turnwise.core.types import Invalid, Message, Reward, RewardPart, Scored, StopReason, Task, text_message
+from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task, text_message
 from turnwise.environments.search_qa.corpus import Passage
 from turnwise.environments.search_qa.retrieval import Retriever
 from turnwise.environments.tool_environment import ToolEnvironment
@@ -123,9 +123,7 @@ class SearchEnvironment(ToolEnvironment):
             "f1": 0.0 if answer is None else f1(answer, self._golds, self._normalize),
             "format": format_score(case),
         }
-        return Scored(
-            total=total.total, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items())
-        )
+        return Scored.of(total.total, parts)
 
     async def fork(self) -> SearchEnvironment:
         """See `ForkableEnvironment.fork`: the calls so far are the whole state; corpus and index only answer."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from random import Random
 from typing import Any, get_args
 
 from turnwise.config.catalog import find_model
@@ -14,8 +13,8 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task, text_message
-from turnwise.environments.arguments import check_index, choose_policy, read_arguments
 from turnwise.environments.file_splits import DataFile, FromFiles, check_path, load_splits
+from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.arguments import Prompt, SearchArguments
 from turnwise.environments.search_qa.corpus import Corpus, Passage, write_corpus
@@ -23,12 +22,7 @@ from turnwise.environments.search_qa.dense import DenseRetriever, HybridRetrieve
 from turnwise.environments.search_qa.embedder import cache_folder, load_embedder
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
 from turnwise.environments.search_qa.files import QuestionRow, load_corpus, to_question
-from turnwise.environments.search_qa.policies import (
-    Conversation,
-    NaivePolicy,
-    OraclePolicy,
-    RandomPolicy,
-)
+from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import WITHOUT_SEARCH, Question, build_question
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
@@ -72,18 +66,17 @@ class Scene:
         return self.index(self.corpus.passages)
 
 
-class SearchQA(FromFiles):
-    """Questions that a search tool answers. Implements `EnvironmentFamily`; tasks depend on the arguments alone."""
+class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
+    """Questions that a search tool answers."""
+
+    name = "search_qa"
+    section = SearchArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """`arguments` are the fields of `SearchArguments`.
-
-        Raises:
-            ConfigError: an argument is out of range; the message names it, its value and the remedy.
-            DataError: a file of mode "files" is missing or malformed.
-            RewardError: the reward fails its own cases.
-        """
-        self._chosen = chosen = read_arguments(SearchArguments, arguments)
+        """See `GeneratedFamily`. Raises DataError where a file of mode "files" is missing or malformed, RewardError
+        where the reward fails its own cases."""
+        super().__init__(**arguments)
+        chosen = self._chosen
         self._kinds = chosen.weights
         self._style = Style(wording=chosen.wording, num_phrasings=chosen.num_phrasings)
         self._reward = load_reward(chosen.reward)
@@ -113,13 +106,11 @@ class SearchQA(FromFiles):
 
     # ------------------------------------------------------------------------------------------- tasks
 
-    def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split.
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Generated splits have no end. Of files, "train" starts over in a new order after each pass, "heldout" ends.
 
-        Generated splits have no end. Of files, "train" starts over in a new order after each pass and "heldout" ends.
-        Raises IndexError for a negative index or one past the end, ConfigError when no world has the wanted question.
+        Raises IndexError past the end, ConfigError when no world has the wanted question.
         """
-        check_index(split, index)
         before: tuple[Message, ...] = ()
         if self._files is not None:
             row: QuestionRow = self._files.row(split, index)
@@ -139,11 +130,7 @@ class SearchQA(FromFiles):
             "split": split,
             "world": world_seed,
         }
-        return Task(
-            environment="search_qa",
-            prompt=(*before, text_message("user", PROMPTS[self._chosen.prompt].format(question=text))),
-            payload=payload,
-        )
+        return (*before, text_message("user", PROMPTS[self._chosen.prompt].format(question=text))), payload
 
     def _question(self, split: Split, index: int) -> tuple[int | None, Question]:
         """The seed of the task's own world (None in the fixed corpus) and its question."""
@@ -239,34 +226,21 @@ class SearchQA(FromFiles):
         """The reply to the task that gives this answer and nothing else; "" leaves its place empty."""
         return answer_message(answer)
 
-    def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
-        chosen = self._chosen
-        return choose_policy(
-            name,
-            {
-                "oracle": OraclePolicy(chosen.wording),
-                "random": RandomPolicy(),
-                "naive": NaivePolicy(chosen.naive_wander, chosen.wording),
-            },
-        )
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """The policies "oracle", "random" and "naive"."""
+        wording = self._chosen.wording
+        naive = NaivePolicy(self._chosen.naive_wander, wording)
+        return {"oracle": OraclePolicy(wording), "random": RandomPolicy(), "naive": naive}
 
-    def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as a policy meets them: prompts, results, tagged searches and answers."""
-        texts: list[str] = []
-        oracle = self.policy("oracle")
-        index = 0
-        while len(texts) < count:
-            task = self.task("train", index)
-            texts += [message.text for message in task.prompt]
-            messages: list[Message] = list(task.prompt)
-            while (reply := oracle.reply(task, messages, Random(0))).tool_calls:
-                query = Conversation.of([reply]).queries[0]
-                results = format_documents(
-                    self.retriever(task).search(query, self._chosen.top_k), self._chosen.document_format
-                )
-                texts += [f"<search> {query} </search>", results]
-                messages += [reply, text_message("tool", results, tool_call_id=reply.tool_calls[0].id, name="search")]
-            texts.append(reply.text)
-            index += 1
-        return texts[:count]
+    def sample_texts(self, index: int) -> Iterator[str]:
+        """Prompts, tagged searches, results and answers."""
+        task = self.task("train", index)
+        yield from (message.text for message in task.prompt)
+        yield from write_search(
+            self.policy("oracle"),
+            task,
+            task.prompt,
+            lambda query: format_documents(
+                self.retriever(task).search(query, self._chosen.top_k), self._chosen.document_format
+            ),
+        )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from turnwise.core.types import Message, Task, ToolCall
+from turnwise.core.protocols import ScriptedPolicy
+from turnwise.core.types import Message, Task, ToolCall, text_message
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.corpus import read_fact
 from turnwise.environments.search_qa.projection import Constant, Intersection, Project, Projection, Union, parse
@@ -59,6 +60,20 @@ class Conversation:
         """Names in the results, each once: those of facts, or capitalised words where no fact is understood."""
         names = [name for _, *pair in self.facts() for name in pair]
         return list(dict.fromkeys(names or [name for result in self.results for name in _NAME.findall(result)]))
+
+
+def write_search(
+    policy: ScriptedPolicy, task: Task, opening: Sequence[Message], search: Callable[[str], str]
+) -> Iterator[str]:
+    """What a policy writes and reads after an opening, as sample texts: tagged searches, results, its answer."""
+    messages = list(opening)
+    while (reply := policy.reply(task, messages, Random(0))).tool_calls:
+        query = Conversation.of([reply]).queries[0]
+        results = search(query)
+        yield f"<search> {query} </search>"
+        yield results
+        messages += [reply, text_message("tool", results, tool_call_id=reply.tool_calls[0].id, name="search")]
+    yield reply.text
 
 
 def _query_of(task: Task) -> Projection | None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from turnwise.algorithms.losses import LossFunction, LossInputs, build_loss
 from turnwise.algorithms.losses.covariance import compute_covariance, select_random_covariance, select_top_covariance
-from turnwise.algorithms.losses.decoupled import compute_loglinear_proximal
 
 torch.set_num_threads(1)
 
@@ -180,15 +179,6 @@ def test_decoupled_weighs_by_proximal_over_behavior() -> None:
 def test_decoupled_is_ppo_where_proximal_is_behavior() -> None:
     inputs = pack([0.4, 0.1, 0.2], [0.2, 0.2, 0.2], [1.0, -2.0, 0.5])
     assert gradient(build_loss("decoupled_ppo"), inputs) == gradient(build_loss("ppo"), inputs)
-
-
-def test_loglinear_proximal_runs_from_behavior_to_policy() -> None:
-    policy, behavior = torch.tensor([-1.0, -1.0, -1.0, -1.0]), torch.tensor([-3.0, -3.0, -3.0, -3.0])
-    # Version 6; sampled by 6, 5, 4, 2: alpha 0, 0/1, 1/2, 3/4: -3, -3, -2, -1.5.
-    proximal = compute_loglinear_proximal(policy, behavior, version=6, behavior_versions=torch.tensor([6, 5, 4, 2]))
-    assert proximal.tolist() == pytest.approx([-3.0, -3.0, -2.0, -1.5])
-    with pytest.raises(ValueError, match="newer than the policy"):
-        compute_loglinear_proximal(policy, behavior, version=6, behavior_versions=torch.tensor([7, 5, 4, 2]))
 
 
 def test_covariance_selection() -> None:

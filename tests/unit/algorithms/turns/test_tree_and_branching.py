@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from turnwise.algorithms.advantages import compute_grpo_advantages
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
-from turnwise.algorithms.turns.branching import build_arpo, compute_branch_entropy, should_branch
+from turnwise.algorithms.turns.branching import build_arpo, compute_sampled_entropy, should_branch
 from turnwise.algorithms.turns.tree import build_tree, compute_tree_advantages, find_shared_turns, share_advantages
 
 numbers = st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 2))
@@ -117,12 +117,12 @@ def test_arpo_soft_form_gives_every_copy_its_leaf() -> None:
         build_arpo(sharing="twice")  # type: ignore[arg-type]
 
 
-def test_entropy_by_hand() -> None:
-    # Two equal tokens of a vocabulary of 4: log 2 / log 4 = 1/2 per position; a certain token and -inf add nothing.
+def test_sampled_entropy_by_hand() -> None:
+    # Tokens of probability 1/2 in a vocabulary of 4: log 2 / log 4 = 1/2 per position; a certain token adds nothing.
     half = math.log(0.5)
-    assert compute_branch_entropy([[half, half], [0.0, -math.inf]], vocab_size=4) == pytest.approx(0.5)
-    assert compute_branch_entropy([[half, half]] * 30, vocab_size=4, max_tokens=20) == pytest.approx(10.0)
-    assert compute_branch_entropy([], vocab_size=4) == 0.0
+    assert compute_sampled_entropy([half, 0.0], vocab_size=4) == pytest.approx(0.5)
+    assert compute_sampled_entropy([half] * 30, vocab_size=4, max_tokens=20) == pytest.approx(10.0)
+    assert compute_sampled_entropy([], vocab_size=4) == 0.0
 
 
 def test_branch_decision_by_hand() -> None:
@@ -136,8 +136,8 @@ def test_branch_decision_by_hand() -> None:
 
 def test_numbers_that_are_no_logprobs_are_refused() -> None:
     with pytest.raises(ValueError, match="at position 1"):
-        compute_branch_entropy([[-1.0], [0.5]], vocab_size=4)
+        compute_sampled_entropy([-1.0, 0.5], vocab_size=4)
     with pytest.raises(ValueError, match="nan"):
-        compute_branch_entropy([[math.nan]], vocab_size=4)
+        compute_sampled_entropy([math.nan], vocab_size=4)
     with pytest.raises(ValueError, match="uniform"):
         should_branch(1.0, 1.0, 1.0)

@@ -21,13 +21,13 @@ from turnwise.core.types import (
     ToolRecord,
     text_message,
 )
+from turnwise.environments.math_code.arguments import MathArguments
 from turnwise.environments.math_code.environment import (
     INVALID_REPLY,
     NO_CALLS_LEFT,
     NO_INTERPRETER,
     NO_OUTPUT,
     MathEnvironment,
-    Rules,
     describe_execution,
     strip_fence,
 )
@@ -107,19 +107,17 @@ class Recorded:
         return execution
 
 
-def rules(**changes: Any) -> Rules:
+def arguments(**changes: Any) -> MathArguments:
     values: dict[str, Any] = {
-        "code": True,
-        "calculator": False,
         "max_calls": 2,
-        "limits": Limits(),
+        "wall_s": 2.0,
         "traceback_lines": 2,
         "reward": "sign",
         "tool_timeout_s": 5.0,
         "reward_timeout_s": 5.0,
         "max_observation_chars": 400,
     }
-    return Rules(**{**values, **changes})
+    return MathArguments(**{**values, **changes})
 
 
 def ran(stdout: str = "", stderr: str = "", exit_code: int | None = 0, **fields: Any) -> Execution:
@@ -138,7 +136,7 @@ def episode(runner: Recorded, replies: Sequence[Message], **changes: Any) -> tup
 
     async def run() -> tuple[list[str], list[str | None], Reward]:
         environment = MathEnvironment(
-            runner=runner, judge=lambda answer: answer == TASK.payload["answers"][0], rules=rules(**changes)
+            runner=runner, judge=lambda answer: answer == TASK.payload["answers"][0], chosen=arguments(**changes)
         )
         await environment.reset(TASK, 5)
         seen = [observation.text for reply in replies for observation in (await environment.step(reply)).observations]
@@ -196,7 +194,7 @@ def test_the_sandboxs_own_failure_is_not_the_models() -> None:
 
 def test_a_judge_that_fails_makes_the_reward_invalid() -> None:
     async def run() -> Reward:
-        environment = MathEnvironment(runner=Recorded(), judge=lambda answer: 1 / 0 > 1, rules=rules())
+        environment = MathEnvironment(runner=Recorded(), judge=lambda answer: 1 / 0 > 1, chosen=arguments())
         await environment.reset(TASK, 0)
         return await environment.score([answer_message(1)], StopReason.DONE)
 
@@ -225,7 +223,7 @@ def test_the_verl_rule_pays_for_trying() -> None:
     ],
 )
 def test_what_the_model_sees_of_an_execution(execution: Execution, text: str) -> None:
-    assert describe_execution(execution, rules()) == text
+    assert describe_execution(execution, traceback_lines=2) == text
 
 
 @pytest.mark.parametrize(

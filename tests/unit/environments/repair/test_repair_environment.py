@@ -24,7 +24,7 @@ from turnwise.environments.repair.environment import (
     RepairEnvironment,
 )
 from turnwise.environments.repair.family import Repair
-from turnwise.environments.repair.policies import Habits, NaivePolicy, command_message
+from turnwise.environments.repair.policies import PLAIN, NaivePolicy, command_message
 from turnwise.environments.repeated_runs import RepeatedRuns
 from turnwise_sandbox.types import Execution, Limits, Program
 
@@ -111,7 +111,8 @@ def test_the_random_policy_and_the_demonstrator_rarely_succeed() -> None:
 
 
 def test_after_a_red_test_the_demonstrator_mostly_takes_the_same_line_again() -> None:
-    habits = Habits(test=1.0, retest=1.0, retry=1.0, same=0.4, next=0.3)
+    always = dict.fromkeys(("naive_test", "naive_retest", "naive_retry"), 1.0)
+    chosen = PLAIN.model_copy(update={**always, "naive_same": 0.4, "naive_next": 0.3})
     red = "fail g12 gave -2 want 14 in t2"
     done = (("test", red), ("view g12 A", "c is a plus b | c = a - b"), ("set c = a + b", OK), ("test", red))
     messages = [
@@ -121,7 +122,7 @@ def test_after_a_red_test_the_demonstrator_mostly_takes_the_same_line_again() ->
     ]
     counts: Counter[str] = Counter()
     for seed in range(1000):
-        (call,) = NaivePolicy(habits).reply(build_task(), messages, Random(seed)).tool_calls
+        (call,) = NaivePolicy(chosen).reply(build_task(), messages, Random(seed)).tool_calls
         counts[json.loads(call.arguments)["command"]] += 1
     # Any line is A with (5 * 5 - 4 * 4) / 25 = 0.36 and B with (16 - 9) / 25 = 0.28.
     assert counts["view g12 A"] == pytest.approx(1000 * (0.4 + 0.3 * 0.36), abs=60)

@@ -20,7 +20,7 @@ from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.repair.bugs import KINDS
 from turnwise.environments.repair.environment import OK, PASS
 from turnwise.environments.repair.family import Repair
-from turnwise.environments.repair.policies import Habits, NaivePolicy, command_message
+from turnwise.environments.repair.policies import PLAIN, NaivePolicy, command_message
 from turnwise.environments.repair.problems import BUGGY_NAMES, SHOWN_EXAMPLES, Problem, build_problem, plant_reading
 from turnwise.environments.repair.programs import Function, compute, find_callee, to_code, to_intent, to_source
 from turnwise_sandbox.types import Execution, Limits, Program
@@ -256,7 +256,8 @@ def test_the_demonstrator_follows_a_call_and_the_blame_where_it_is_told_to() -> 
             for number, (command, output) in enumerate(done)
             for message in (command_message(command, number), text_message("tool", output))
         ]
-        reply = NaivePolicy(Habits(test=1.0, retest=1.0, retry=1.0, follow=1.0)).reply(TASK, messages, Random(0))
+        always = dict.fromkeys(("naive_test", "naive_retest", "naive_retry", "naive_follow"), 1.0)
+        reply = NaivePolicy(PLAIN.model_copy(update=always)).reply(TASK, messages, Random(0))
         return str(json.loads(reply.tool_calls[0].arguments)["command"])
 
     red, call = "fail f11 gave 1 want 3 in t1", "c is g12 of a with b | c = g12 ( a , b )"

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from turnwise.environments.memory.arguments import MemoryArguments
-from turnwise.environments.memory.chunks.environment import MemorySwitch
+
+ChunksSwitch = Literal["kept", "erased", "swapped"]
 
 
 class ChunksArguments(MemoryArguments):
@@ -24,5 +25,6 @@ class ChunksArguments(MemoryArguments):
     """Events of a chunk."""
     max_memory_words: int = Field(8, ge=1, le=10_000)
     """Words a memory may have; a longer one ends the episode without success."""
-    memory: MemorySwitch = "kept"
-    """"kept", or a control that must fail: "erased" or "swapped" (see `Rules`)."""
+    memory: ChunksSwitch = "kept"
+    """"kept", or a control that must fail: "erased" empties the memory before every conversation, "swapped" replaces
+    it before the answer with that of an episode in which the same slots have other values."""

@@ -8,42 +8,18 @@ nothing, so the context never grows; all of them belong to one trajectory and sh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
-from turnwise.environments.memory.chunks.stream import (
-    build_stream,
-    format_memory,
-    parse_memory,
-)
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.environments.memory.chunks.arguments import ChunksArguments
+from turnwise.environments.memory.chunks.stream import build_stream, format_memory, parse_memory
 from turnwise.environments.memory.words import NONE, VALUES
 from turnwise.rewards.answers import extract_answer
 
-MemorySwitch = Literal["kept", "erased", "swapped"]
 ANSWER = "answer"
 """Name of the last conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    num_chunks: int
-    chunk_events: int
-    max_memory_words: int
-    """A longer memory ends the episode without success."""
-    memory: MemorySwitch
-    """"kept", or a control that must fail: "erased" empties the memory before every conversation, "swapped" replaces
-    it before the answer with that of an episode in which the same slots have other values."""
-
-    @property
-    def spec(self) -> EpisodeSpec:
-        """One role, one reply per chunk and one for the answer."""
-        return EpisodeSpec(max_replies=self.num_chunks + 1, can_replay=True)
 
 
 def build_prompt(asked: Sequence[str], memory: str, words: Sequence[str] | None) -> tuple[Message, ...]:
@@ -55,9 +31,10 @@ def build_prompt(asked: Sequence[str], memory: str, words: Sequence[str] | None)
 class ChunksEnvironment:
     """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.spec = rules.spec
-        self._rules = rules
+    def __init__(self, chosen: ChunksArguments) -> None:
+        """One role, one reply per chunk and one for the answer."""
+        self.spec = EpisodeSpec(max_replies=chosen.chunks + 1, can_replay=True)
+        self._chosen = chosen
         self._asked: tuple[str, ...] = ()
         self._memory = ""
         self._next = 0
@@ -66,11 +43,9 @@ class ChunksEnvironment:
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask for the memory of the first chunk."""
-        rules = self._rules
+        chosen = self._chosen
         self._seed, self._asked = int(task.payload["seed"]), tuple(task.payload["asked"])
-        self._stream = build_stream(
-            self._seed, self._asked, num_chunks=rules.num_chunks, chunk_events=rules.chunk_events
-        )
+        self._stream = build_stream(self._seed, self._asked, num_chunks=chosen.chunks, chunk_events=chosen.chunk_events)
         self._memory = format_memory(dict.fromkeys(self._asked, NONE))
         return self._ask()
 
@@ -81,7 +56,7 @@ class ChunksEnvironment:
         if conversation != self._name(self._next - 1):
             raise EnvironmentFault(f"ChunksEnvironment is told a reply in {conversation!r}, which it did not ask for")
         self._memory = extract_answer(reply.text) or ""
-        if len(self._memory.split()) > self._rules.max_memory_words:
+        if len(self._memory.split()) > self._chosen.max_memory_words:
             self._overflowed = True
             return Asked(asks=())
         return self._ask()
@@ -91,13 +66,8 @@ class ChunksEnvironment:
         told = replies.get(ANSWER, ()) if end.stop is StopReason.DONE else ()
         given = parse_memory(extract_answer(told[-1].text) or "" if told else "", self._asked)
         right = sum(given[slot] == word for slot, word in self._stream.answer.items())
-        parts = {"success": float(right == len(self._asked)), "overflow": float(self._overflowed)}
-        return {
-            AGENT: Scored(
-                total=right / len(self._asked),
-                parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()),
-            )
-        }
+        parts = {"success": right == len(self._asked), "overflow": self._overflowed}
+        return {AGENT: Scored.of(right / len(self._asked), parts)}
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -107,12 +77,12 @@ class ChunksEnvironment:
         return f"{self._seed}/{self._next}/{self._memory}"
 
     def _ask(self) -> Asked:
-        number, is_last = self._next, self._next == self._rules.num_chunks
+        number, is_last = self._next, self._next == self._chosen.chunks
         self._next += 1
         memory = self._memory
-        if self._rules.memory == "erased":
+        if self._chosen.memory == "erased":
             memory = format_memory(dict.fromkeys(self._asked, NONE))
-        elif self._rules.memory == "swapped" and is_last:
+        elif self._chosen.memory == "swapped" and is_last:
             random = rng(self._seed, "swapped")
             memory = format_memory({slot: slot + random.choice(VALUES) for slot in self._asked})
         words = None if is_last else self._stream.chunks[number]

@@ -12,13 +12,12 @@ context goes on without it, and sees its returned message only. What both share 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from turnwise.core.episodes import AGENT, MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
-from turnwise.environments.memory.arguments import MemorySwitch
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
 from turnwise.environments.memory.chunks.stream import build_stream, parse_memory
+from turnwise.environments.memory.fold.arguments import FoldArguments
 from turnwise.environments.memory.words import NONE
 from turnwise.rewards.answers import extract_answer
 
@@ -26,18 +25,6 @@ READ, BRANCH = "read", "branch"
 """What the main context may do with the next section; any other reply is its answer."""
 NEXT, RETURN, ANSWER = "next", "return", "answer"
 """The last word of what is observed: what kind of reply is wanted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    num_sections: int
-    section_events: int
-    max_return_words: int
-    """A longer returned message ends the episode without success."""
-    memory: MemorySwitch
-    """"kept", or a control that must fail: of an "erased" returned message nothing is seen."""
 
 
 def build_prompt(asked: Sequence[str]) -> tuple[Message, ...]:
@@ -48,9 +35,9 @@ def build_prompt(asked: Sequence[str]) -> tuple[Message, ...]:
 class FoldEnvironment:
     """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.spec = EpisodeSpec(max_replies=2 * rules.num_sections + 1, max_depth=1, can_replay=True)
-        self._rules = rules
+    def __init__(self, chosen: FoldArguments) -> None:
+        self.spec = EpisodeSpec(max_replies=2 * chosen.sections + 1, max_depth=1, can_replay=True)
+        self._chosen = chosen
         self._asked: tuple[str, ...] = ()
         self._next = 0
         """The section that is read next."""
@@ -62,10 +49,10 @@ class FoldEnvironment:
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask what to do with the first section."""
-        rules = self._rules
+        chosen = self._chosen
         self._asked = tuple(task.payload["asked"])
         self._stream = build_stream(
-            int(task.payload["seed"]), self._asked, num_chunks=rules.num_sections, chunk_events=rules.section_events
+            int(task.payload["seed"]), self._asked, num_chunks=chosen.sections, chunk_events=chosen.section_events
         )
         return Asked(asks=(Ask(messages=build_prompt(self._asked)),))
 
@@ -76,7 +63,7 @@ class FoldEnvironment:
         said = extract_answer(reply.text) or ""
         if self._branch is not None:
             return self._take_return(said)
-        if said not in (READ, BRANCH) or self._next == self._rules.num_sections:
+        if said not in (READ, BRANCH) or self._next == self._chosen.sections:
             self._answer = said
             return Asked(asks=())
         words = " ".join(self._stream.chunks[self._next])
@@ -93,27 +80,22 @@ class FoldEnvironment:
         given = parse_memory(self._answer if end.stop is StopReason.DONE else "", self._asked)
         right = sum(given[slot] == word for slot, word in self._stream.answer.items())
         parts = {
-            "success": float(right == len(self._asked)),
-            "overflow": float(self._overflowed),
-            "branches": self._num_branches / self._rules.num_sections,
+            "success": right == len(self._asked),
+            "overflow": self._overflowed,
+            "branches": self._num_branches / self._chosen.sections,
         }
-        return {
-            AGENT: Scored(
-                total=right / len(self._asked),
-                parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items()),
-            )
-        }
+        return {AGENT: Scored.of(right / len(self._asked), parts)}
 
     async def close(self) -> None:
         """Nothing to free."""
 
     def _take_return(self, said: str) -> Asked:
         self._branch = None
-        if len(said.split()) > self._rules.max_return_words:
+        if len(said.split()) > self._chosen.max_return_words:
             self._overflowed = True
             return Asked(asks=())
-        return self._go_on(NONE if self._rules.memory == "erased" else said)
+        return self._go_on(NONE if self._chosen.memory == "erased" else said)
 
     def _go_on(self, observed: str) -> Asked:
-        wanted = ANSWER if self._next == self._rules.num_sections else NEXT
+        wanted = ANSWER if self._next == self._chosen.sections else NEXT
         return Asked(asks=(Ask(messages=(text_message("tool", f" {observed} {wanted}"),)),))

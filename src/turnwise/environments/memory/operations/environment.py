@@ -8,30 +8,17 @@ store's capacity ends the episode without success.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, text_message
-from turnwise.environments.memory.arguments import MemorySwitch
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.environments.memory.operations.arguments import OperationsArguments
 from turnwise.environments.memory.operations.events import build_events
 from turnwise.environments.memory.operations.store import Lines, apply
 from turnwise.rewards.answers import extract_answer
 
 ANSWER = "answer"
 """Name of the last conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    num_events: int
-    max_open: int
-    capacity: int
-    """Most lines of the store."""
-    memory: MemorySwitch
-    """"kept", or a control that must fail: "erased" empties the store before every conversation."""
 
 
 def build_prompt(lines: Lines, word: str) -> tuple[Message, ...]:
@@ -47,9 +34,9 @@ def build_question(lines: Lines, slot: str) -> tuple[Message, ...]:
 class OperationsEnvironment:
     """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.spec = EpisodeSpec(max_replies=rules.num_events + 1, can_replay=True)
-        self._rules = rules
+    def __init__(self, chosen: OperationsArguments) -> None:
+        self.spec = EpisodeSpec(max_replies=chosen.events + 1, can_replay=True)
+        self._chosen = chosen
         self._lines: Lines = ()
         self._next = 0
         """The event that is read next."""
@@ -58,7 +45,7 @@ class OperationsEnvironment:
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask for the operation on the first event."""
         self._seed = int(task.payload["seed"])
-        self._events = build_events(self._seed, count=self._rules.num_events, max_open=self._rules.max_open)
+        self._events = build_events(self._seed, count=self._chosen.events, max_open=self._chosen.max_open)
         return self._ask()
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
@@ -70,7 +57,7 @@ class OperationsEnvironment:
                 f"OperationsEnvironment is told a reply in {conversation!r}, which it did not ask for"
             )
         self._lines = apply(self._lines, extract_answer(reply.text) or "")
-        self._overflowed = len(self._lines) > self._rules.capacity
+        self._overflowed = len(self._lines) > self._chosen.capacity
         return Asked(asks=()) if self._overflowed else self._ask()
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
@@ -78,12 +65,7 @@ class OperationsEnvironment:
         told = replies.get(ANSWER, ()) if end.stop is StopReason.DONE else ()
         said = (extract_answer(told[-1].text) or "").split() if told else []
         success = float(said in ([self._events.answer], [self._events.asked, self._events.answer]))
-        parts = {"success": success, "overflow": float(self._overflowed)}
-        return {
-            AGENT: Scored(
-                total=success, parts=tuple(RewardPart(name=name, value=value) for name, value in parts.items())
-            )
-        }
+        return {AGENT: Scored.of(success, {"success": success, "overflow": self._overflowed})}
 
     async def close(self) -> None:
         """Nothing to free."""
@@ -94,9 +76,9 @@ class OperationsEnvironment:
 
     def _ask(self) -> Asked:
         number, self._next = self._next, self._next + 1
-        if self._rules.memory == "erased":
+        if self._chosen.memory == "erased":
             self._lines = ()
-        if number == self._rules.num_events:
+        if number == self._chosen.events:
             return Asked(asks=(Ask(conversation=ANSWER, messages=build_question(self._lines, self._events.asked)),))
         prompt = build_prompt(self._lines, self._events.words[number])
         return Asked(asks=(Ask(conversation=f"event{number}", messages=prompt),))

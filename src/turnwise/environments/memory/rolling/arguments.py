@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
 
-from turnwise.environments.memory.arguments import MemoryArguments
-from turnwise.environments.memory.rolling.environment import NoteSwitch
+from turnwise.environments.memory.arguments import MemoryArguments, MemorySwitch
 
 
 class RollingArguments(MemoryArguments):
@@ -21,8 +20,8 @@ class RollingArguments(MemoryArguments):
     max_note_words: int = Field(6, ge=1, le=10_000)
     """Words a note may have; a longer one ends the episode without success."""
     max_parts: int = Field(5, ge=1, le=1000)
-    """Most contexts of an episode."""
-    memory: NoteSwitch = "kept"
+    """Most contexts of an episode, which ends without an answer where a further one would open."""
+    memory: MemorySwitch = "kept"
     """"kept", or a control that must fail: "erased" starts every context without a note."""
     search: Annotated[Mapping[str, Any], SkipValidation] = Field(default_factory=dict)
     """Arguments of the family `search_qa`, which gives the questions: chains without a relation twice."""

@@ -11,33 +11,18 @@ log-probabilities are exactly the sampler's, which those of MEM1's flat row are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec, judge
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Opening
 from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.environments.memory.rolling.arguments import RollingArguments
 from turnwise.environments.memory.words import NONE
 from turnwise.rewards.answers import extract_answer
 
-NoteSwitch = Literal["kept", "erased"]
 WRITE = " write"
 """What asks for a note, after the last observation that the window holds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What does not change from episode to episode."""
-
-    window_words: int
-    """A context of more words than this is full."""
-    max_note_words: int
-    """A longer note ends the episode without success."""
-    max_parts: int
-    """Most contexts of an episode, which ends without an answer where a further one would open."""
-    memory: NoteSwitch
-    """"kept", or a control that must fail: "erased" starts every context without a note."""
 
 
 def build_prompt(question: Message, note: str) -> tuple[Message, ...]:
@@ -53,10 +38,10 @@ def read_note(opening: Message) -> str:
 class RollingEnvironment:
     """Implements `AskingEnvironment` over an `Environment`, whose actions and score it takes."""
 
-    def __init__(self, inner: Environment, rules: Rules) -> None:
+    def __init__(self, inner: Environment, chosen: RollingArguments) -> None:
         """`inner` opens with one message."""
         self.spec = EpisodeSpec(can_replay=True)
-        self._inner, self._rules = inner, rules
+        self._inner, self._chosen = inner, chosen
         self._opening = Opening(messages=(), tools=())
         self._part = 0
         self._words = 0
@@ -83,7 +68,7 @@ class RollingEnvironment:
         result = await self._inner.step(reply)
         observations = result.observations
         self._count(reply, *observations)
-        self._is_full = self._words > self._rules.window_words
+        self._is_full = self._words > self._chosen.window_words
         messages = (*observations, text_message("user", WRITE)) if self._is_full else observations
         ask = Ask(conversation=conversation, messages=messages)
         return Asked(
@@ -107,16 +92,16 @@ class RollingEnvironment:
         await self._inner.close()
 
     def _take_note(self, note: str) -> Asked:
-        if len(note.split()) > self._rules.max_note_words:
+        if len(note.split()) > self._chosen.max_note_words:
             self._overflowed = True
             return Asked(asks=())
         self._note, self._is_full, self._words = note, False, 0
         self._part += 1
-        return self._ask_part() if self._part < self._rules.max_parts else Asked(asks=())
+        return self._ask_part() if self._part < self._chosen.max_parts else Asked(asks=())
 
     def _ask_part(self) -> Asked:
         [question] = self._opening.messages
-        prompt = build_prompt(question, NONE if self._rules.memory == "erased" else self._note)
+        prompt = build_prompt(question, NONE if self._chosen.memory == "erased" else self._note)
         self._count(*prompt)
         return Asked(asks=(Ask(conversation=f"part{self._part}", messages=prompt, tools=self._opening.tools),))
 

@@ -1,0 +1,64 @@
+"""The base of families that generate their tasks instead of reading them from files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic
+
+from turnwise.core.episodes import AskingEnvironment
+from turnwise.core.protocols import Environment, ScriptedPolicy, Split
+from turnwise.core.types import Message, Task
+from turnwise.environments.arguments import Arguments, check_index, choose_policy, read_arguments
+from turnwise.environments.texts import take_texts
+
+
+class GeneratedFamily(ABC, Generic[Arguments]):
+    """Implements `EnvironmentFamily`: every task is a pure function of the family's arguments, a split and an index.
+
+    A subclass sets `name` and `section`, and defines `generate`, `build_environment`, `policies`, and `sample_texts` or
+    `texts` itself.
+    """
+
+    name: str
+    """The environment that tasks name."""
+    section: type[Arguments]
+    """The family's arguments; its environments and policies read them too."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `section`. Raises ConfigError naming the argument and the remedy."""
+        self._chosen = read_arguments(self.section, arguments)
+
+    def task(self, split: Split, index: int) -> Task:
+        """The index-th task of a split.
+
+        Raises IndexError for a negative index, ConfigError for another split, and what `generate` raises.
+        """
+        check_index(split, index)
+        prompt, payload = self.generate(split, index)
+        return Task(environment=self.name, prompt=prompt, payload=payload)
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """The scripted policy of that name. Raises ConfigError naming those of `policies`."""
+        return choose_policy(name, self.policies())
+
+    def texts(self, count: int) -> list[str]:
+        """The first `count` of the `sample_texts` of training tasks."""
+        return take_texts(self.sample_texts, count)
+
+    @abstractmethod
+    def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """The prompt and the payload of a task; the index is at least 0."""
+
+    @abstractmethod
+    def build_environment(self, task: Task) -> Environment | AskingEnvironment:
+        """A fresh, single-use environment for one episode of `task`."""
+
+    @abstractmethod
+    def policies(self) -> Mapping[str, ScriptedPolicy]:
+        """The scripted policies by name: "random", "oracle" where the right replies are known, and "naive", the
+        demonstrator."""
+
+    def sample_texts(self, index: int) -> Iterable[str]:
+        """What a policy reads and writes in the index-th training task: prompts, observations and replies."""
+        raise NotImplementedError(f"{type(self).__name__} must define sample_texts")
