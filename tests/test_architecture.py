@@ -233,6 +233,16 @@ def test_the_source_keeps_the_rules() -> None:
     assert not violations, "\n".join(violations)
 
 
+def test_no_circle_below_the_runs_rests_on_imports_inside_functions_or_for_types() -> None:
+    graph = {}
+    for path in (SOURCE / "turnwise").rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        if FLOORS.get(folder_of(name), FLOORS["runs"]) < FLOORS["runs"]:
+            graph[module_name(name)] = set(imported(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
+    assert len(graph) > 100
+    assert find_cycles(graph) == []
+
+
 def rooms_of_the_document() -> list[tuple[str, int]]:
     """Folder and floor per row of the table of the house."""
     document = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")

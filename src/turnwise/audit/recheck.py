@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.errors import EnvironmentFault, RenderError, TurnwiseError, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Renderer, StepResult
 from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, ToolRecord, Trajectory, Turn, to_ids

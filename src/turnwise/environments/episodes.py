@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from turnwise.core.episodes import Ask, Asked, EpisodeEnd, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.episodes import Ask, Asked, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, ScriptedPolicy, StepResult
 from turnwise.core.types import Message, Reward, StopReason, Task

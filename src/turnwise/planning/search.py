@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from turnwise.core.episodes import AskingEnvironment, judge, to_single
+from turnwise.core.checked import judge, to_single
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import (
     Engine,

@@ -16,7 +16,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from turnwise.core.episodes import AskingEnvironment, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Environment, Interrupt
 from turnwise.core.types import Episode, Invalid, Session, StopReason, Trajectory

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from turnwise.core.episodes import Asked, AskingEnvironment, EpisodeEnd, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.episodes import Asked, AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Renderer, ScriptedPolicy
 from turnwise.core.types import Draw, Episode, Reward, StopReason, Trajectory, TrajectoryId

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from turnwise.core.episodes import AGENT, AskingEnvironment, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.episodes import AGENT, AskingEnvironment
 from turnwise.core.errors import EngineError, EnvironmentFault, ToolTimeout, TurnwiseError, boundary
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import DropReason, Episode, Invalid, Reward, Session, StopReason, Trajectory

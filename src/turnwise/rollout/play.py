@@ -12,13 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from turnwise.core.episodes import (
-    MAIN,
-    Ask,
-    EpisodeEnd,
-    OneConversation,
-    SeveralConversations,
-)
+from turnwise.core.checked import OneConversation, SeveralConversations
+from turnwise.core.episodes import MAIN, Ask, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.holding import holding
 from turnwise.core.protocols import Environment, StatefulEnvironment

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from turnwise.core.episodes import Asked, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.episodes import Asked
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, Split
 from turnwise.core.types import Task

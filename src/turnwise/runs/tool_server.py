@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from turnwise.config.run import RunConfig
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Environment, EnvironmentFamily, Split
 from turnwise.core.types import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from turnwise.core.episodes import judge, to_single
+from turnwise.core.checked import judge, to_single
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Split
 from turnwise.core.types import Invalid, Message, Scored, StopReason, Task, ToolCall, text_message

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.core.episodes import judge, to_single
+from turnwise.core.checked import judge, to_single
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, GoldAnswers, Opening, Split
 from turnwise.core.seeds import derive_seed
