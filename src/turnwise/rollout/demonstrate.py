@@ -6,12 +6,12 @@ from collections import deque
 from random import Random
 
 from turnwise.core.checked import to_asking
+from turnwise.core.closing import close_environment
 from turnwise.core.episodes import Asked, AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Renderer, ScriptedPolicy
 from turnwise.core.types import Draw, Episode, Reward, StopReason, Trajectory, TrajectoryId
 from turnwise.rollout.conversation import Conversation, leave_out_prompt, merge_turns
-from turnwise.rollout.loop import close_environment
 from turnwise.rollout.policies import encode_scripted
 
 
