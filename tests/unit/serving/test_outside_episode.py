@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ from panel import Panel, PanelFamily
 
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
+from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task, text_message
 from turnwise.serving.episode import Answer, OutsideEpisode, choose_reward
 from turnwise.testing.notes import NotesFamily
@@ -161,6 +162,31 @@ def test_an_environment_of_one_conversation_is_played_too():
     reply, rewards = asyncio.run(run())
     assert rewards["agent"] == replace(Scored(total=1.0), parts=rewards["agent"].parts)  # type: ignore[union-attr]
     assert task.payload["answer"] in reply.text
+
+
+def test_methods_may_be_plain_functions():
+    class Plain:
+        """Implements `Environment` but for `async`."""
+
+        def reset(self, task: Task, seed: int) -> Opening:
+            return Opening(messages=(text_message("user", "well?"),), tools=())
+
+        def step(self, message: Message) -> StepResult:
+            return StepResult(observations=(), done=True)
+
+        def score(self, replies: Sequence[Message], stop: StopReason) -> float:
+            return float(len(replies))
+
+        def close(self) -> None:
+            pass
+
+    async def run() -> Any:
+        episode = OutsideEpisode(Plain(), make_task(), seed=0)  # type: ignore[arg-type]
+        await episode.begin()
+        await episode.reply(say("yes"))
+        return await episode.score(), await episode.close()
+
+    assert asyncio.run(run()) == ({"agent": Scored(total=1.0)}, None)
 
 
 def test_one_reward_of_several_is_an_invalid_one_or_the_first():
