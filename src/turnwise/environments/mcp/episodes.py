@@ -49,7 +49,8 @@ class EpisodeDesk:
         self._timeout_s = timeout_s
         self._desk = Desk(max_open=max_open, timeout_s=timeout_s, max_turns=max_turns, replaces=True)
         self._tools: dict[str, ToolSpec] = {}
-        self._is_single = True
+        self._has_single = self._has_several = False
+        """Whether an episode of one conversation was opened, and one of several."""
         self._num_opened = 0
 
     async def list_tools(self) -> list[dict[str, Any]]:
@@ -58,7 +59,7 @@ class EpisodeDesk:
 
         The environment's are those of the split's first task and of every episode opened since.
         """
-        if not self._tools:
+        if not self._has_single and not self._has_several:
             task = self._family.task(self._split, 0)
             seed = derive_seed(self._seed, "mcp", 0)
             episode = OutsideEpisode(self._family.build_environment(task), task, seed=seed)
@@ -70,22 +71,15 @@ class EpisodeDesk:
         opened = {
             "index": {"type": "integer", "minimum": 0, "description": "Number of the task; default: the next one."}
         }
+        answer = {"answer": {"type": "string", "description": "The final answer."}}
+        text = {"text": {"type": "string", "description": "What to say."}}
+        submit = _tool(SUBMIT, "End the episode with an answer; returns the reward.", {**_NAMED, **answer})
+        reply = _tool(REPLY, "Say something; returns what is asked next, or the rewards.", {**self._named, **text})
         return [
-            _tool(OPEN, "Open an episode: returns its name, the task, and its tools.", opened, []),
+            _tool(OPEN, "Open an episode: returns its name, the task, and its tools.", opened, required=()),
             *(_with_episode(spec, self._named) for spec in self._tools.values()),
-            _tool(
-                SUBMIT,
-                "End the episode with an answer; returns the reward.",
-                {**self._named, "answer": {"type": "string", "description": "The final answer."}},
-                [EPISODE, "answer"],
-            )
-            if self._is_single
-            else _tool(
-                REPLY,
-                "Say something; returns what is asked next, or the rewards at the end.",
-                {**self._named, "text": {"type": "string", "description": "What to say."}},
-                [EPISODE, "text"],
-            ),
+            *([submit] if self._has_single else []),
+            *([reply] if self._has_several else []),
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +112,7 @@ class EpisodeDesk:
                 return {EPISODE: key, "asks": self._describe_asks(episode.wanted)}
             [ask] = episode.wanted
             text = "\n".join(message.text for message in ask.messages)
-            return {EPISODE: key, "task": text, "tools": [_with_episode(spec, self._named) for spec in ask.tools]}
+            return {EPISODE: key, "task": text, "tools": [_with_episode(spec, _NAMED) for spec in ask.tools]}
 
     async def _play(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Step an episode by a call or an answer."""
@@ -179,11 +173,12 @@ class EpisodeDesk:
 
     @property
     def _named(self) -> Mapping[str, Any]:
-        """The arguments that every tool has besides its own."""
-        return _NAMED if self._is_single else {**_NAMED, **_NAMED_CONVERSATION}
+        """The arguments that an environment's tool has besides its own."""
+        return {**_NAMED, **_NAMED_CONVERSATION} if self._has_several else _NAMED
 
     def _learn(self, episode: OutsideEpisode, asks: Sequence[Ask]) -> None:
-        self._is_single = episode.is_single
+        self._has_single |= episode.is_single
+        self._has_several |= not episode.is_single
         self._tools.update({spec.name: spec for ask in asks for spec in ask.tools})
 
 
@@ -193,8 +188,12 @@ _NAMED_CONVERSATION = {
 }
 
 
-def _tool(name: str, description: str, properties: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
-    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
+def _tool(
+    name: str, description: str, properties: Mapping[str, Any], *, required: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """A tool of the protocol; None requires every argument but the conversation."""
+    names = [each for each in properties if each != CONVERSATION] if required is None else list(required)
+    schema = {"type": "object", "properties": dict(properties), "required": names}
     return {"name": name, "description": description, "inputSchema": schema}
 
 

@@ -118,6 +118,7 @@ def test_an_environment_that_asks_in_several_conversations_is_played_in_any_orde
         tools = {tool["name"]: tool["inputSchema"] for tool in await table.list_tools()}
         assert list(tools) == ["open_episode", "look", "reply"]
         assert list(tools["look"]["properties"]) == ["episode", "conversation"]
+        assert tools["reply"]["required"] == ["episode", "text"]
         opened = read(await table.call("open_episode", {}))
         assert [(ask["conversation"], ask["role"], ask["text"]) for ask in opened["asks"]] == [
             ("left", "left", "left?"),
