@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Invalid, Reward, StopReason

@@ -20,7 +20,7 @@ SIBLING = "turnwise_sandbox"
 FLOORS = {
     "core": 0,
     **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", SIBLING], 1),
-    **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching"], 2),
+    **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching", "serving"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
     **dict.fromkeys(
         ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "synthesis", "testing", "simulation"], 4
@@ -231,6 +231,16 @@ def test_the_source_keeps_the_rules() -> None:
     assert len(sources) > 50
     violations = find_violations(sources)
     assert not violations, "\n".join(violations)
+
+
+def test_no_circle_below_the_runs_rests_on_imports_inside_functions_or_for_types() -> None:
+    graph = {}
+    for path in (SOURCE / "turnwise").rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        if FLOORS.get(folder_of(name), FLOORS["runs"]) < FLOORS["runs"]:
+            graph[module_name(name)] = set(imported(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
+    assert len(graph) > 100
+    assert find_cycles(graph) == []
 
 
 def rooms_of_the_document() -> list[tuple[str, int]]:

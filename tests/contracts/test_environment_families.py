@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import (
     Environment,

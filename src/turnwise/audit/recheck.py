@@ -11,7 +11,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
+from turnwise.core.closing import close_environment
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EnvironmentFault, RenderError, TurnwiseError, boundary
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Renderer, StepResult
 from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, ToolRecord, Trajectory, Turn, to_ids
@@ -157,8 +159,13 @@ async def _open(family: EnvironmentFamily, task: Task, seed: int) -> AsyncIterat
             opening = await environment.reset(task, seed)
         yield environment, opening
     finally:
-        with boundary(EnvironmentFault, f"close of task {task.id}"):
-            await asyncio.wait_for(environment.close(), CLOSE_S)
+        await close_or_fail(environment, task)
+
+
+async def close_or_fail(environment: Environment | AskingEnvironment, task: Task) -> None:
+    """Close within `CLOSE_S`. Raises EnvironmentFault when that fails."""
+    if problem := await close_environment(environment, CLOSE_S):
+        raise EnvironmentFault(f"task {task.id}: {problem}")
 
 
 async def _score_from_records(trajectory: Trajectory, environment: Environment, outcome: Rechecked) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from turnwise.audit.recheck import CLOSE_S, Rechecked, check_rendering, compare_rewards
+from turnwise.audit.recheck import Rechecked, check_rendering, close_or_fail, compare_rewards
 from turnwise.core.episodes import Ask, Asked, AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Opening, Renderer
@@ -121,8 +121,7 @@ class _Replay:
                     problems = compare_rewards(trajectory.reward, reward)
                     outcome.breaches += [("rewards", text) for text in problems]
         finally:
-            with boundary(EnvironmentFault, f"close of task {self._task.id}"):
-                await asyncio.wait_for(environment.close(), CLOSE_S)
+            await close_or_fail(environment, self._task)
 
     async def _tell_all(self) -> EpisodeEnd:
         """Tell every stored reply that the environment asks for; how the episode ended."""

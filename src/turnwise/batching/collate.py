@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from turnwise.batching.layout import Layout, lay_end_to_end, lay_prefix_tree, plan_shared_micro_batches
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.ranks import ALONE, Plan, Ranks, plan_rounds
+from turnwise.core.keys import to_keys
 from turnwise.core.types import (
     UNRECORDED,
     ByteArray,
@@ -160,10 +161,10 @@ def collate(
 
 
 def find_places(samples: Sequence[Sample], *, shared_prefix: bool) -> list[NDArray[np.integer]]:
-    """One sequence of numbers per sample by which a layout tells tokens apart, `[N]`: its token ids, and with
-    `shared_prefix` numbers that are equal where token ids and experts are."""
+    """One sequence of numbers per sample by which a layout tells tokens apart, `[N]`: its keys, and with
+    `shared_prefix` numbers that are equal where keys and experts are."""
     if not shared_prefix or all(sample.experts is None for sample in samples):
-        return [sample.token_ids for sample in samples]
+        return [to_keys(sample.token_ids) for sample in samples]
     numbers: dict[bytes, int] = {}
     return [
         np.array([numbers.setdefault(key, len(numbers)) for key in _list_keys(sample)], np.int64) for sample in samples
@@ -171,9 +172,9 @@ def find_places(samples: Sequence[Sample], *, shared_prefix: bool) -> list[NDArr
 
 
 def _list_keys(sample: Sample) -> Iterator[bytes]:
-    """Token id and experts of each token."""
+    """Key and experts of each token."""
     experts = sample.experts if sample.experts is not None else ()
-    for token, chosen in zip_longest(sample.token_ids, experts, fillvalue=np.zeros(0, np.uint8)):
+    for token, chosen in zip_longest(to_keys(sample.token_ids), experts, fillvalue=np.zeros(0, np.uint8)):
         yield token.tobytes() + chosen.tobytes()
 
 

@@ -11,7 +11,8 @@ Three sequences [a b c d], [a b c e], [a f], as a tree (sorted: those that share
     paths        [[0 1 2 3], [0 1 2 4], [0 5]]      of the given sequences, in their order
 
 A causal model gives a token the same output in every sequence that begins with the same tokens up to it, so one place
-serves them all: forward, and backward, where the gradients of all of them add up."""
+serves them all: forward, and backward, where the gradients of all of them add up. Sequences are token ids, or whatever
+numbers tell their tokens apart (`core.keys`, `collate.find_places`)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
+_SIGN = np.uint64(1 << 63)
 MAX_REREAD = 4
 """Most tokens read by attention over all runs of a micro-batch, in units of its token limit. Keys and values of a path
 are gathered for every run, so this bounds the memory that many short continuations of one long prefix take."""
@@ -110,8 +112,8 @@ def plan_shared_micro_batches(sequences: Sequence[NDArray[np.integer]], max_toke
 
 def sort_by_prefix(sequences: Sequence[NDArray[np.integer]]) -> list[int]:
     """Indices in lexicographic order: what a sequence shares with any earlier one it shares with the one before it."""
-    # Big-endian bytes of numbers that are not negative sort as the numbers do.
-    keys = [ids.astype(">u4").tobytes() for ids in sequences]
+    # Big-endian bytes of numbers that are not negative sort as the numbers do, and so do all with the sign turned.
+    keys = [(ids.astype(np.int64).view(np.uint64) ^ _SIGN).astype(">u8").tobytes() for ids in sequences]
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 

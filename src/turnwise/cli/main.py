@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, bugs, check, data, models, new, repos, sandbox, swe, tools
+from turnwise.cli import algorithms, bugs, check, data, extensions, models, new, repos, sandbox, swe, tools
 from turnwise.cli.audit import audit
 from turnwise.cli.games import exploitability
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
@@ -36,7 +36,23 @@ class Stopped(Exception):
 
 
 class Commands(TyperGroup):
-    """Raises `Stopped` on Ctrl-C, before typer ends the process without a message."""
+    """The commands, those of installed packages last. Raises `Stopped` on Ctrl-C, before typer ends the process
+    without a message."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Every name, for the help."""
+        own = super().list_commands(ctx)
+        return [*own, *extensions.list_commands(own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name, None if there is none."""
+        return super().get_command(ctx, cmd_name) or extensions.find_command(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was called, and its arguments."""
+        if args and args[0] in self.commands:
+            extensions.warn_of_taken(args[0])
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""

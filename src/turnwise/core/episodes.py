@@ -9,31 +9,15 @@ alone, so it can be played again from what was stored.
     tell B           asks for nothing
     tell C           asks for nothing   nothing is wanted any more: the episode is over
 
-An `Environment` is the case of one role and one conversation (`OneConversation`).
+An `Environment` is the case of one role and one conversation (`core.checked.OneConversation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-from turnwise.core.errors import ConfigError, EnvironmentFault
-from turnwise.core.holding import named
-from turnwise.core.protocols import Environment, Opening, StepResult
-from turnwise.core.returned import (
-    read_all,
-    read_messages,
-    read_records,
-    read_reward,
-    read_rewards,
-    read_scores,
-    read_signals,
-    read_specs,
-    read_truth,
-    show,
-)
-from turnwise.core.threads import OwnThread, run_method
 from turnwise.core.types import (
     NO_SCORES,
     Compare,
@@ -151,140 +135,3 @@ class AskingEnvironment(Protocol):
     async def close(self) -> None:
         """Free what `begin` took. Called once, whatever happened."""
         ...
-
-
-async def judge(environment: Environment, replies: Sequence[Message], stop: StopReason) -> Reward:
-    """The reward of an episode, checked: Invalid, with the reason, where what `score` returns is none."""
-    where = f"{type(environment).__name__}.score"
-    work = run_method(environment.score, replies, stop, thread=_find_thread(environment))
-    return read_reward(await named(where, work), where)
-
-
-def _find_thread(environment: object) -> OwnThread | None:
-    """The thread of the environment's plain functions, where it has one."""
-    thread = getattr(environment, "thread", None)
-    return thread if isinstance(thread, OwnThread) else None
-
-
-@dataclass(slots=True, eq=False)
-class OneConversation:
-    """An `Environment` as an `AskingEnvironment`. What the environment returns is checked.
-
-    Its methods may be plain functions, which run in its `thread`, where it has one, and never hold the event loop.
-    """
-
-    environment: Environment
-    spec: EpisodeSpec = field(default_factory=EpisodeSpec)
-
-    async def begin(self, task: Task, seed: int) -> Asked:
-        """See `Environment.reset`. Raises EnvironmentFault naming what it returned instead of an opening."""
-        opening = await self._call("reset", self.environment.reset, task, seed)
-        where = self._name("reset")
-        if not isinstance(opening, Opening):
-            raise EnvironmentFault(f"{where} returned {show(opening)}; return Opening(messages=..., tools=...)")
-        messages = read_messages(opening.messages, f"the messages of {where}")
-        return Asked(asks=(Ask(messages=messages, tools=read_specs(opening.tools, f"the tools of {where}")),))
-
-    async def tell(self, conversation: str, reply: Message) -> Asked:
-        """See `Environment.step`. Raises EnvironmentFault naming what it returned instead of a result."""
-        result = await self._call("step", self.environment.step, reply)
-        where = self._name("step")
-        if not isinstance(result, StepResult):
-            raise EnvironmentFault(f"{where} returned {show(result)}; return StepResult(observations=..., done=...)")
-        observations = read_messages(result.observations, f"the observations of {where}")
-        is_over = read_truth(result.done, f"done of {where}")
-        return Asked(
-            asks=() if is_over else (Ask(messages=observations),),
-            observations=observations if is_over else (),
-            tool_records=read_records(result.tool_records, f"the tool records of {where}"),
-            scores=read_scores(result.scores, where),
-            signals=read_signals(result.signals, where),
-        )
-
-    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """See `Environment.score`; what is no reward is Invalid."""
-        return {AGENT: await judge(self.environment, replies.get(MAIN, ()), end.stop)}
-
-    async def close(self) -> None:
-        """See `Environment.close`."""
-        await self._call("close", self.environment.close)
-
-    def _name(self, method: str) -> str:
-        return f"{type(self.environment).__name__}.{method}"
-
-    async def _call(self, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
-        return await named(self._name(name), run_method(method, *arguments, thread=_find_thread(self.environment)))
-
-
-@dataclass(slots=True, eq=False)
-class SeveralConversations:
-    """An `AskingEnvironment` whose answers are checked."""
-
-    environment: AskingEnvironment
-    spec: EpisodeSpec = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.spec = self.environment.spec
-
-    async def begin(self, task: Task, seed: int) -> Asked:
-        """See `AskingEnvironment.begin`. Raises EnvironmentFault naming what is wrong with what it asks."""
-        where = self._name("begin")
-        return _read_asked(await named(where, self.environment.begin(task, seed)), where)
-
-    async def tell(self, conversation: str, reply: Message) -> Asked:
-        """See `AskingEnvironment.tell`. Raises EnvironmentFault naming what is wrong with what it asks."""
-        where = self._name("tell")
-        return _read_asked(await named(where, self.environment.tell(conversation, reply)), where)
-
-    async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """See `AskingEnvironment.score`; what is no reward is Invalid. Raises EnvironmentFault for a role without
-        one."""
-        where = self._name("score")
-        rewards = await named(where, self.environment.score(replies, end))
-        return read_rewards(rewards, [role.name for role in self.spec.roles], where)
-
-    async def close(self) -> None:
-        """See `AskingEnvironment.close`."""
-        await named(self._name("close"), self.environment.close())
-
-    def _name(self, method: str) -> str:
-        return f"{type(self.environment).__name__}.{method}"
-
-
-def _read_asked(asked: object, where: str) -> Asked:
-    if not isinstance(asked, Asked):
-        raise EnvironmentFault(f"{where} returned {show(asked)}; return Asked(asks=...)")
-    asks = tuple(
-        replace(
-            ask,
-            messages=read_messages(ask.messages, f"the messages of {where} in conversation {ask.conversation!r}"),
-            tools=read_specs(ask.tools, f"the tools of {where} in conversation {ask.conversation!r}"),
-        )
-        for ask in read_all(asked.asks, Ask, f"the asks of {where}")
-    )
-    return Asked(
-        asks=asks,
-        observations=read_messages(asked.observations, f"the observations of {where}"),
-        tool_records=read_records(asked.tool_records, f"the tool records of {where}"),
-        scores=read_scores(asked.scores, where),
-        signals=read_signals(asked.signals, where),
-    )
-
-
-def to_asking(environment: Environment | AskingEnvironment) -> OneConversation | SeveralConversations:
-    """The environment as one that asks, with every answer checked."""
-    if isinstance(environment, OneConversation | SeveralConversations):
-        return environment
-    if isinstance(environment, AskingEnvironment):
-        return SeveralConversations(environment)
-    return OneConversation(environment)
-
-
-def to_single(environment: Environment | AskingEnvironment) -> Environment:
-    """The environment as one of a single conversation, for what can play no other. Raises ConfigError if it asks."""
-    if isinstance(environment, AskingEnvironment):
-        raise ConfigError(
-            f"{type(environment).__name__} asks for replies in several conversations, and here one is played; train or "
-            "evaluate on it instead"
-        )
-    return environment

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from turnwise.core.batch import Assignment, Columns, Receipt, StepReport, TrainingBatch, Wanted
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.events import Event
 from turnwise.core.types import (
     NO_SCORES,
@@ -27,9 +28,6 @@ from turnwise.core.types import (
     TrajectoryGroup,
     TurnScores,
 )
-
-if TYPE_CHECKING:  # the module is built on this one
-    from turnwise.core.episodes import AskingEnvironment
 
 Split = Literal["train", "heldout"]
 

@@ -1,4 +1,5 @@
-"""The nouns of Turnwise: tasks, draws, messages, completions, turns, trajectories, groups, samples.
+"""The nouns of Turnwise: tasks, draws, completions, turns, trajectories, groups, samples; and messages, which are those
+of `core.messages`.
 
 All are frozen data without behaviour beyond derived views. Token data are read-only 1-D numpy arrays. Absent is None,
 never 0.0. Nothing here depends on text formats, models or disks.
@@ -26,13 +27,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.core.errors import DataError
+from turnwise.core.messages import Message as Message
+from turnwise.core.messages import Role as Role
+from turnwise.core.messages import TextPart as TextPart
+from turnwise.core.messages import ToolCall as ToolCall
+from turnwise.core.messages import ToolCallError as ToolCallError
+from turnwise.core.messages import ToolSpec as ToolSpec
+from turnwise.core.messages import identify
+from turnwise.core.messages import reply_message as reply_message
+from turnwise.core.messages import text_message as text_message
 
 IntArray = NDArray[np.int32]
 ByteArray = NDArray[np.uint8]
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
-Role = Literal["system", "user", "assistant", "tool"]
 Compare = Literal["task", "episode", "nobody"]
 """Whom credit compares a trajectory with: those of its role at the same task; those of the roles of its episode that
 say "episode" too (several solvers of one proposal); nobody."""
@@ -70,90 +79,7 @@ def to_experts(values: NDArray[Any]) -> ByteArray:
     return array
 
 
-# ------------------------------------------------------------------------------------------------ messages and tasks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPart:
-    """One piece of text in a message. It is the only kind of part."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """A call the model asked for."""
-
-    id: str
-    """Unique in its trajectory; ties the call to the tool message that answers it."""
-    name: str
-    arguments: str
-    """The text between the delimiters of the call exactly as the model wrote it (JSON for chat models). Tools check
-    it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallError:
-    """A place in a reply that looks like a tool call and is not one. Goes back to the model as an observation."""
-
-    kind: Literal["no_action", "bad_json", "bad_call", "unclosed"]
-    raw: str
-    """The offending text, verbatim."""
-    message: str
-    """What to tell the model."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One message of a conversation."""
-
-    role: Role
-    content: tuple[TextPart, ...]
-    reasoning: str | None = None
-    """The model's thinking where the renderer separates it; None where it stays in the content or there is none."""
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_errors: tuple[ToolCallError, ...] = ()
-    tool_call_id: str | None = None
-    """For role "tool": the call this answers; None when it answers a malformed call."""
-    name: str | None = None
-    """For role "tool": the tool's name; None when it answers a malformed call."""
-
-    @property
-    def text(self) -> str:
-        """All text parts joined."""
-        return "".join(part.text for part in self.content)
-
-
-def text_message(role: Role, text: str, **fields: Any) -> Message:
-    """A message with one text part; `fields` are further fields of `Message`."""
-    return Message(role=role, content=(TextPart(text=text),), **fields)
-
-
-def reply_message(text: str, **fields: Any) -> Message:
-    """An assistant message as a renderer parses it, without a text part if `text` is empty; `fields` as above."""
-    return Message(role="assistant", content=(TextPart(text=text),) if text else (), **fields)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
-    """What the model is told about a tool."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-    """JSON schema of the arguments object, as whoever offers the tool wrote it."""
-
-    @property
-    def properties(self) -> Mapping[str, Any]:
-        """The schemas of the arguments by name (a schema may be a truth value); empty where the schema names none."""
-        named = self.parameters.get("properties")
-        return named if isinstance(named, Mapping) else {}
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """Names of the arguments that every call must have."""
-        names = self.parameters.get("required")
-        return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+# ------------------------------------------------------------------------------------------------ tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +102,7 @@ class Task:
 
 def _to_bytes(task: Task) -> bytes:
     """The content that gives a task its identity."""
-    content = [task.environment, [[m.role, m.text] for m in task.prompt], dict(task.payload)]
+    content = [task.environment, [[m.role, identify(m.content)] for m in task.prompt], dict(task.payload)]
     try:
         return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as cause:

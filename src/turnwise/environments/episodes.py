@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from turnwise.core.episodes import Ask, Asked, EpisodeEnd, to_asking
+from turnwise.core.episodes import Ask
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, ScriptedPolicy, StepResult
-from turnwise.core.types import Message, Reward, StopReason, Task
+from turnwise.core.types import Message, Reward, Task
+from turnwise.serving.episode import Answer, OutsideEpisode
 
 Result = TypeVar("Result")
-CLOSE_S = 10.0
-"""Seconds an environment has to close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,85 +59,68 @@ class Episode:
 
     def __init__(self, family: EnvironmentFamily, task: Task, policy: ScriptedPolicy, *, seed: int, max_turns: int):
         """`seed` is that of the environment and of the policy; `max_turns` is of each conversation."""
-        self._environment = to_asking(family.build_environment(task))
-        self._task, self._policy, self._seed, self._max_turns = task, policy, seed, max_turns
-        self._rng = Random(seed)
+        self._episode = OutsideEpisode(family.build_environment(task), task, seed=seed, max_turns=max_turns)
+        self._task, self._policy, self._rng = task, policy, Random(seed)
         self._messages: dict[str, list[Message]] = {}
         """Of every conversation, in order."""
-        self._told: dict[str, list[Message]] = {}
-        """The replies of every conversation."""
-        self._waiting: deque[Ask] = deque()
-        self._asks: list[Ask] = []
-        self._replies: list[Message] = []
+        self._answers: list[Answer] = []
         self._results: list[StepResult] = []
         self._seconds: list[float] = []
 
     @property
     def is_over(self) -> bool:
         """No reply is wanted, or a limit is reached."""
-        return not self._waiting or self._is_at_limit
-
-    @property
-    def _is_at_limit(self) -> bool:
-        most = self._environment.spec.max_replies
-        told = self._told.get(self._waiting[0].conversation, ()) if self._waiting else ()
-        return len(told) >= self._max_turns or (most is not None and len(self._replies) >= most)
+        return self._episode.is_over
 
     async def open(self) -> None:
         """Begin. Raises EnvironmentFault when the environment fails."""
-        self._take(await self._timed("reset", lambda: self._environment.begin(self._task, self._seed)))
+        await self._timed(self._episode.begin())
+        self._note(self._episode.wanted)
 
     async def turn(self) -> None:
         """One reply of the policy and what the environment answers. Raises EnvironmentFault when either fails."""
-        ask = self._waiting.popleft()
-        name = ask.conversation
+        name = self._episode.wanted[0].conversation
         with boundary(EnvironmentFault, f"the policy {type(self._policy).__name__} in task {self._task.id}"):
             reply = self._policy.reply(self._task, list(self._messages[name]), self._rng)
         self._messages[name].append(reply)
-        self._told.setdefault(name, []).append(reply)
-        self._asks.append(ask)
-        self._replies.append(reply)
-        asked = await self._timed("step", lambda: self._environment.tell(name, reply))
-        self._take(asked)
+        [answer] = await self._timed(self._episode.reply(reply))
+        asked = answer.asked
+        self._note(asked.asks)
+        self._answers.append(answer)
         self._results.append(
             StepResult(
                 observations=(*asked.observations, *(message for ask in asked.asks for message in ask.messages)),
-                done=not self._waiting,
+                done=self._episode.is_done,
                 tool_records=asked.tool_records,
                 scores=asked.scores,
                 signals=asked.signals,
             )
         )
 
-    def _take(self, asked: Asked) -> None:
-        for ask in asked.asks:
+    def _note(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
             self._messages.setdefault(ask.conversation, []).extend(ask.messages)
-            self._waiting.append(ask)
 
     async def finish(self) -> Played:
         """Score the episode. Raises EnvironmentFault when that fails."""
-        end = EpisodeEnd(stop=StopReason.DONE)
-        if self._waiting:
-            end = EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=self._waiting[0].conversation)
-        rewards = await self._timed("score", lambda: self._environment.score(self._told, end))
+        rewards = await self._timed(self._episode.score())
         return Played(
             task=self._task,
-            asks=tuple(self._asks),
-            replies=tuple(self._replies),
+            asks=tuple(answer.ask for answer in self._answers),
+            replies=tuple(answer.reply for answer in self._answers),
             results=tuple(self._results),
             rewards=rewards,
             seconds=tuple(self._seconds),
         )
 
     async def close(self) -> None:
-        """Close the environment within `CLOSE_S`. Raises EnvironmentFault when that fails."""
-        with boundary(EnvironmentFault, f"close in task {self._task.id}"):
-            await asyncio.wait_for(self._environment.close(), CLOSE_S)
+        """Close the environment. Raises EnvironmentFault when that fails or takes longer than it may."""
+        if problem := await self._episode.close():
+            raise EnvironmentFault(f"task {self._task.id}: {problem}")
 
-    async def _timed(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
+    async def _timed(self, work: Awaitable[Result]) -> Result:
         started = time.perf_counter()
-        with boundary(EnvironmentFault, f"{what} in task {self._task.id}"):
-            result = await call()
+        result = await work
         self._seconds.append(time.perf_counter() - started)
         return result
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.extensions import list_extensions
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
@@ -60,14 +60,11 @@ class Named:
 
 def list_environments() -> list[Named]:
     """Every environment with a short name, built-in ones first. Imports none of them."""
-    installed: dict[str, dict[str, EntryPoint]] = {}
-    for entry in entry_points(group=GROUP):
-        owner = entry.dist.name if entry.dist is not None else "an unknown package"
-        installed.setdefault(entry.name, {})[owner] = entry
     named = [Named(name=name, path=path, source="built in") for name, path in FAMILIES.items()]
-    for name, entries in sorted(installed.items()):
-        paths = " or ".join(sorted({entry.value for entry in entries.values()}))
-        named.append(Named(name=name, path=paths, source=" and ".join(sorted(entries))))
+    named += [
+        Named(name=each.name, path=" or ".join(each.paths), source=" and ".join(each.owners))
+        for each in list_extensions(GROUP)
+    ]
     return named
 
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from turnwise.core.episodes import AskingEnvironment, judge, to_single
+from turnwise.core.checked import judge, to_single
+from turnwise.core.closing import close_environment
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import (
     Engine,
@@ -34,7 +36,7 @@ from turnwise.planning.values import Judged, ValueFunction
 from turnwise.rollout.attempt import Attempt, Sampling, environment_seed
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import close_environment, run_trajectory
+from turnwise.rollout.loop import run_trajectory
 from turnwise.rollout.play import Fork
 
 

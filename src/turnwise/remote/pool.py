@@ -16,7 +16,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from turnwise.core.episodes import AskingEnvironment, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.closing import CLOSE_S, close_environment
+from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Environment, Interrupt
 from turnwise.core.types import Episode, Invalid, Session, StopReason, Trajectory
@@ -26,7 +28,7 @@ from turnwise.models.checksums import find_difference
 from turnwise.models.staging import Staged, Staging
 from turnwise.remote.episodes import decode_episode, encode_attempt
 from turnwise.rollout.attempt import Attempt
-from turnwise.rollout.loop import CLOSE_S, Cut, absorb_cut, close_environment, cut_reward
+from turnwise.rollout.loop import Cut, absorb_cut, cut_reward
 from turnwise.rollout.meter import Meter
 from turnwise.rollout.workers import RolloutWorker
 

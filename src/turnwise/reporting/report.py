@@ -15,6 +15,7 @@ from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.game_tables import draw_games
+from turnwise.reporting.installed import Reported, draw_installed
 from turnwise.reporting.sections import (
     draw_curves,
     draw_failures,
@@ -52,10 +53,14 @@ def write_report(run: RunFolder) -> Path:
         ("changes", "What changed", _draw_examples(batches, config)),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
         ("time", "Where the time went", draw_time(metrics, overlap=config.schedule.max_staleness > 0)),
-        ("config", "The run", _draw_run(run, config)),
     )
+    end = ("config", "The run", _draw_run(run, config))
+    reported = Reported(run=run, config=config, metrics=metrics, summaries=summaries)
+    installed = draw_installed(reported, [name for name, _, _ in (*sections, end)])
     body = "".join(
-        f'<section id="{name}"><h2>{title}</h2>{content}</section>' for name, title, content in sections if content
+        f'<section id="{name}"><h2>{title}</h2>{content}</section>'
+        for name, title, content in (*sections, *installed, end)
+        if content
     )
     steps = sum(row["phase"] == "train" for row in metrics)
     model = config.model.path or f"a {config.model.model_type} model from random weights"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from turnwise.algorithms.turns.branching import compute_sampled_entropy, should_branch
+from turnwise.core.closing import close_environment
 from turnwise.core.errors import EnvironmentFault, ToolFailure, TurnwiseError, boundary
 from turnwise.core.protocols import Engine, Environment, ForkableEnvironment, Renderer
 from turnwise.core.seeds import rng
@@ -24,7 +25,7 @@ from turnwise.core.types import Ending, Invalid, StopReason, Trajectory, Turn
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
-from turnwise.rollout.loop import Cut, absorb_cut, close_environment, cut_reward, finish, run_trajectory
+from turnwise.rollout.loop import Cut, absorb_cut, cut_reward, finish, run_trajectory
 from turnwise.rollout.play import Fork, Visit
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
 
-from turnwise.core.episodes import Asked, AskingEnvironment, EpisodeEnd, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.closing import close_environment
+from turnwise.core.episodes import Asked, AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Renderer, ScriptedPolicy
 from turnwise.core.types import Draw, Episode, Reward, StopReason, Trajectory, TrajectoryId
+from turnwise.core.wanted import Wanted
 from turnwise.rollout.conversation import Conversation, leave_out_prompt, merge_turns
-from turnwise.rollout.loop import close_environment
 from turnwise.rollout.policies import encode_scripted
 
 
@@ -51,10 +52,10 @@ class _Demonstration:
     ) -> None:
         self._draw, self._policy, self._environment, self._renderer = draw, policy, environment, renderer
         self._seed, self._max_turns = seed, max_turns
+        self._wanted = Wanted(
+            spec=environment.spec, where=f"environment {draw.task.environment!r} for task {draw.task.id}"
+        )
         self._conversations: dict[str, Conversation] = {}
-        self._roles: dict[str, str] = {}
-        """Of every conversation."""
-        self._waiting: deque[str] = deque()
         self._said: list[str] = []
         """The conversation of every reply."""
 
@@ -62,14 +63,12 @@ class _Demonstration:
         """Reply until nothing is wanted; the rewards by role."""
         rng, task = Random(self._seed), self._draw.task
         self._take(await self._environment.begin(task, self._seed))
-        while self._waiting:
-            name = self._waiting.popleft()
+        while self._wanted.asks:
+            name = next(iter(self._wanted.asks))
             conversation = self._conversations[name]
-            if len(conversation.replies) >= self._max_turns or len(self._said) == self._environment.spec.max_replies:
-                raise EnvironmentFault(
-                    f"policy {type(self._policy).__name__} did not finish task {task.id} within "
-                    f"{len(conversation.replies)} turns; raise rollout.max_turns"
-                )
+            if len(conversation.replies) >= self._max_turns:
+                raise self._fault(name)
+            self._wanted.tell(name)
             reply = self._policy.reply(task, conversation.messages, rng)
             conversation.append(encode_scripted(reply, self._renderer), reply)
             self._said.append(name)
@@ -81,25 +80,32 @@ class _Demonstration:
 
     def _take(self, asked: Asked) -> None:
         for ask in asked.asks:
-            if ask.conversation in self._conversations:
-                self._conversations[ask.conversation].go_on(ask.messages)
+            known = self._conversations.get(ask.conversation)
+            if self._wanted.ask(ask) is not None:
+                raise self._fault(ask.conversation)
+            if known is not None:
+                known.go_on(ask.messages)
             elif ask.inherits and ask.caller is not None:
                 caller = self._conversations[ask.caller]
                 called = caller.call(ask.messages, name=ask.conversation, caller=ask.caller)
                 self._conversations[ask.conversation] = called
-                self._roles[ask.conversation] = ask.role
             else:
                 conversation = self._conversations[ask.conversation] = Conversation(renderer=self._renderer)
                 conversation.open(ask.messages, ask.tools, name=ask.conversation, caller=ask.caller)
-                self._roles[ask.conversation] = ask.role
-            self._waiting.append(ask.conversation)
+
+    def _fault(self, name: str) -> EnvironmentFault:
+        num_turns = len(self._conversations[name].replies) if name in self._conversations else 0
+        return EnvironmentFault(
+            f"policy {type(self._policy).__name__} did not finish task {self._draw.task.id} within {num_turns} turns; "
+            "raise rollout.max_turns"
+        )
 
     def to_episode(self, rewards: dict[str, Reward], problem: str | None) -> Episode:
         """What every role said."""
         trajectories = []
         for spec in self._environment.spec.roles:
-            names = [name for name, role in self._roles.items() if role == spec.name]
-            spoken = {name: self._conversations[name] for name in names}
+            roles = {name: opened.role for name, opened in self._wanted.opened.items()}
+            spoken = {name: self._conversations[name] for name, role in roles.items() if role == spec.name}
             openings = [opening for conversation in spoken.values() for opening in conversation.openings]
             trajectories.append(
                 Trajectory(

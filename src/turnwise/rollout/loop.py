@@ -7,21 +7,20 @@ store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from turnwise.core.episodes import AGENT, AskingEnvironment, to_asking
-from turnwise.core.errors import EngineError, EnvironmentFault, ToolTimeout, TurnwiseError, boundary
+from turnwise.core.checked import to_asking
+from turnwise.core.closing import CLOSE_S, close_environment, discard_result, finish_within
+from turnwise.core.episodes import AGENT, AskingEnvironment
+from turnwise.core.errors import EngineError, ToolTimeout
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import DropReason, Episode, Invalid, Reward, Session, StopReason, Trajectory
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.play import Fork, Play, Visit
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
-
-CLOSE_S = 30.0
-"""Seconds that closing an environment, releasing a session or obeying a cancellation may take."""
 
 Result = TypeVar("Result")
 
@@ -166,7 +165,7 @@ async def _end(play: Play, playing: asyncio.Task[Any], cut: Cut | None) -> None:
         for task in (playing, *replies):
             task.cancel()
         await finish(asyncio.wait({playing, *replies}, timeout=CLOSE_S), cut)
-        playing.add_done_callback(_discard_result)
+        playing.add_done_callback(discard_result)
 
 
 async def _close(play: Play) -> str | None:
@@ -178,10 +177,10 @@ async def _close(play: Play) -> str | None:
         await asyncio.wait(replies, timeout=CLOSE_S)
     play.collect()
     for reply in replies:
-        reply.add_done_callback(_discard_result)
+        reply.add_done_callback(discard_result)
     held = [voice for voice in play.voices.values() if voice.holds_session]
     problems = await asyncio.gather(
-        close_environment(play.environment), *(_release(voice.policy, voice.session) for voice in held)
+        close_environment(play.environment, CLOSE_S), *(_release(voice.policy, voice.session) for voice in held)
     )
     return "; ".join(filter(None, (*play.problems, *problems))) or None
 
@@ -189,42 +188,3 @@ async def _close(play: Play) -> str | None:
 async def _release(policy: RolePolicy, session: Session) -> str | None:
     """Release a session within `CLOSE_S`; what went wrong, None if nothing."""
     return await finish_within(CLOSE_S, lambda: policy.release(session), EngineError, f"releasing session {session}")
-
-
-async def finish_within(
-    seconds: float, work: Callable[[], Awaitable[object]], error: type[TurnwiseError], what: str
-) -> str | None:
-    """Call and await `work`; returns what went wrong, None if nothing. After `seconds` it is cancelled and left behind.
-
-    What `work` raises is named `error` where it is not an error of Turnwise.
-    """
-
-    async def guarded() -> None:
-        with boundary(error, what):
-            await work()
-
-    task = asyncio.ensure_future(guarded())
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-    finally:
-        if not task.done():
-            task.cancel()
-            task.add_done_callback(_discard_result)
-    if not task.done():
-        return f"{error.__name__}: {what}: not done after {seconds:g} s"
-    if task.cancelled():
-        return f"{error.__name__}: {what}: it was cancelled"
-    cause = task.exception()
-    return None if cause is None else f"{type(cause).__name__}: {cause}"
-
-
-def _discard_result(task: asyncio.Future[Any]) -> None:
-    """Read the exception of a task that was left behind, which asyncio would log."""
-    if not task.cancelled():
-        task.exception()
-
-
-async def close_environment(environment: Environment | AskingEnvironment) -> str | None:
-    """Close within `CLOSE_S` and return what went wrong, None if nothing."""
-    closed = to_asking(environment)
-    return await finish_within(CLOSE_S, lambda: closed.close(), EnvironmentFault, "closing the environment")

@@ -12,13 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from turnwise.core.episodes import (
-    MAIN,
-    Ask,
-    EpisodeEnd,
-    OneConversation,
-    SeveralConversations,
-)
+from turnwise.core.checked import OneConversation, SeveralConversations
+from turnwise.core.episodes import MAIN, Ask, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.holding import holding
 from turnwise.core.protocols import Environment, StatefulEnvironment
@@ -33,6 +28,7 @@ from turnwise.core.types import (
     StopReason,
     Trajectory,
 )
+from turnwise.core.wanted import Wanted
 from turnwise.rollout.attempt import Attempt, Sampling, environment_seed
 from turnwise.rollout.conversation import Conversation, leave_out_prompt, merge_turns
 from turnwise.rollout.limits import Limits
@@ -57,7 +53,6 @@ class _Voice:
 
     name: str
     role: str
-    depth: int
     conversation: Conversation
     policy: RolePolicy
     session: Session
@@ -96,6 +91,11 @@ class Play:
     """Whose turn it was, turn by turn."""
     problems: list[str] = field(default_factory=list)
     """What went wrong beside the episode."""
+    wanted: Wanted = field(init=False)
+    """What was asked, by the rules that every environment keeps."""
+
+    def __post_init__(self) -> None:
+        self.wanted = Wanted(spec=self.environment.spec, where=self._where)
 
     async def run(self) -> tuple[EpisodeEnd, Mapping[str, Reward]]:
         """Ask and tell until nothing is wanted or a limit is reached, then score."""
@@ -171,8 +171,9 @@ class Play:
     async def _begin(self) -> EpisodeEnd | None:
         attempt = self.attempt
         if self.fork is not None:
-            voice = self._open_voice(Ask(messages=()), self.fork.conversation.fork(), depth=0)
-            return await self._want(voice)
+            ask = Ask(messages=())
+            self.wanted.ask(ask)
+            return await self._want(self._open_voice(ask, self.fork.conversation.fork()))
         with boundary(EnvironmentFault, f"reset of {self._where}"):
             asked = await self.environment.begin(attempt.task, environment_seed(self.sampling.seed, attempt.draw))
         return await self._ask_all(asked.asks)
@@ -206,61 +207,30 @@ class Play:
 
         Raises EnvironmentFault where the environment breaks what it said about its episodes.
         """
-        spec, voice = self.environment.spec, self.voices.get(ask.conversation)
-        if spec.max_replies is not None and len(self.said) + len(self.waiting) >= spec.max_replies:
-            return EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=ask.conversation)
-        depth = 0
-        if voice is None and ask.caller is not None:
-            if ask.caller not in self.voices:
-                raise self._fault(ask, f"is called by conversation {ask.caller!r}, which was never opened")
-            depth = self.voices[ask.caller].depth + 1
-            if depth > spec.max_depth:
-                return EpisodeEnd(stop=StopReason.MAX_DEPTH, conversation=ask.caller)
-        self._check(ask, voice)
-        if voice is None and ask.inherits:
-            voice = self._open_voice(ask, self._call(ask), depth=depth)
+        voice, end = self.voices.get(ask.conversation), self.wanted.ask(ask)
+        if end is not None:
+            return end
+        if ask.role not in self.policies:
+            raise self.wanted.fault(
+                ask, f"is of role {ask.role!r}, which has no policy; bind it in the recipe's [roles]"
+            )
+        if voice is None and ask.inherits and ask.caller is not None:
+            caller = self.voices[ask.caller]
+            called = caller.conversation.call(ask.messages, name=ask.conversation, caller=caller.name)
+            voice = self._open_voice(ask, called)
         elif voice is None:
             conversation = Conversation(renderer=self.policies[ask.role].renderer)
-            voice = self._open_voice(ask, conversation, depth=depth)
+            voice = self._open_voice(ask, conversation)
             conversation.open(ask.messages, ask.tools, name=ask.conversation, caller=ask.caller)
         else:
             voice.conversation.go_on(ask.messages)
         return await self._want(voice)
 
-    def _check(self, ask: Ask, voice: _Voice | None) -> None:
-        role = self.environment.spec.role(ask.role)
-        if role is None:
-            raise self._fault(ask, f"is of role {ask.role!r}, which is not in the environment's spec")
-        if ask.role not in self.policies:
-            raise self._fault(ask, f"is of role {ask.role!r}, which has no policy; bind it in the recipe's [roles]")
-        if voice is not None and voice.role != ask.role:
-            raise self._fault(ask, f"is of role {ask.role!r}, the conversation belongs to {voice.role!r}")
-        if voice is not None and voice in self.waiting:
-            raise self._fault(ask, "comes before the conversation's last reply was told; ask one at a time")
-        num_open = sum(other.role == ask.role for other in self.waiting)
-        if num_open >= role.max_open:
-            raise self._fault(
-                ask, f"makes {num_open + 1} replies of role {ask.role!r} wanted at once, {role.max_open} may be"
-            )
-
-    def _call(self, ask: Ask) -> Conversation:
-        """The conversation that opens on top of its caller's history. Raises EnvironmentFault where it cannot."""
-        caller = self.voices.get(ask.caller or "")
-        if caller is None or caller.role != ask.role:
-            raise self._fault(ask, f"inherits from {ask.caller!r}, which is no conversation of role {ask.role!r}")
-        if caller in self.waiting or not caller.conversation.replies:
-            raise self._fault(ask, f"inherits from {ask.caller!r}, whose next reply is wanted; ask for that later")
-        return caller.conversation.call(ask.messages, name=ask.conversation, caller=caller.name)
-
-    def _fault(self, ask: Ask, text: str) -> EnvironmentFault:
-        return EnvironmentFault(f"{self._where}: what it asks in conversation {ask.conversation!r} {text}")
-
-    def _open_voice(self, ask: Ask, conversation: Conversation, *, depth: int) -> _Voice:
+    def _open_voice(self, ask: Ask, conversation: Conversation) -> _Voice:
         branch = self.fork.number if self.fork else 0
         voice = self.voices[ask.conversation] = _Voice(
             name=ask.conversation,
             role=ask.role,
-            depth=depth,
             conversation=conversation,
             policy=self.policies[ask.role],
             session=self.attempt.session(branch, ask.conversation),
@@ -305,6 +275,7 @@ class Play:
         assert voice.reply is not None
         await voice.reply
         self.waiting.popleft()
+        self.wanted.tell(voice.name)
         self._append(voice)
         return voice
 

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from turnwise.core.episodes import AGENT, AskingEnvironment, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.episodes import AGENT, AskingEnvironment
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from turnwise.core.episodes import Asked, to_asking
+from turnwise.core.checked import to_asking
+from turnwise.core.closing import close_environment
+from turnwise.core.episodes import Asked
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, Split
 from turnwise.core.types import Task
 from turnwise.environments.draws import LeftOut, find_tasks, try_task
-from turnwise.rollout.loop import close_environment
 
 OPENING_TIMEOUT_S = 120.0
 """Seconds an environment has to open."""

@@ -10,7 +10,7 @@ from turnwise.algorithms.opponents import Choice
 from turnwise.config.catalog import find_model
 from turnwise.config.roles import Binding, find_binding, find_learner, list_learners, split_address
 from turnwise.config.run import RunConfig
-from turnwise.core.episodes import to_asking
+from turnwise.core.checked import to_asking
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.environments.mixture import list_families

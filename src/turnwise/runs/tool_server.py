@@ -10,16 +10,16 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from turnwise.config.run import RunConfig
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Environment, EnvironmentFamily, Split
 from turnwise.core.types import Task
 from turnwise.environments.registry import load_family
+from turnwise.environments.verl_tool.serving import ActionServer
 from turnwise.environments.verl_tool.toolbox import Toolbox
 from turnwise.environments.verl_tool.trajectories import Build, Trajectories
 from turnwise.runs.families import build_family
 from turnwise.runs.openings import take_task
-from turnwise.tools.verl_tool.serving import ActionServer
 
 SANDBOX_TOOLS = ("python", "run_program", "bash", "read_file", "write_file")
 SWEEP_S = 60.0

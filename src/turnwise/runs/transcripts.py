@@ -9,7 +9,7 @@ from pathlib import Path
 
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
-from turnwise.core.episodes import to_asking
+from turnwise.core.checked import to_asking
 from turnwise.core.errors import DataError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening
 from turnwise.core.types import Task, TrajectoryGroup

@@ -17,13 +17,15 @@ from turnwise.batching.layout import (
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 
 # Few tokens and a common stem, so that prefixes nest, repeat and part everywhere; ids above 255 and 65535 try the byte
-# order.
+# order. Keys of parts that are no text are negative and need 64 bits.
 tokens = st.sampled_from([0, 1, 300, 70_000])
 sequences = st.lists(st.lists(tokens, min_size=1, max_size=8), min_size=1, max_size=12)
+keys = st.sampled_from([0, 1, 70_000, -1, -(1 << 32), -(1 << 62) - 1])
+key_sequences = st.lists(st.lists(keys, min_size=1, max_size=8), min_size=1, max_size=12)
 
 
 def to_arrays(rows: list[list[int]]) -> list[np.ndarray]:
-    return [np.array(row, np.int32) for row in rows]
+    return [np.array(row, np.int64) for row in rows]
 
 
 def make_sample(ids: list[int], trained: list[int], number: int = 0) -> Sample:
@@ -51,7 +53,7 @@ def test_the_worked_example() -> None:
 
 
 @settings(max_examples=50)
-@given(sequences)
+@given(sequences | key_sequences)
 def test_every_sequence_is_found_on_its_path_and_every_beginning_stands_once(rows: list[list[int]]) -> None:
     layout = lay_prefix_tree(to_arrays(rows))
     for row, path in zip(rows, layout.paths, strict=True):

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from installed import write_entry_points
 from typer.testing import CliRunner
 
 from turnwise.cli.main import app
@@ -31,12 +32,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A new package as an editable installation leaves it: its folder and its entry points on the path."""
     folder = write_package("number_game", tmp_path)
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    information = folder / f"number_game-{project['version']}.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
-    points = project["entry-points"]["turnwise.environments"]
-    lines = ["[turnwise.environments]", *(f"{name} = {path}" for name, path in points.items())]
-    (information / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    write_entry_points(folder, project["name"], project["entry-points"])
     monkeypatch.syspath_prepend(folder)
     return folder
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec, judge, to_asking
+from turnwise.core.checked import judge, to_asking
+from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.returned import NoNumber, read_number, read_reward, read_task

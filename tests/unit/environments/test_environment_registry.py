@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from installed import write_entry_points
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.classes.family import ClassFamily
@@ -31,11 +32,7 @@ class Coin:
 
 def install(folder: Path, package: str, names: dict[str, str]) -> None:
     """What pip leaves of a package: a module and its entry points."""
-    information = folder / f"{package}-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    lines = [f"{name} = {path}" for name, path in names.items()]
-    (information / "entry_points.txt").write_text("\n".join(["[turnwise.environments]", *lines]) + "\n")
+    write_entry_points(folder, package, {"turnwise.environments": names})
     (folder / f"{package}.py").write_text(MODULE)
 
 

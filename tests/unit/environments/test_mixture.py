@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.config.load import load_config
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, Split
 from turnwise.core.types import Message, Task, text_message

@@ -6,7 +6,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from panel import Panel
 
+from turnwise.core.episodes import Ask, Asked
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Draw, Message, Reward, Scored, StopReason, Task, ToolCall, TrajectoryId, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
@@ -84,6 +86,17 @@ def test_a_policy_that_never_finishes_is_named_and_its_environment_closed() -> N
     with pytest.raises(EnvironmentFault, match=r"policy Oracle did not finish task .* within 2 turns"):
         asyncio.run(play_demonstration(Draw(index=0, task=TASK), Oracle(9), environment, RENDERER, seed=1, max_turns=2))
     assert environment.num_closed == 1
+
+
+def test_an_environment_that_asks_a_role_it_does_not_have_is_refused_as_in_a_rollout() -> None:
+    class Rude(Panel):
+        async def begin(self, task: Task, seed: int) -> Asked:
+            return Asked(asks=(Ask(role="third", conversation="third", messages=task.prompt),))
+
+    panel = Rude()
+    with pytest.raises(EnvironmentFault, match="is of role 'third', which is not in the environment's spec"):
+        asyncio.run(play_demonstration(Draw(index=0, task=TASK), Oracle(0), panel, RENDERER, seed=0, max_turns=4))
+    assert panel.num_closed == 1
 
 
 def test_a_problem_in_closing_is_noted() -> None:

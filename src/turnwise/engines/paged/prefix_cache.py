@@ -1,7 +1,8 @@
 """Who owns which page of key-value memory, and which pages already hold a prompt's beginning.
 
-Pure bookkeeping: integers and token ids, no tensors. A page holds `page_size` consecutive tokens of one conversation.
-Pages whose tokens are computed are nodes of a radix tree over token ids (one edge per page; the last edge of a
+Pure bookkeeping: integers, no tensors. What is called tokens here are their keys (`core.keys.to_keys`), which are the
+ids where all is text. A page holds `page_size` consecutive tokens of one conversation.
+Pages whose tokens are computed are nodes of a radix tree over these keys (one edge per page; the last edge of a
 conversation may be shorter), so a later request with the same beginning gets the same pages. A `Lease` is one
 request's hold on its pages.
 

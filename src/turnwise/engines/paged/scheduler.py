@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from turnwise.core.keys import to_keys
 from turnwise.core.types import SamplingParams, Session
 from turnwise.engines.guided import Guide
 from turnwise.engines.paged.drafts import GroupDrafts
@@ -52,6 +53,11 @@ class Request:
     """One per page of the prompt, a hash of all tokens up to the page's end. Equal prompts have equal keys."""
     computing: list[int] = field(default_factory=list)
     """Keys of the pages this request computes and others wait for."""
+
+    @property
+    def shared_by(self) -> list[int]:
+        """What tells its tokens apart where pages are shared."""
+        return to_keys(self.tokens)
 
     @property
     def max_length(self) -> int:
@@ -130,7 +136,7 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         """Queue a request. Its prompt and `max_tokens` must fit into the cache alone."""
-        request.keys = page_keys(request.tokens, self.cache.page_size)
+        request.keys = page_keys(request.shared_by, self.cache.page_size)
         self.waiting.append(request)
 
     def plan(self) -> Plan:
@@ -179,7 +185,7 @@ class Scheduler:
             finished = item.samples and request.computing
             request.num_computed += item.count - len(item.draft)
             if finished:
-                self.cache.register(request.lease, request.tokens, request.num_computed)
+                self.cache.register(request.lease, request.shared_by, request.num_computed)
                 self._end_computing(request)
 
     def finish(self, request: Request) -> Node:
@@ -187,7 +193,7 @@ class Scheduler:
         on."""
         assert request.lease is not None
         self.running.remove(request)
-        self.cache.register(request.lease, request.tokens, request.num_computed)
+        self.cache.register(request.lease, request.shared_by, request.num_computed)
         if self._drafts is not None:
             self._drafts.read(request.session, request.tokens)
         node = request.lease.node
@@ -245,7 +251,7 @@ class Scheduler:
 
     def _admit(self, request: Request, copies: list[tuple[int, int]]) -> bool:
         cache = self.cache
-        lease, copy = cache.acquire(request.tokens)
+        lease, copy = cache.acquire(request.shared_by)
         needed = -(-min(len(request.tokens) + 1, request.max_length) // cache.page_size) - len(lease.pages)
         if self.running and not self._has_room(needed):
             cache.release(lease)
@@ -281,7 +287,7 @@ class Scheduler:
             assert victim.lease is not None
             self.num_preemptions += 1
             if not victim.computing:
-                self.cache.register(victim.lease, victim.tokens, victim.num_computed)
+                self.cache.register(victim.lease, victim.shared_by, victim.num_computed)
             self._drop(victim)
             self.waiting.appendleft(victim)
             if victim is request:

@@ -22,7 +22,8 @@ def to_gymnasium(family: EnvironmentFamily, *, split: Split = "train", max_turns
 
     An action is a reply: a JSON object `{"name": ..., "arguments": {...}}` calls a tool, any other text is said. An
     observation is the text of the new messages. The reward comes with the last step. Text outside printable ASCII is
-    escaped, since the spaces must name their characters. Raises ConfigError without gymnasium.
+    escaped, since the spaces must name their characters. Where an environment asks in several conversations, `info`
+    says whose turn it is. Raises ConfigError without gymnasium.
     """
     require_package("gymnasium", "1.0", "gymnasium")
     import gymnasium
@@ -48,7 +49,11 @@ def to_gymnasium(family: EnvironmentFamily, *, split: Split = "train", max_turns
             super().reset(seed=seed)
             index = int(self.np_random.integers(NUM_TASKS))
             task, opening = self._loop.run_until_complete(self._episode.open(index))
-            return _escape(join_texts(opening.messages)), {"task": task.id, "tools": describe_tools(opening)}
+            return _escape(join_texts(opening.messages)), {
+                "task": task.id,
+                "tools": describe_tools(opening.tools),
+                **self._episode.voice,
+            }
 
         def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
             """Say something. Raises EnvironmentFault before `reset`, and for an episode that could not be judged."""
@@ -56,7 +61,7 @@ def to_gymnasium(family: EnvironmentFamily, *, split: Split = "train", max_turns
             observation = _escape(self._loop.run_until_complete(episode.reply(read_reply(action, episode.num_replies))))
             is_done, is_truncated = episode.is_done, episode.is_truncated
             if not is_done and not is_truncated:
-                return observation, 0.0, False, False, {}
+                return observation, 0.0, False, False, dict(episode.voice)
             reward = self._loop.run_until_complete(episode.score())
             self._loop.run_until_complete(episode.close())
             return observation, reward.total, is_done, is_truncated, {part.name: part.value for part in reward.parts}

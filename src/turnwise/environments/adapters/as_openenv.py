@@ -17,8 +17,8 @@ def to_openenv(
 
     A session plays one task per episode, the split's task at `seed`. The action's field `text` is a reply: a JSON
     object `{"name": ..., "arguments": {...}}` calls a tool, any other text is said. An observation has the `text` of
-    the new messages, and after a reset the `tools` as JSON. The reward comes with the last step. Raises ConfigError
-    without openenv.
+    the new messages, and after a reset the `tools` as JSON. The reward comes with the last step. Where an environment
+    asks in several conversations, `metadata` says whose turn it is. Raises ConfigError without openenv.
     """
     require_package("openenv", "0.10", "openenv")
     from openenv.core.env_server.http_server import create_fastapi_app
@@ -51,13 +51,17 @@ def to_openenv(
             self._loop = asyncio.get_running_loop()
             task, opening = await self._episode.open(seed or 0)
             self._task_id = episode_id or task.id
-            return Told(text=join_texts(opening.messages), tools=describe_tools(opening))
+            return Told(
+                text=join_texts(opening.messages),
+                tools=describe_tools(opening.tools),
+                metadata=dict(self._episode.voice),
+            )
 
         async def step_async(self, action: Reply, timeout_s: float | None = None, **_: Any) -> Told:
             episode = self._episode
             text = await episode.reply(read_reply(action.text, episode.num_replies))
             if not episode.is_done and not episode.is_truncated:
-                return Told(text=text)
+                return Told(text=text, metadata=dict(episode.voice))
             reward = await episode.score()
             return Told(text=text, done=True, reward=reward.total, metadata={p.name: p.value for p in reward.parts})
 

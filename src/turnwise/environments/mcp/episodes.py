@@ -6,40 +6,30 @@ and every tool of the environment takes it as the argument `episode`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from turnwise.core.episodes import judge, to_single
-from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
-from turnwise.core.protocols import Environment, EnvironmentFamily, GoldAnswers, Opening, Split
+from turnwise.core.episodes import Ask
+from turnwise.core.errors import EnvironmentFault, TurnwiseError
+from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, Split
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import Invalid, Message, Reward, StopReason, Task, ToolCall, ToolSpec, text_message
+from turnwise.core.types import Invalid, Message, Reward, Task, ToolCall, ToolSpec, text_message
+from turnwise.serving.desk import Desk
+from turnwise.serving.episode import Answer, OutsideEpisode
 
-EPISODE = "episode"
-"""The argument that names the episode."""
-OPEN, SUBMIT = "open_episode", "submit_answer"
-CLOSE_S = 30.0
-"""Seconds that closing an environment may take."""
+EPISODE, CONVERSATION = "episode", "conversation"
+"""The arguments that name the episode, and where an environment asks in several the conversation."""
+OPEN, SUBMIT, REPLY = "open_episode", "submit_answer", "reply"
 INSTRUCTIONS = (
     f"Call {OPEN} first: it returns a task and the name of its episode. Give that name to every tool. When you know "
-    f"the answer, call {SUBMIT}, which ends the episode and returns the reward."
+    f"the answer, call {SUBMIT}, which ends the episode and returns the reward. Where {OPEN} returns asks instead, "
+    f"several conversations are under way: answer each with a tool or {REPLY}, and name its conversation."
 )
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Episode:
-    task: Task
-    environment: Environment
-    replies: list[Message] = field(default_factory=list)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Clients make calls side by side; an environment takes one step after the other."""
-
-
 class EpisodeDesk:
-    """Opens, plays and scores episodes of one family for any number of clients."""
+    """Opens, plays and scores episodes of one family for any number of clients: the desk's surface for MCP."""
 
     def __init__(
         self,
@@ -51,120 +41,108 @@ class EpisodeDesk:
         max_open: int = 64,
         timeout_s: float = 600.0,
     ) -> None:
-        """`max_turns` replies end an episode; opening more than `max_open` closes the oldest; `timeout_s` is what one
-        request may take."""
+        """`max_turns` replies in a conversation end an episode; opening more than `max_open` closes the oldest;
+        `timeout_s` is what one request may take."""
         self._family = family
         self._split: Split = split
         self._seed = seed
-        self._max_turns = max_turns
-        self._max_open = max_open
         self._timeout_s = timeout_s
-        self._episodes: dict[str, _Episode] = {}
+        self._desk = Desk(max_open=max_open, timeout_s=timeout_s, max_turns=max_turns, replaces=True)
         self._tools: dict[str, ToolSpec] = {}
+        self._has_single = self._has_several = False
+        """Whether an episode of one conversation was opened, and one of several."""
         self._num_opened = 0
 
     async def list_tools(self) -> list[dict[str, Any]]:
         """Every tool as a JSON object of the protocol: `open_episode`, the environment's tools with the argument
-        `episode`, `submit_answer`.
+        `episode`, and `submit_answer`, or `reply` where there are several conversations.
 
         The environment's are those of the split's first task and of every episode opened since.
         """
-        if not self._tools:
-            environment, opening = await self._reset(self._family.task(self._split, 0), 0)
-            await close_environment(environment)
-            self._learn(opening)
+        if not self._has_single and not self._has_several:
+            task = self._family.task(self._split, 0)
+            seed = derive_seed(self._seed, "mcp", 0)
+            episode = OutsideEpisode(self._family.build_environment(task), task, seed=seed)
+            try:
+                await episode.begin()
+                self._learn(episode, episode.wanted)
+            finally:
+                await episode.close()
         opened = {
             "index": {"type": "integer", "minimum": 0, "description": "Number of the task; default: the next one."}
         }
-        answered = {"answer": {"type": "string", "description": "The final answer."}}
+        answer = {"answer": {"type": "string", "description": "The final answer."}}
+        text = {"text": {"type": "string", "description": "What to say."}}
+        submit = _tool(SUBMIT, "End the episode with an answer; returns the reward.", {**_NAMED, **answer})
+        reply = _tool(REPLY, "Say something; returns what is asked next, or the rewards.", {**self._named, **text})
         return [
-            _tool(OPEN, "Open an episode: returns its name, the task, and its tools.", opened, []),
-            *(_with_episode(spec) for spec in self._tools.values()),
-            _tool(
-                SUBMIT,
-                "End the episode with an answer; returns the reward.",
-                {**_NAMED, **answered},
-                [EPISODE, "answer"],
-            ),
+            _tool(OPEN, "Open an episode: returns its name, the task, and its tools.", opened, required=()),
+            *(_with_episode(spec, self._named) for spec in self._tools.values()),
+            *([submit] if self._has_single else []),
+            *([reply] if self._has_several else []),
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a call as a JSON object of the protocol; what went wrong is a result marked as an error."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                if name == OPEN:
-                    return _structured(await self._open(arguments))
-                return await self._play(name, dict(arguments))
-        except TimeoutError:
-            return _error(f"{name} took longer than {self._timeout_s:g} s")
+            if name == OPEN:
+                return _structured(await self._open(arguments))
+            return await self._play(name, dict(arguments))
         except (TurnwiseError, IndexError) as cause:
-            return _error(str(cause))
+            return _text(str(cause), True)
+        except TimeoutError:
+            return _text(f"{name} took longer than {self._timeout_s:g} s", True)
 
     async def close(self) -> None:
         """Close every open episode."""
-        episodes, self._episodes = list(self._episodes.values()), {}
-        await asyncio.gather(*(close_environment(episode.environment) for episode in episodes))
+        await self._desk.close()
 
     async def _open(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         index = arguments.get("index")
         if index is None:
             index = self._num_opened
-        self._num_opened += 1
-        name = f"e{self._num_opened}"
         if isinstance(index, bool) or not isinstance(index, int):
             raise EnvironmentFault(f"index={index!r} is no number of a task; give an integer from 0")
         task = self._family.task(self._split, index)
-        environment, opening = await self._reset(task, index)
-        self._episodes[name] = _Episode(task=task, environment=environment)
-        if len(self._episodes) > self._max_open:
-            oldest = self._episodes.pop(next(iter(self._episodes)))
-            await close_environment(oldest.environment)
-        self._learn(opening)
-        return {
-            EPISODE: name,
-            "task": "\n".join(message.text for message in opening.messages),
-            "tools": [_with_episode(spec) for spec in opening.tools],
-        }
+        self._num_opened += 1
+        key, seed = f"e{self._num_opened}", derive_seed(self._seed, "mcp", index)
+        async with self._desk.use(key, lambda: (self._family.build_environment(task), task), seed=seed) as episode:
+            self._learn(episode, episode.wanted)
+            if not episode.is_single:
+                return {EPISODE: key, "asks": self._describe_asks(episode.wanted)}
+            [ask] = episode.wanted
+            text = "\n".join(message.text for message in ask.messages)
+            return {EPISODE: key, "task": text, "tools": [_with_episode(spec, _NAMED) for spec in ask.tools]}
 
     async def _play(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Step an episode by a call or an answer, after those that came before."""
-        named = str(arguments.pop(EPISODE, ""))
-        episode = self._find(named)
-        async with episode.lock:
-            self._find(named)  # it may have ended meanwhile
-            return await self._step(episode, named, name, arguments)
+        """Step an episode by a call or an answer."""
+        key = str(arguments.pop(EPISODE, ""))
+        if key not in self._desk:
+            raise EnvironmentFault(f"there is no open episode {key[:50]!r}; call {OPEN} and give the name it returns")
+        async with self._desk.use(key) as episode:
+            conversation = None if episode.is_single else arguments.pop(CONVERSATION, None)
+            reply = self._read_reply(name, arguments, episode)
+            answers = await episode.reply(reply, None if conversation is None else str(conversation))
+            self._learn(episode, episode.wanted)
+            shown = _show_single(answers) if episode.is_single else self._show_all(answers)
+            if not episode.is_over and not (name == SUBMIT and episode.is_single):
+                failed = any(record.error is not None for each in answers for record in each.asked.tool_records)
+                return _text(shown["observation"], failed) if episode.is_single else _structured(shown, failed=failed)
+            try:
+                rewards = {role: _describe(reward) for role, reward in (await episode.score()).items()}
+            finally:
+                await episode.close()
+        told = next(iter(rewards.values())) if episode.is_single else {"rewards": rewards}
+        return _structured({**told, **{what: value for what, value in shown.items() if value}})
 
-    def _find(self, named: str) -> _Episode:
-        episode = self._episodes.get(named)
-        if episode is None:
-            raise EnvironmentFault(f"there is no open episode {named[:50]!r}; call {OPEN} and give the name it returns")
-        return episode
-
-    async def _step(self, episode: _Episode, named: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        if name == SUBMIT:
-            reply = self._answer(episode.task, str(arguments.get("answer", "")))
-        else:
-            call = ToolCall(id=f"call_{len(episode.replies)}", name=name, arguments=json.dumps(arguments))
-            reply = Message(role="assistant", content=(), tool_calls=(call,))
-        episode.replies.append(reply)
-        try:
-            with boundary(EnvironmentFault, f"step of task {episode.task.id}"):
-                result = await episode.environment.step(reply)
-        except BaseException:
-            await self._end(named)
-            raise
-        text = "\n".join(message.text for message in result.observations)
-        is_cut = not result.done and (name == SUBMIT or len(episode.replies) >= self._max_turns)
-        if not result.done and not is_cut:
-            failed = any(record.error is not None for record in result.tool_records)
-            return {"content": [{"type": "text", "text": text}], "isError": failed}
-        try:
-            with boundary(EnvironmentFault, f"score of task {episode.task.id}"):
-                stop = StopReason.MAX_TURNS if is_cut else StopReason.DONE
-                reward = await judge(episode.environment, episode.replies, stop)
-        finally:
-            await self._end(named)
-        return _structured({**_describe(reward), **({"observation": text} if text else {})})
+    def _read_reply(self, name: str, arguments: Mapping[str, Any], episode: OutsideEpisode) -> Message:
+        """The reply that a call stands for."""
+        if name == SUBMIT and episode.is_single:
+            return self._answer(episode.task, str(arguments.get("answer", "")))
+        if name == REPLY and not episode.is_single:
+            return text_message("assistant", str(arguments.get("text", "")))
+        call = ToolCall(id=f"call_{episode.num_replies}", name=name, arguments=json.dumps(arguments))
+        return Message(role="assistant", content=(), tool_calls=(call,))
 
     def _answer(self, task: Task, answer: str) -> Message:
         """The final reply: in the family's own form where it has one."""
@@ -172,46 +150,57 @@ class EpisodeDesk:
             return self._family.answer_reply(task, answer)
         return text_message("assistant", answer)
 
-    async def _reset(self, task: Task, index: int) -> tuple[Environment, Opening]:
-        environment = to_single(self._family.build_environment(task))
-        try:
-            with boundary(EnvironmentFault, f"reset of task {task.id}"):
-                return environment, await environment.reset(task, derive_seed(self._seed, "mcp", index))
-        except BaseException:
-            await close_environment(environment)
-            raise
+    def _show_all(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        """What conversations ended with, and what is asked from now on."""
+        ended = [(answer.ask.conversation, message) for answer in answers for message in answer.asked.observations]
+        asks = [ask for answer in answers for ask in answer.asked.asks]
+        return {
+            "observations": [{CONVERSATION: name, "text": message.text} for name, message in ended],
+            "asks": self._describe_asks(asks),
+        }
 
-    async def _end(self, name: str) -> None:
-        episode = self._episodes.pop(name, None)
-        if episode is not None:
-            await close_environment(episode.environment)
+    def _describe_asks(self, asks: Sequence[Ask]) -> list[dict[str, Any]]:
+        return [
+            {
+                CONVERSATION: ask.conversation,
+                "role": ask.role,
+                "text": "\n".join(message.text for message in ask.messages),
+                "tools": [_with_episode(spec, self._named) for spec in ask.tools],
+                **({"caller": ask.caller, "inherits": ask.inherits} if ask.caller is not None else {}),
+            }
+            for ask in asks
+        ]
 
-    def _learn(self, opening: Opening) -> None:
-        self._tools.update({spec.name: spec for spec in opening.tools})
+    @property
+    def _named(self) -> Mapping[str, Any]:
+        """The arguments that an environment's tool has besides its own."""
+        return {**_NAMED, **_NAMED_CONVERSATION} if self._has_several else _NAMED
 
-
-async def close_environment(environment: Environment) -> None:
-    """Close an environment within `CLOSE_S`, whatever it raises."""
-    closing = asyncio.ensure_future(environment.close())
-    await asyncio.wait({closing}, timeout=CLOSE_S)
-    if not closing.done():
-        closing.cancel()
-    elif not closing.cancelled():
-        closing.exception()
+    def _learn(self, episode: OutsideEpisode, asks: Sequence[Ask]) -> None:
+        self._has_single |= episode.is_single
+        self._has_several |= not episode.is_single
+        self._tools.update({spec.name: spec for ask in asks for spec in ask.tools})
 
 
 _NAMED = {EPISODE: {"type": "string", "description": f"Name of the episode, from {OPEN}."}}
+_NAMED_CONVERSATION = {
+    CONVERSATION: {"type": "string", "description": "The conversation to reply in; default: the one asked first."}
+}
 
 
-def _tool(name: str, description: str, properties: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
-    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
+def _tool(
+    name: str, description: str, properties: Mapping[str, Any], *, required: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """A tool of the protocol; None requires every argument but the conversation."""
+    names = [each for each in properties if each != CONVERSATION] if required is None else list(required)
+    schema = {"type": "object", "properties": dict(properties), "required": names}
     return {"name": name, "description": description, "inputSchema": schema}
 
 
-def _with_episode(spec: ToolSpec) -> dict[str, Any]:
+def _with_episode(spec: ToolSpec, named: Mapping[str, Any]) -> dict[str, Any]:
     """A tool of the environment, with the name of the episode as its first argument."""
     schema = dict(spec.parameters)
-    schema["properties"] = {**_NAMED, **spec.properties}
+    schema["properties"] = {**named, **spec.properties}
     schema["required"] = [EPISODE, *spec.required]
     return {"name": spec.name, "description": spec.description, "inputSchema": {"type": "object", **schema}}
 
@@ -222,10 +211,17 @@ def _describe(reward: Reward) -> dict[str, Any]:
     return {"reward": reward.total, "parts": {part.name: part.value for part in reward.parts}}
 
 
-def _structured(value: Mapping[str, Any]) -> dict[str, Any]:
+def _show_single(answers: Sequence[Answer]) -> dict[str, str]:
+    """What an environment of one conversation answered: what it goes on or ends with."""
+    asked = [answer.asked for answer in answers]
+    messages = [m for each in asked for m in (*each.observations, *(m for ask in each.asks for m in ask.messages))]
+    return {"observation": "\n".join(message.text for message in messages)}
+
+
+def _structured(value: Mapping[str, Any], *, failed: bool = False) -> dict[str, Any]:
     text = json.dumps(value, ensure_ascii=False)
-    return {"content": [{"type": "text", "text": text}], "structuredContent": dict(value), "isError": False}
+    return {"content": [{"type": "text", "text": text}], "structuredContent": dict(value), "isError": failed}
 
 
-def _error(text: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": True}
+def _text(text: str, is_error: bool) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}

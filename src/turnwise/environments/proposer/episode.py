@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec, judge
+from turnwise.core.checked import judge
+from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.protocols import Environment
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task
 from turnwise.environments.proposer.arguments import ProposerArguments

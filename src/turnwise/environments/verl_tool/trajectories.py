@@ -8,34 +8,22 @@ order; those of different ones run side by side.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
-from turnwise.core.protocols import Environment, StepResult
+from turnwise.core.episodes import MAIN, Asked
+from turnwise.core.errors import TurnwiseError
+from turnwise.core.protocols import Environment
 from turnwise.core.seeds import derive_seed
-from turnwise.core.types import Message, Task, ToolSpec
-from turnwise.environments.mcp.episodes import close_environment
+from turnwise.core.types import Message, Task
+from turnwise.serving.desk import Desk, EpisodeEnded
+from turnwise.serving.episode import OutsideEpisode
 from turnwise.tools.verl_tool.actions import Written, read_action, write_observation
 from turnwise.tools.verl_tool.wire import Action, Outcome
 
 Build = Callable[[Mapping[str, Any]], tuple[Environment, Task]]
 """A fresh environment and the task to open it with, by the extra fields of a trajectory's first action."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Trajectory:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    environment: Environment | None = None
-    """None before the first action and after the end."""
-    tools: tuple[ToolSpec, ...] = ()
-    num_waiting: int = 0
-    """Actions that hold the lock or wait for it."""
-    used: float = 0.0
-    """When the last action ended, by the monotonic clock."""
 
 
 class Trajectories:
@@ -56,16 +44,20 @@ class Trajectories:
         """
         self._build = build
         self._seed = seed
-        self._max_open = max_open
         self._timeout_s = timeout_s
-        self._idle_s = idle_s
-        self._places = asyncio.Semaphore(max_concurrent)
-        self._open: dict[str, _Trajectory] = {}
+        self._desk = Desk(
+            max_open=max_open,
+            max_concurrent=max_concurrent,
+            timeout_s=timeout_s,
+            idle_s=idle_s,
+            noun="trajectory",
+            nouns="trajectories",
+        )
 
     @property
     def num_open(self) -> int:
         """Trajectories that have begun and not ended."""
-        return len(self._open)
+        return self._desk.num_open
 
     async def observe(self, actions: Sequence[Action]) -> list[Outcome]:
         """One outcome per action, in their order. What goes wrong with one is the outcome of its trajectory alone."""
@@ -85,14 +77,11 @@ class Trajectories:
 
     async def sweep(self) -> None:
         """End the trajectories that are idle."""
-        oldest = time.monotonic() - self._idle_s
-        idle = [id for id, each in self._open.items() if not each.num_waiting and each.used < oldest]
-        for id in idle:
-            await self._end(id)
+        await self._desk.sweep()
 
     async def close(self) -> None:
         """End every trajectory."""
-        await asyncio.gather(*(self._end(id) for id in list(self._open)))
+        await self._desk.close()
 
     async def _observe_all(self, actions: Sequence[Action]) -> list[Outcome]:
         """The outcomes of a batch's actions of one trajectory; none runs after the trajectory's end."""
@@ -103,71 +92,35 @@ class Trajectories:
         return outcomes
 
     async def _observe(self, action: Action) -> Outcome:
-        trajectory = self._open.get(action.trajectory)
-        if trajectory is None:
+        """The outcome of an action. If it fails, or is cancelled, its trajectory ends, since its state is unknown."""
+        key = action.trajectory
+        try:
             if action.is_finish:
+                if key in self._desk:
+                    await self._desk.finish(key)
                 return Outcome(text="", is_done=True)
-            if len(self._open) >= self._max_open:
-                problem = f"{self._max_open} trajectories are open, the most that this server allows; finish some"
-                return Outcome(text="", is_done=True, is_valid=False, problem=problem, is_fault=True)
-            trajectory = self._open[action.trajectory] = _Trajectory()
-        trajectory.num_waiting += 1
-        try:
-            async with trajectory.lock:  # first come, first served
-                if self._open.get(action.trajectory) is not trajectory:
-                    return _come_too_late(action)
-                if action.is_finish:
-                    await self._end(action.trajectory)
-                    return Outcome(text="", is_done=True)
-                async with self._places:
-                    return await self._run_or_end(action, trajectory)
-        finally:
-            trajectory.num_waiting -= 1
-            trajectory.used = time.monotonic()
-
-    async def _run_or_end(self, action: Action, trajectory: _Trajectory) -> Outcome:
-        """Run an action. If that fails, or is cancelled, its trajectory ends, since its state is unknown."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                outcome = await self._run(action, trajectory)
+            seed = derive_seed(self._seed, "tools", key)
+            async with self._desk.use(key, lambda: self._build(action.extra), seed=seed) as episode:
+                return await self._run(action, episode)
+        except EpisodeEnded:
+            return _come_too_late(action)
         except TimeoutError as cause:
             why = str(cause) or f"the action ran past {self._timeout_s:g} s"
         except TurnwiseError as cause:
             why = str(cause)
-        except BaseException:
-            await self._end(action.trajectory)
-            raise
-        else:
-            if outcome.is_done:
-                await self._end(action.trajectory)
-            return outcome
-        await self._end(action.trajectory)
         return Outcome(text="", is_done=True, is_valid=False, problem=why, is_fault=True)
 
-    async def _run(self, action: Action, trajectory: _Trajectory) -> Outcome:
-        if trajectory.environment is None:
-            await self._begin(action, trajectory)
-        written = read_action(action.text, trajectory.tools)
+    async def _run(self, action: Action, episode: OutsideEpisode) -> Outcome:
+        tools = episode.tools[MAIN]
+        written = read_action(action.text, tools)
         if written is None:
-            names = ", ".join(spec.name for spec in trajectory.tools)
+            names = ", ".join(spec.name for spec in tools)
             return Outcome(text="", is_valid=False, problem=f"the action calls no tool; this server has {names}")
         reply = Message(role="assistant", content=(), tool_calls=written.calls, tool_errors=written.errors)
-        assert trajectory.environment is not None
-        with boundary(EnvironmentFault, f"trajectory {action.trajectory[:80]}"):
-            result = await trajectory.environment.step(reply)
-        return _to_outcome(action, written, result)
-
-    async def _begin(self, action: Action, trajectory: _Trajectory) -> None:
-        with boundary(EnvironmentFault, f"opening trajectory {action.trajectory[:80]}"):
-            trajectory.environment, task = self._build(action.extra)
-            opening = await trajectory.environment.reset(task, derive_seed(self._seed, "tools", action.trajectory))
-        trajectory.tools = opening.tools
-
-    async def _end(self, id: str) -> None:
-        trajectory = self._open.pop(id, None)
-        if trajectory is not None and trajectory.environment is not None:
-            environment, trajectory.environment = trajectory.environment, None
-            await close_environment(environment)
+        [answer] = await episode.reply(reply)
+        if episode.is_over:
+            await episode.close()
+        return _to_outcome(action, written, answer.asked)
 
 
 def _come_too_late(action: Action) -> Outcome:
@@ -178,13 +131,14 @@ def _come_too_late(action: Action) -> Outcome:
     return Outcome(text="", is_done=True, is_valid=False, problem=problem)
 
 
-def _to_outcome(action: Action, written: Written, result: StepResult) -> Outcome:
-    problems = [record.error for record in result.tool_records if record.error is not None]
+def _to_outcome(action: Action, written: Written, asked: Asked) -> Outcome:
+    problems = [record.error for record in asked.tool_records if record.error is not None]
     problems += [error.message for error in written.errors]
-    answers = [(message.name or "", message.text) for message in result.observations]
+    messages = (*asked.observations, *(message for ask in asked.asks for message in ask.messages))
+    answers = [(message.name or "", message.text) for message in messages]
     return Outcome(
         text=write_observation(action.text, written.form, answers) if answers else "",
-        is_done=result.done,
+        is_done=not asked.asks,
         is_valid=not problems,
         problem="; ".join(problems),
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Message, Scored, StopReason, Task
 from turnwise.environments.adapters.game_family import GameFamily

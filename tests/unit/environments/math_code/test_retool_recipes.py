@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from turnwise.config.load import load_config
-from turnwise.core.episodes import to_single
+from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError, DataError, SandboxError
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.math_code.environment import MathEnvironment

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from panel import PanelFamily
 
 from turnwise.core.types import Message, Task
 from turnwise.environments.mcp.episodes import EpisodeDesk
@@ -114,7 +115,7 @@ def test_calls_that_a_client_makes_side_by_side_are_steps_one_after_the_other():
         answer = {"episode": name, "answer": "7"}
         first, second = await asyncio.gather(*(table.call("submit_answer", answer) for _ in range(2)))
         assert read(first)["reward"] == 0.0
-        assert "there is no open episode" in read(second)
+        assert "ended with an earlier call" in read(second)
         await table.close()
 
     asyncio.run(run())
@@ -146,6 +147,50 @@ def test_an_episode_ends_after_its_turns_and_the_oldest_when_there_are_too_many(
         assert (await table.call("search", {"episode": old, "query": "a"}))["isError"]
         assert not (await table.call("search", {"episode": new, "query": "a"}))["isError"]
         await table.close()
+
+    asyncio.run(run())
+
+
+def test_an_environment_that_asks_in_several_conversations_is_played_in_any_order():
+    async def run() -> None:
+        table = EpisodeDesk(PanelFamily(), split="train")
+        tools = {tool["name"]: tool["inputSchema"] for tool in await table.list_tools()}
+        assert list(tools) == ["open_episode", "look", "reply"]
+        assert list(tools["look"]["properties"]) == ["episode", "conversation"]
+        assert tools["reply"]["required"] == ["episode", "text"]
+        opened = read(await table.call("open_episode", {}))
+        assert [(ask["conversation"], ask["role"], ask["text"]) for ask in opened["asks"]] == [
+            ("left", "left", "left?"),
+            ("right", "right", "right?"),
+        ]
+        assert [[tool["name"] for tool in ask["tools"]] for ask in opened["asks"]] == [[], ["look"]]
+        right, left = {"episode": "e1", "conversation": "right"}, {"episode": "e1"}
+        assert read(await table.call("look", right)) == {"observations": [], "asks": []}
+        wrong = await table.call("reply", {**left, "conversation": "middle", "text": "1"})
+        assert (wrong["isError"], read(wrong)) == (
+            True,
+            "no reply is wanted in conversation 'middle'; wanted is one in left",
+        )
+        shown = read(await table.call("reply", {**left, "text": "1"}))
+        assert shown["observations"] == [{"conversation": "left", "text": "left said 1"}]
+        assert [(ask["conversation"], ask["text"]) for ask in shown["asks"]] == [("right", "right: say 3")]
+        assert read(await table.call("reply", {**right, "text": "3"})) == {
+            "rewards": {"left": {"reward": 1.0, "parts": {}}, "right": {"reward": 3.0, "parts": {}}},
+            "observations": [{"conversation": "right", "text": "right said 3"}],
+        }
+        assert "no open episode 'e1'" in read(await table.call("reply", {**right, "text": "3"}))
+        await table.close()
+
+    asyncio.run(run())
+
+
+def test_a_request_past_its_deadline_says_so_and_ends_the_episode():
+    async def run() -> None:
+        table = EpisodeDesk(PanelFamily(), split="train", timeout_s=0.05)
+        await table.call("open_episode", {})
+        late = await table.call("reply", {"episode": "e1", "text": "hang"})
+        assert (late["isError"], read(late)) == (True, "reply took longer than 0.05 s")
+        assert "no open episode 'e1'" in read(await table.call("reply", {"episode": "e1", "text": "1"}))
 
     asyncio.run(run())
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from asked_episodes import play_policy
 
-from turnwise.core.episodes import AskingEnvironment, EpisodeEnd, to_single
+from turnwise.core.checked import to_single
+from turnwise.core.episodes import AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.memory.chunks.family import Chunks

@@ -19,10 +19,10 @@ from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, ToolCall, text_message
 from turnwise.environments.registry import load_family
 from turnwise.environments.verl_tool.family import VerlToolTasks
+from turnwise.environments.verl_tool.serving import ActionServer
 from turnwise.environments.verl_tool.trajectories import Trajectories
 from turnwise.runs.tool_server import from_family
 from turnwise.testing.notes import NotesFamily
-from turnwise.tools.verl_tool.serving import ActionServer
 
 PROGRAM = [sys.executable, "-c", "from turnwise.cli.main import main; main()", "tools", "serve"]
 SEARCH = {"search": {"action": "<search>{query}</search>", "description": "Read a note.", "extra": ["index"]}}
@@ -93,7 +93,7 @@ def test_other_paths_large_bodies_and_pages_of_other_machines_are_refused(monkey
     assert post(request("x"), host="rebinding.example")[0][0] == 403
     assert post(request("x"), origin="https://evil.example")[0][0] == 403
     assert post(request("x"), origin="http://localhost:3000")[0][0] == 200
-    monkeypatch.setattr("turnwise.tools.verl_tool.serving.MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("turnwise.environments.verl_tool.serving.MAX_BODY_BYTES", 1000)
     assert post(request("x" * 1000))[0][0] == 413
 
 

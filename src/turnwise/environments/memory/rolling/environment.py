@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec, judge
+from turnwise.core.checked import judge
+from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Opening
 from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message

@@ -1,0 +1,136 @@
+"""`examples/extension`: a package that adds an environment, a command and a section of the report."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from installed import EXAMPLE, install_example, write_entry_points
+from typer.testing import CliRunner
+
+from turnwise.cli.main import app
+from turnwise.config.load import dump_resolved
+from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
+from turnwise.core.types import Scored
+from turnwise.environments.episodes import play_episode
+from turnwise.environments.registry import load_family
+from turnwise.reporting.report import write_report
+from turnwise.store.run_folder import RunFolder
+
+ROOT = EXAMPLE.parents[1]
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which packages are installed."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """A run with a reward of 0.5 in step 1, 0.9 in step 2 and 0.7 in step 3."""
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write_json("config.json", dump_resolved(RunConfig()))
+    for step, reward in enumerate((0.5, 0.9, 0.7), start=1):
+        folder.append_metrics(step, "train", {"rollout/reward": reward})
+    return folder
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_its_environment_has_a_short_name_and_is_solved(path: Path) -> None:
+    install_example(path)
+    family = load_family("dice", {})
+    task = family.task("train", 0)
+    played = asyncio.run(play_episode(family, task, family.policy("oracle"), seed=0, max_turns=3))
+    assert isinstance(played.reward, Scored)
+    assert played.reward.total == 1.0
+    assert family.policy("random").reply(task, list(played.opening.messages), Random(0)).tool_calls
+
+
+def test_its_command_is_in_the_help_and_runs(path: Path) -> None:
+    assert " dice " not in invoke("--help")[1]
+    install_example(path)
+    assert " dice " in invoke("--help")[1]
+    assert invoke("dice", "4") == (0, "3 of 36\n")  # 1 + 3, 2 + 2, 3 + 1
+    with pytest.raises(ConfigError, match="total=13 is none of two dice"):
+        invoke("dice", "13")
+
+
+def test_its_section_is_in_the_report(path: Path, run: RunFolder) -> None:
+    assert "best_step" not in write_report(run).read_text()
+    install_example(path)
+    page = write_report(run).read_text()
+    assert '<section id="best_step"><h2>The best step</h2><p>Step 2 had the highest reward in training, 0.900.' in page
+    assert page.index('id="best_step"') < page.index('id="config"')
+
+
+def test_what_cannot_be_loaded_is_named_where_it_is_used_and_nowhere_else(path: Path, run: RunFolder) -> None:
+    (path / "luckless.py").write_text(
+        "from turnwise.reporting.installed import Section\n"
+        "TEXT = 'no command'\n"
+        "def fail(reported):\n    raise ValueError('<out of luck>')\n"
+        "FAILS = Section(title='F', draw=fail)\n"
+    )
+    commands = {"gone": "missing_module:run", "text": "luckless:TEXT"}
+    sections = {"fails": "luckless:FAILS", "text": "luckless:TEXT", "results": "luckless:FAILS"}
+    write_entry_points(path, "luckless", {"turnwise.commands": commands, "turnwise.report_sections": sections})
+    code, text = invoke("--help")
+    assert code == 0
+    assert " gone " in text
+    with pytest.raises(ConfigError, match=r"'gone' in the group .* of package luckless: ModuleNotFound"):
+        invoke("gone", "--anything", "1")
+    with pytest.raises(ConfigError, match="the command 'text' of package luckless, is a str; name a function"):
+        invoke("text")
+    page = write_report(run).read_text()
+    assert "<h2>fails of luckless</h2><p>Cannot be drawn: luckless:FAILS: ValueError: &lt;out of luck&gt;" in page
+    assert "luckless:TEXT is a str; name a Section" in page
+    assert "&#x27;results&#x27; is a section of the report&#x27;s own" in page
+    assert 'id="config"' in page
+
+
+def test_a_name_of_two_packages_is_refused_and_one_of_ours_stays_ours(path: Path) -> None:
+    install_example(path)
+    paths = {"dice": "turnwise_dice.command:dice", "metrics": "turnwise_dice.command:dice"}
+    write_entry_points(path, "other-dice", {"turnwise.commands": paths})
+    with pytest.raises(ConfigError, match=r"'dice' in the group .* comes from other-dice and turnwise-dice"):
+        invoke("dice", "4")
+    code, text = invoke("metrics")
+    assert code == 0
+    assert "the command 'metrics' of other-dice is hidden by Turnwise's own" in text
+    assert "rollout/reward" in text
+
+
+@pytest.mark.slow
+def test_it_is_installed_by_pip(tmp_path: Path) -> None:
+    if importlib.util.find_spec("setuptools") is None or importlib.util.find_spec("pip") is None:
+        pytest.skip("this environment has no pip or no setuptools to build with")
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", target, source], check=True, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", "from turnwise.cli.main import main; main()", "dice", "7"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(target), str(ROOT / "src")])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (result.stdout, result.stderr) == ("6 of 36\n", "")
