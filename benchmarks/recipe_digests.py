@@ -30,13 +30,15 @@ from turnwise.store.journal import read_journal
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SEARCH = "search_r1/tiny.toml"
-SCATTERED = f"environment.name={Path(__file__).stem}:ScatteredSearch"
+SCATTERED = [
+    f"environment.name={Path(__file__).stem}:ScatteredSearch",
+    "tokenizer.vocab_size=450",
+    "rollout.max_turns=3",
+]
 SMALL = [
     "tokenizer.num_texts=150",
-    "tokenizer.vocab_size=450",
     "rollout.tasks_per_step=2",
     "rollout.group_size=4",
-    "rollout.max_turns=3",
     "sft.steps=4",
     "sft.batch_size=16",
     "sft.num_demonstrations=64",
@@ -76,7 +78,7 @@ FAMILIES: Mapping[str, tuple[str, list[str]]] = {
     "local_engine": (SEARCH, ["engine.kind=local", "loss.method=cispo"]),
     "workers_engine": (SEARCH, ["engine.kind=workers", "engine.options.num_workers=1"]),
     "voices": ("memory/rolling.toml", []),
-    "several_learners": ("teams/relay.toml", ["roles.b=learns:second", "loss.kl.coefficient=0.01"]),
+    "several_learners": ("teams/relay.toml", ["sft.steps=40", "roles.b=learns:second", "loss.kl.coefficient=0.01"]),
     "asynchronous": (SEARCH, ["schedule.max_staleness=1"]),
 }
 """Recipe and overrides by name."""
@@ -109,7 +111,7 @@ def main(names: list[str]) -> None:
     for name in names or FAMILIES:
         began = time.perf_counter()
         recipe, overrides = FAMILIES[name]
-        scores = [SCATTERED] if recipe == SEARCH else []
+        scores = SCATTERED if recipe == SEARCH else []
         with tempfile.TemporaryDirectory() as folder:
             run = turnwise.train(
                 recipe=str(RECIPES / recipe),

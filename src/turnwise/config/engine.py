@@ -22,4 +22,4 @@ class EngineSection(Section):
     """Threads of the engine's arithmetic; 0 is one per core. With 1, what is sampled does not depend on timing, bit for
     bit. Every worker has one."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Options of this kind of engine, see `engines/options.py`; it refuses those that it does not have."""
+    """Options of this kind of engine, see `config/engine_kinds/`; it refuses those that it does not have."""

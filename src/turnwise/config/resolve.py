@@ -4,15 +4,12 @@ A credit method or a loss checks its own options and combinations when it is bui
 
 from __future__ import annotations
 
+from turnwise.config.engine_kinds.kind import EngineKind
+from turnwise.config.engine_kinds.table import ENGINE_KINDS, list_kinds
 from turnwise.config.learning import ADAMW
-from turnwise.config.lora import VLLM_RANKS, LoraSection
+from turnwise.config.lora import LoraSection
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-
-METHODS_WITHOUT_GROUPS = frozenset(
-    {"reinforce", "reinforce_plus_plus", "remax", "rae", "gae", "turn_gae", "bilevel_gae", "vine"},
-)
-"""Credit methods that work with one trajectory per task."""
 
 METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
 """Credit methods whose groups have several members even with one trajectory per task, because they add branches."""
@@ -24,15 +21,12 @@ CALL_FORMATS = ("qwen3",)
 """Chat renderers for whose calls `rendering.call_grammar` builds a grammar."""
 
 
-WITHOUT_GRAMMARS = ("local", "vllm", "server")
-"""Engines that cannot hold replies to a grammar."""
-
-
 def check_sections(config: RunConfig) -> RunConfig:
     """Return the config if its sections fit together; else raise ConfigError naming the keys, values and remedy."""
     checks = (
         _environment_problems,
         _sampling_problems,
+        _engine_problems,
         _grammar_problems,
         _credit_problems,
         _loss_problems,
@@ -47,6 +41,51 @@ def check_sections(config: RunConfig) -> RunConfig:
         if broken:
             raise ConfigError(message)
     return config
+
+
+def check_engine_fits(config: RunConfig, kind: EngineKind) -> None:
+    """Raise ConfigError where the recipe asks for what engines of a kind do not do, with the remedy."""
+    for broken, message in _list_engine_problems(config, kind):
+        if broken:
+            raise ConfigError(message)
+
+
+def _engine_problems(config: RunConfig) -> list[Problem]:
+    """Of a kind that is built in; another one is imported when the recipe is resolved, not when it is read."""
+    name = config.engine.kind
+    return _list_engine_problems(config, ENGINE_KINDS[name]) if name in ENGINE_KINDS else []
+
+
+def _list_engine_problems(config: RunConfig, kind: EngineKind) -> list[Problem]:
+    name, rollout, lora = kind.name, config.rollout, config.model.lora
+    weighty = [role for role, text in config.roles.items() if text.startswith(("learns:", "frozen:", "past:"))]
+    guided = [section for section in ("rollout", "evaluate") if getattr(config, section).grammar == "calls"]
+    return [
+        (
+            bool(kind.one_policy and weighty),
+            f"engine.kind={name!r} with weights of their own for {', '.join(weighty)} in roles: {kind.one_policy}; use "
+            "'paged' or 'vllm'",
+        ),
+        (
+            bool(kind.one_policy) and rollout.num_workers > 0,
+            f"engine.kind={name!r} with rollout.num_workers={rollout.num_workers}: each rollout process would publish "
+            "to the same servers; use rollout.num_workers=0, or 'vllm'",
+        ),
+        (
+            not kind.samples_adapters and lora is not None,
+            f"engine.kind={name!r} samples whole models; use 'paged' or 'vllm' with model.lora",
+        ),
+        (
+            lora is not None and kind.max_adapter_rank is not None and lora.rank > kind.max_adapter_rank,
+            f"model.lora.rank={lora and lora.rank} with engine.kind={name!r}, which holds adapters of rank "
+            f"{kind.max_adapter_rank} at most; lower it, or use 'paged'",
+        ),
+        (
+            bool(guided) and not kind.follows_grammars,
+            f"{guided and guided[0]}.grammar='calls' needs engine.kind="
+            f"{list_kinds(lambda each: each.follows_grammars)}, not {name!r}",
+        ),
+    ]
 
 
 def _environment_problems(config: RunConfig) -> list[Problem]:
@@ -133,37 +172,16 @@ def _adapter_problems(config: RunConfig) -> list[Problem]:
             f"{' and '.join(f'model.lora.{name}' for name in own)}",
         ),
         (lora.target_modules == [], "model.lora.target_modules=[] leaves nothing to train; name a layer"),
-        (
-            config.engine.kind == "vllm" and lora.rank > VLLM_RANKS[-1],
-            f"model.lora.rank={lora.rank} with engine.kind='vllm', which holds adapters of rank {VLLM_RANKS[-1]} at "
-            "most; lower it, or use 'paged'",
-        ),
     ]
 
 
 def _sampling_problems(config: RunConfig) -> list[Problem]:
     rollout, engine = config.rollout, config.engine
-    by_url = engine.kind == "server"
-    weighty = [role for role, text in config.roles.items() if text.startswith(("learns:", "frozen:", "past:"))]
     return [
         (
             config.evaluate.samples > 1 and config.evaluate.temperature == 0,
             f"evaluate.samples={config.evaluate.samples} with evaluate.temperature=0: greedy attempts at a task are "
             "all the same; set evaluate.temperature (1.0 samples as training does), or evaluate.samples=1",
-        ),
-        (
-            by_url and bool(weighty),
-            f"engine.kind='server' with weights of their own for {', '.join(weighty)} in roles: servers hold those of "
-            "one policy; use 'paged' or 'vllm'",
-        ),
-        (
-            by_url and rollout.num_workers > 0,
-            f"engine.kind='server' with rollout.num_workers={rollout.num_workers}: each rollout process would publish "
-            "to the same servers; use rollout.num_workers=0, or 'vllm'",
-        ),
-        (
-            by_url and config.model.lora is not None,
-            "engine.kind='server' samples whole models; use 'paged' or 'vllm' with model.lora",
         ),
         (
             rollout.max_turn_tokens >= rollout.max_tokens,
@@ -210,10 +228,6 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
             (
                 guided and unsupported,
                 f"{section}.grammar='calls' with renderer.kind={renderer.kind!r}: {reasons[renderer.kind]}; use 'none'",
-            ),
-            (
-                guided and config.engine.kind in WITHOUT_GRAMMARS,
-                f"{section}.grammar='calls' needs engine.kind='paged' or 'workers', not {config.engine.kind!r}",
             ),
         ]
     return problems

@@ -13,7 +13,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from turnwise.config.catalog import find_model
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.fit import fit_memory
+from turnwise.config.resolve import check_engine_fits
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError
@@ -22,7 +24,8 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.credit.methods import find_copies
 from turnwise.engines.guided import GrammarCompiler
-from turnwise.engines.registry import EngineSettings, build_engine, check_engine, check_recording
+from turnwise.engines.registry import build_engine, check_engine, check_recording
+from turnwise.engines.settings import EngineSettings
 from turnwise.environments.mixture import list_families
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
@@ -68,7 +71,9 @@ def find_device(config: RunConfig) -> torch.device:
     Raises ConfigError if `model.device` is unavailable or the engine's options do not fit it.
     """
     device = choose_device(config.model.device)
-    check_engine(config.engine.kind, common=engine_settings(config), options=config.engine.options, device=device.type)
+    kind = find_engine_kind(config.engine.kind)
+    check_engine_fits(config, kind)
+    check_engine(kind, common=engine_settings(config), options=config.engine.options, device=device.type)
     return device
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.load import dump_resolved
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.engines.options import VllmOptions, read_options
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
 from turnwise.hosts.host import Host, Program
@@ -30,8 +30,7 @@ def build_host(config: RunConfig) -> Host:
     scale, num_workers = config.scale, config.rollout.num_workers
     if not scale.ray:
         return LocalHost()
-    is_vllm = config.engine.kind == "vllm"
-    num_engines = read_options("vllm", VllmOptions, config.engine.options).num_workers if is_vllm else 0
+    num_engines = find_engine_kind(config.engine.kind).predict(config.engine.options).num_guests
     ranks = config.train.ranks
     num_ranks = ranks * (1 + len(list_learners(config))) if ranks > 1 else 0
     num_actors = (num_workers or num_engines) + num_ranks

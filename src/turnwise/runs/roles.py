@@ -8,6 +8,7 @@ from typing import cast
 
 from turnwise.algorithms.opponents import Choice
 from turnwise.config.catalog import find_model
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.roles import Binding, find_binding, find_learner, list_learners, split_address
 from turnwise.config.run import RunConfig
 from turnwise.core.episodes import to_asking
@@ -64,10 +65,9 @@ def _check_several(config: RunConfig, names: Sequence[str], known: Sequence[str]
             f"{lead}, and schedule.max_staleness={config.schedule.max_staleness} would publish their weights at "
             "different times; set it to 0"
         )
-    if config.engine.kind == "workers":
-        raise ConfigError(
-            f"{lead}, and engine.kind='workers' would start its processes once for each; use 'paged' or 'local'"
-        )
+    kind = find_engine_kind(config.engine.kind)
+    if kind.one_learner:
+        raise ConfigError(f"{lead}, and engine.kind={kind.name!r} {kind.one_learner}; use 'paged' or 'local'")
     if config.critic.kind != "none":
         raise ConfigError(
             f"{lead}, and critic.kind={config.critic.kind!r} values the states of one policy; use critic.kind='none'"
