@@ -12,6 +12,7 @@ from turnwise.algorithms.credit import StatefulCredit
 from turnwise.audit.accounts import Advantages
 from turnwise.audit.breaches import Breach, Tallies
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import TrajectoryGroup, TrajectoryId
 from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
@@ -78,7 +79,7 @@ def _find_difference(
 
 def why_not_recomputable(config: RunConfig) -> str | None:
     """Why advantages do not follow from what is stored; None when they do."""
-    if config.train.algorithm != "policy_gradient":
+    if not find_algorithm(config.train.algorithm).has_credit:
         return f"trajectories of train.algorithm={config.train.algorithm!r}, which has no advantages"
     credit = build_credit_method(config)
     if config.critic.kind != "none" or set(credit.method.needs) & NOT_STORED:

@@ -9,6 +9,7 @@ from turnwise.config.engine_kinds.table import ENGINE_KINDS, list_kinds
 from turnwise.config.learning import ADAMW
 from turnwise.config.lora import LoraSection
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import ConfigError
 
 METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
@@ -189,7 +190,7 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             f"rollout.max_tokens={rollout.max_tokens}; lower the first",
         ),
         (
-            not rollout.train_truncated and config.train.algorithm in ("dpo", "step_dpo"),
+            not rollout.train_truncated and find_algorithm(config.train.algorithm).has_pairs,
             "rollout.train_truncated=false keeps trajectories in credit and out of the loss, but "
             f"train.algorithm={config.train.algorithm!r} has no credit; set it to true",
         ),
@@ -347,21 +348,21 @@ def _schedule_problems(config: RunConfig) -> list[Problem]:
 
 
 def _algorithm_problems(config: RunConfig) -> list[Problem]:
-    algorithm, preference, rejection = config.train.algorithm, config.preference, config.rejection
-    by_gradient = algorithm == "policy_gradient"
+    algorithm, preference, rejection = find_algorithm(config.train.algorithm), config.preference, config.rejection
+    name, has_credit = algorithm.name, algorithm.has_credit
     return [
         (
             config.train.offload_to_cpu and config.train.ranks == 1,
             "train.offload_to_cpu=true is of ranks, and train.ranks=1 has none; use train.ranks=2 or more, or false",
         ),
         (
-            not by_gradient and config.critic.kind != "none",
-            f"train.algorithm={algorithm!r} has no use for critic.kind={config.critic.kind!r}; use critic.kind='none'",
+            not has_credit and config.critic.kind != "none",
+            f"train.algorithm={name!r} has no use for critic.kind={config.critic.kind!r}; use critic.kind='none'",
         ),
         (
-            not by_gradient
+            not has_credit
             and bool(config.loss.kl.coefficient or config.loss.teacher.path or not config.loss.mask_observations),
-            f"train.algorithm={algorithm!r} has a loss of its own; drop loss.kl, loss.teacher and "
+            f"train.algorithm={name!r} has a loss of its own; drop loss.kl, loss.teacher and "
             "loss.mask_observations",
         ),
         (
@@ -370,23 +371,23 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
             f"evaluate.every={config.evaluate.every} and evaluate.tasks={config.evaluate.tasks}; set both above 0",
         ),
         (
-            not by_gradient and config.loss.epochs != 1,
-            f"train.algorithm={algorithm!r} does not read loss.epochs={config.loss.epochs}; set it to 1"
-            + (", and use rejection.passes" if algorithm == "rejection" else ""),
+            not has_credit and config.loss.epochs != 1,
+            f"train.algorithm={name!r} does not read loss.epochs={config.loss.epochs}; set it to 1"
+            + (f", and use {algorithm.passes_option}" if algorithm.passes_option else ""),
         ),
         (
-            algorithm in ("dpo", "step_dpo") and config.loss.updates_per_step != 1,
-            f"train.algorithm={algorithm!r} makes one update of a step's pairs and does not read "
+            algorithm.has_pairs and config.loss.updates_per_step != 1,
+            f"train.algorithm={name!r} makes one update of a step's pairs and does not read "
             f"loss.updates_per_step={config.loss.updates_per_step}; set it to 1",
         ),
         (
-            algorithm in ("dpo", "step_dpo") and config.rollout.group_size < 2,
-            f"train.algorithm={algorithm!r} pairs the members of a group, and rollout.group_size is "
+            algorithm.has_pairs and config.rollout.group_size < 2,
+            f"train.algorithm={name!r} pairs the members of a group, and rollout.group_size is "
             f"{config.rollout.group_size}; use at least 2",
         ),
         (
-            algorithm == "step_dpo" and (preference.kind != "sigmoid" or preference.label_smoothing > 0),
-            f"train.algorithm='step_dpo' has the plain sigmoid loss; preference.kind={preference.kind!r} and "
+            algorithm.pairs == "steps" and (preference.kind != "sigmoid" or preference.label_smoothing > 0),
+            f"train.algorithm={name!r} has the plain sigmoid loss; preference.kind={preference.kind!r} and "
             f"preference.label_smoothing={preference.label_smoothing} belong to 'dpo'",
         ),
         (

@@ -11,6 +11,7 @@ from turnwise.algorithms.preference.pairs import mine_outcome_pairs, mine_step_p
 from turnwise.algorithms.preference.rejection import compute_rest_thresholds, select_best_of_n
 from turnwise.batching.samples import from_turns, take_scored, to_samples
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.batch import Assignment, Columns, Pair, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Sum
@@ -120,7 +121,7 @@ class PreferenceLearner(_Memoryless):
 
     def __init__(self, config: RunConfig) -> None:
         self.preference = config.preference
-        self.by_step = config.train.algorithm == "step_dpo"
+        self.by_step = find_algorithm(config.train.algorithm).pairs == "steps"
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
         """See `Learner.assign`: one update on all pairs; it is empty where there is no pair."""

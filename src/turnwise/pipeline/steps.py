@@ -10,6 +10,7 @@ from typing import Any
 from turnwise.batching.samples import list_outcomes, list_samples
 from turnwise.config.roles import find_learner
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
 from turnwise.core.metrics import Metric, Sum
@@ -168,10 +169,8 @@ class StepTrainer:
     @property
     def _max_times(self) -> int | None:
         """How often a token may train in a step: once per epoch or pass; any number of pairs may have it."""
-        train = self.config.train
-        if train.algorithm == "policy_gradient":
-            return self.config.loss.epochs
-        return self.config.rejection.passes if train.algorithm == "rejection" else None
+        algorithm = find_algorithm(self.config.train.algorithm)
+        return algorithm.max_times(self.config.loss, self.config.rejection)
 
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
         """Tell the recorders about the step and about what is wrong with it."""

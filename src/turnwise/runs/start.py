@@ -13,6 +13,7 @@ from pathlib import Path
 
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
 from turnwise.core.protocols import (
     CheckedEngine,
@@ -166,7 +167,7 @@ async def check_start(parts: Parts) -> list[Check]:
             checks.append((f"control {control}", _describe_opening(system, opening, name)))
     with_branches(system, system.worker("train"))
     annotated = "with" if build_annotate(system, parts.trainer) else "without"
-    if config.train.steps and config.train.algorithm == "policy_gradient":
+    if config.train.steps and find_algorithm(config.train.algorithm).has_credit:
         checks.append(("credit and loss", f"{config.credit.method} {annotated} annotators, {config.loss.method}"))
     return checks
 
