@@ -45,13 +45,13 @@ class Copies:
 def list_copies(config: RunConfig, *, needs: Collection[str] = ()) -> Copies:
     """The copies of a training run.
 
-    `needs` is what the recipe's credit method reads (`CreditMethod.needs`); `credit.methods.find_copies` knows it.
+    `needs` is what the recipe's credit method reads (`CreditMethod.needs`); `building.resolved` knows it.
     """
     train, loss, critic = config.train, config.loss, config.critic
     algorithm = find_algorithm(train.algorithm)
     learns_rewards = algorithm.has_credit and "implicit_rewards" in needs
-    bindings = [find_binding(config, role) for role in config.roles]
-    num_learners = 1 + len(list_learners(config))
+    bindings = [find_binding(config.roles, role) for role in config.roles]
+    num_learners = 1 + len(list_learners(config.roles))
     kind = critic.kind if algorithm.has_credit else "none"
     num_updates = algorithm.steps_per_batch(loss, config.rejection)
     num_updates += critic.epochs if kind == "separate" else 0

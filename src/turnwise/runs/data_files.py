@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from turnwise.building.families import build_family
 from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.mixture import list_families
 from turnwise.runs.evaluate import load_run
-from turnwise.runs.families import build_family
 from turnwise.store.data_files import FileRecord, find_changes, read_records, record_file, write_records
 from turnwise.store.run_folder import RunFolder
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from turnwise.building.families import build_family
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import Split
 from turnwise.environments.mcp.episodes import INSTRUCTIONS, EpisodeDesk
 from turnwise.environments.registry import load_family
-from turnwise.runs.families import build_family
 from turnwise.tools.mcp.sdk import require_sdk
 from turnwise.tools.mcp.serving import build_server, serve_http, serve_stdio
 

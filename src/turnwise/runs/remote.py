@@ -32,7 +32,7 @@ def build_host(config: RunConfig) -> Host:
         return LocalHost()
     num_engines = find_engine_kind(config.engine.kind).predict(config.engine.options).num_guests
     ranks = config.train.ranks
-    num_ranks = ranks * (1 + len(list_learners(config))) if ranks > 1 else 0
+    num_ranks = ranks * (1 + len(list_learners(config.roles))) if ranks > 1 else 0
     num_actors = (num_workers or num_engines) + num_ranks
     if not num_actors:
         raise ConfigError(
@@ -50,7 +50,7 @@ def build_rollouts(
 
     Raises ConfigError for roles whose weights they do not get.
     """
-    others = [role for role, text in config.roles.items() if text.startswith("past:")] + list_learners(config)
+    others = [role for role, text in config.roles.items() if text.startswith("past:")] + list_learners(config.roles)
     if others:
         raise ConfigError(
             f"rollout.num_workers={config.rollout.num_workers} with {', '.join(map(repr, others))} in roles: rollout "

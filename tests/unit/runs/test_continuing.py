@@ -121,7 +121,7 @@ def test_auto_continues_the_newest_run_of_name_and_seed(run: Path, tmp_path: Pat
     other = recipe(tmp_path, "run.seed=1", "train.steps=1")
     assert find_newest(other) is None
     wanted = recipe(tmp_path, "train.steps=1")
-    name = run.name.rpartition("-2")[0]
+    name = run.name.rsplit("-", 2)[0]  # before day and time
     later = Path(shutil.copytree(run, run.with_name(f"{name}-29991231-235959")))
     again = Path(shutil.copytree(run, run.with_name(f"{name}-29991231-235959-10")))
     shutil.copytree(run, run.with_name(f"{name}-29991231-235959-9"))

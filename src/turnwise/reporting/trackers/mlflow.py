@@ -27,7 +27,7 @@ class MlflowTracker:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        trackers, beside = run.config.trackers, run.path.parent
+        trackers, beside = run.trackers, run.path.parent
         self._client = client = MlflowClient(
             tracking_uri=trackers.mlflow.tracking_uri or f"sqlite:///{beside / 'mlflow.db'}"
         )

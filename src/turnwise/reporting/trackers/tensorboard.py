@@ -19,7 +19,7 @@ class TensorboardTracker:
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        directory = run.config.trackers.tensorboard.dir
+        directory = run.trackers.tensorboard.dir
         folder = Path(directory) / run.name if directory else run.path / "tensorboard"
         folder = Path(id) if id is not None else _unused(folder.absolute())
         self._writer = EventFileWriter(str(folder), flush_secs=10)
