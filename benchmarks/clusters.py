@@ -73,9 +73,9 @@ def estimate(size: str, ranks: int) -> dict[str, float]:
 
 def main() -> None:
     """Print."""
+    from turnwise.building.sizes import measure_recipe
     from turnwise.config.copies import list_copies
     from turnwise.config.memory import plan_rank
-    from turnwise.models.measured import measure_shapes
     from turnwise.simulation.hardware import GPUS, Cluster, estimate_costs, plan_traffic
 
     names = ("model, GPUs (of which train)", "states", "gathered", "activations", "logits", "by hand", "plan", "apart")
@@ -84,7 +84,7 @@ def main() -> None:
     for size in SIZES:
         config = build_recipe(size)
         copies = list_copies(config)
-        shapes = measure_shapes(config, copies)
+        shapes = measure_recipe(config, copies)
         assert shapes is not None
         for gpus in (64, 512):
             ranks = gpus // 2

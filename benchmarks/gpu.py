@@ -47,6 +47,7 @@ from engine import PROMPT, Prompts, engine_turn
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.losses.table import build_loss
+from turnwise.building.resolved import resolve
 from turnwise.config.held import BYTES
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
@@ -63,7 +64,6 @@ from turnwise.core.types import (
     to_ids,
     to_mask,
 )
-from turnwise.credit.methods import find_copies
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import DTYPES, build_model, choose_device, describe_device, num_parameters
 from turnwise.training.optimizer import build_optimizer
@@ -276,7 +276,7 @@ def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Nam
             "train": {"micro_batch_tokens": options.micro_batch_tokens, "shared_prefix": False},
         }
     )
-    plan = plan_memory(recipe, find_copies(recipe), device=options.device)
+    plan = plan_memory(recipe, resolve(recipe).copies, device=options.device)
     assert plan is not None
     return recipe, plan.peak + len(others) * (plan.cache + plan.packed)
 

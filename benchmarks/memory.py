@@ -214,19 +214,19 @@ def measure(case: str) -> dict[str, int]:
 
 async def play(config: Any) -> dict[str, int]:
     """Sample, train and publish three times; the largest resident memory up to the first step, and of all."""
+    from turnwise.building.resolved import resolve
+    from turnwise.building.trainer import build_local_trainer
     from turnwise.core.batch import Columns, TrainingBatch
     from turnwise.core.types import SamplingParams, Session, to_ids
-    from turnwise.credit.methods import build_credit_method, find_copies
     from turnwise.engines.registry import build_engine
     from turnwise.models.build import build_model
     from turnwise.models.lora import add_adapter
     from turnwise.runs.build import engine_settings
     from turnwise.runs.model_path import settle_model
-    from turnwise.runs.trainer import build_local_trainer
     from turnwise.sync.copied import CopiedParameters, copy_for_serving
     from turnwise.sync.shared import SharedParameters
 
-    copies, vocab_size = find_copies(config), config.tokenizer.vocab_size
+    copies, vocab_size = resolve(config).copies, config.tokenizer.vocab_size
     model: Any = build_model(
         config.model.model_type, config.model.config, vocab_size=vocab_size, seed=1, dtype=config.model.dtype
     )
@@ -251,7 +251,7 @@ async def play(config: Any) -> dict[str, int]:
         if copies.has_served
         else SharedParameters({"engine": engine})
     )
-    trainer = build_local_trainer(config, model, None)
+    trainer = build_local_trainer(resolve(config), model, None)
     draw = np.random.default_rng(0)
     watch = Watch(lambda: engine._pool.pids() if config.engine.kind == "workers" else [])
 
@@ -271,7 +271,7 @@ async def play(config: Any) -> dict[str, int]:
     await sample("first")
     sampling = read_memory("VmHWM")
     samples = tuple(build_samples(config, draw))
-    needs = build_credit_method(config).method.needs
+    needs = resolve(config).build_credit().method.needs
     wanted: Any = frozenset(needs) & {"values", "implicit_rewards"}
     parts = config.loss.updates_per_step
     updates = tuple(tuple(range(part, len(samples), parts)) for part in range(parts))
@@ -316,15 +316,15 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
+    from turnwise.building.resolved import resolve
+    from turnwise.building.sizes import measure_recipe
     from turnwise.config.memory import plan_memory
-    from turnwise.credit.methods import find_copies
-    from turnwise.models.measured import measure_shapes
 
     report: dict[str, Any] = {}
     for case in options.cases:
         config = build_config(case)
-        copies = find_copies(config)
-        plan = plan_memory(config, copies, shapes=measure_shapes(config, copies))
+        copies = resolve(config).copies
+        plan = plan_memory(config, copies, shapes=measure_recipe(config, copies))
         assert plan is not None
         answer = subprocess.run(
             [sys.executable, __file__, "--measure", case], capture_output=True, text=True, check=False

@@ -10,10 +10,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from turnwise.building.learners import build_learner
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_resolved
 from turnwise.core.batch import Columns
 from turnwise.core.types import Scored, Trajectory
-from turnwise.learning.selection import RejectionLearner
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import read_journal
 
@@ -34,7 +35,7 @@ def main() -> None:
 def list_rows(run: Path) -> Iterator[Sequence[str]]:
     """Two rows for every round: of what was sampled and scored, and of what was kept."""
     learner, store, journal = (
-        RejectionLearner(load_resolved(run / "config.json", [])),
+        build_learner(resolve(load_resolved(run / "config.json", []))),
         GroupStore(run),
         read_journal(run),
     )

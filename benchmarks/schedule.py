@@ -171,9 +171,9 @@ def measure(output: Path, start: Path, job: Job) -> dict[str, Any]:
 
 def prepare_run(run: Path, start: Path, job: Job) -> None:
     """Return a run folder at the end of the warm-up: continuing it is the arm's training."""
+    from turnwise.building.checks import check_methods
     from turnwise.config.load import dump_resolved, load_config
     from turnwise.runs.build import fit_to_machine
-    from turnwise.runs.methods import check_methods
     from turnwise.store.run_folder import RunFolder
 
     config = load_config([job.recipe], [*job.overrides, f"run.name={job.name}"])

@@ -77,9 +77,9 @@ def train(output: Path, start: Path, name: str, steps: int) -> None:
     """Train an arm unless it was trained before; the machine's load while it trained stays in `load.json`."""
     import torch
 
+    from turnwise.building.checks import check_methods
     from turnwise.config.load import dump_resolved, load_config
     from turnwise.runs.build import fit_to_machine
-    from turnwise.runs.methods import check_methods
     from turnwise.runs.train import run_train
 
     run = output / folder_of(name)

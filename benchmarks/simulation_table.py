@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from turnwise.building.schedule import read_schedule
 from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.types import TrajectoryGroup
 from turnwise.simulation.costs import Costs
-from turnwise.simulation.fit import fit_run, read_schedule
+from turnwise.simulation.fit import fit_run
 from turnwise.simulation.system import SimulatedRun
 from turnwise.simulation.work import Work
 from turnwise.store.groups import GroupStore
@@ -41,7 +42,8 @@ def predict_arms(
 
     `build_work` makes the work of an arm from the calibration's groups. Prints the costs on standard error."""
     calibration = output / folder_of(CALIBRATION)
-    fitted = fit_run(calibration)
+    stored = load_resolved(calibration / "config.json")
+    fitted = fit_run(calibration, read_schedule(stored), slots=stored.engine.max_concurrency)
     print(f"calibrated on {CALIBRATION!r}: {fitted.costs}", file=sys.stderr)
     store = GroupStore(calibration)
     groups = [store.load(draw) for draw in store.list_draws()]

@@ -23,18 +23,18 @@ import torch
 from turnwise.batching.collate import collate
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.samples import to_samples
+from turnwise.building.losses import build_policy_loss
+from turnwise.building.resolved import resolve
+from turnwise.building.trainer import build_trainer
 from turnwise.config.load import load_config
 from turnwise.core.types import Draw
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
-from turnwise.credit.methods import build_credit_method
 from turnwise.engines.paged import PagedEngine
 from turnwise.models.build import num_parameters
 from turnwise.models.threads import set_threads
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.runs.build import build_system, fit_to_machine
-from turnwise.runs.methods import build_policy_loss
 from turnwise.runs.sft import run_warmup
-from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
 from turnwise.training.forward import compute_logprobs
 from turnwise.training.optimizer import build_optimizer
@@ -51,14 +51,15 @@ async def measure() -> dict[str, Any]:
     files = [Path(a) for a in sys.argv[1:] if "=" not in a] or [DEFAULT_RECIPE]
     config = fit_to_machine(load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a]))
     system = build_system(config)
-    trainer = TrainerThread(build_trainer(config, system.model, system.tokenizer), num_threads=config.train.num_threads)
+    built = build_trainer(system.resolved, system.model, system.tokenizer)
+    trainer = TrainerThread(built, num_threads=config.train.num_threads)
     await run_warmup(system, trainer, lambda step, metrics: None)
     trainer.close()
     sync, engine = build_weight_sync(system), system.engine.engine
     if not isinstance(engine, PagedEngine):
         raise SystemExit("only engine.kind='paged' counts the tokens it computes")
     optimizer = build_optimizer(system.model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0)
-    credit, loss = build_credit_method(config), build_policy_loss(config)
+    credit, loss = resolve(config).build_credit(), build_policy_loss(resolve(config))
     rows = []
     for number in range(ROUNDS + 1):
         await sync.publish(number + 1)

@@ -29,7 +29,8 @@ from turnwise.core.types import (
     to_mask,
 )
 from turnwise.engines.check import check_steps
-from turnwise.engines.registry import EngineSettings, build_engine
+from turnwise.engines.registry import build_engine
+from turnwise.engines.settings import EngineSettings
 from turnwise.models.attention import register_attention
 from turnwise.models.check import choose_path
 from turnwise.models.paths import find_path

@@ -29,6 +29,7 @@ from transformers import PreTrainedTokenizerBase
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
+from turnwise.building.audited import read_audit_settings
 from turnwise.config.load import dump_resolved
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
@@ -397,7 +398,7 @@ class World:
 
     async def _live(self, folder: RunFolder) -> None:
         self.engine, self.trainer = WorldEngine(self.pace), WorldTrainer(self.pace)
-        names = list_learners(self.config)
+        names = list_learners(self.config.roles)
         self.other_engines = {name: WorldEngine(self.pace) for name in names}
         self.other_trainers = {name: WorldTrainer(self.pace, start=len(name)) for name in names}
         self.family.pace, self.family.random = self.pace, Random(self.pace.seed + 2)
@@ -473,14 +474,14 @@ class World:
             return trainer.weights
 
         materials = AuditMaterials(
-            config=config,
+            settings=read_audit_settings(config),
             family=self.family,
             data_files=list_data_files(self.family),
             renderer=TagRenderer(make_tokenizer()),
             score=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
             score_exact=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
             sum_weights=lambda path: join_sums(
-                {name: sum_weights(load(policy_folder(path, name))) for name in ("", *list_learners(config))}
+                {name: sum_weights(load(policy_folder(path, name))) for name in ("", *list_learners(config.roles))}
             ),
             num_started=config.rollout.group_size + config.schedule.overdraw,
             max_staleness=config.schedule.max_staleness,

@@ -26,8 +26,9 @@ FLOORS = {
         ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "synthesis", "testing", "simulation"], 4
     ),
     **dict.fromkeys(["pipeline", "planning"], 5),
-    "runs": 6,
-    **dict.fromkeys(["api", "cli"], 7),
+    "building": 6,
+    "runs": 7,
+    **dict.fromkeys(["api", "cli"], 8),
 }
 LIGHT = {"core", "config", "cli", SIBLING, ""}
 """Folders ("" is the package itself) that import neither torch nor transformers when imported."""
@@ -71,6 +72,13 @@ OPTIONAL = {
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
 
 
+RECIPE_ROOMS = {"config", "building", "runs", "api", "cli", ""}
+"""Folders that may see a whole recipe; all others are given what they need of it."""
+READS_A_RECIPE = re.compile(r"\b(RunConfig|load_resolved|load_config|change_resolved)\b")
+NAMES_OF_ROWS = {("engine", "kind"), ("train", "algorithm")}
+"""Options that name a row: what is decided by them is a field of the row, and never a comparison with a name."""
+
+
 def find_violations(sources: Mapping[str, str]) -> list[str]:
     """Every broken rule as `path: what`. `sources` maps paths below `src` (`turnwise/core/types.py`) to their text."""
     breaches: list[str] = []
@@ -84,6 +92,7 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
             size_rules(text, tree),
             call_rules(tree, folder, path),
             catch_rules(tree, folder, path),
+            recipe_rules(text, tree, folder),
         ]
         breaches += [f"{path}: {problem}" for rule in rules for problem in rule]
         if Path(path).name in VAGUE_NAMES:
@@ -208,6 +217,28 @@ def catch_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
                 yield f"line {node.lineno} catches everything; use boundary() of the package's errors"
 
 
+def recipe_rules(text: str, tree: ast.AST, folder: str) -> Iterator[str]:
+    if folder not in {*RECIPE_ROOMS, SIBLING} and (match := READS_A_RECIPE.search(text)):
+        yield f"names {match[0]}; a recipe is resolved in building/, so take the settings that are needed"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare | ast.Match | ast.Subscript):
+            parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [*ast.iter_child_nodes(node)]
+            for section, option in {option_of(part) for part in parts} & NAMES_OF_ROWS:
+                yield f"line {node.lineno} decides by the name of {section}.{option}; make it a field of the row"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            for section, option in {option_of(part) for part in node.args} & NAMES_OF_ROWS:
+                yield f"line {node.lineno} decides by the name of {section}.{option}; make it a field of the row"
+
+
+def option_of(node: ast.AST) -> tuple[str, str]:
+    """`("engine", "kind")` of the expression `config.engine.kind` or `engine.kind`; two empty texts of any other."""
+    if not isinstance(node, ast.Attribute):
+        return "", ""
+    owner = node.value
+    section = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return section, node.attr
+
+
 def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     """Every import cycle met by a depth-first walk, as the modules on it."""
     done: set[str] = set()
@@ -305,6 +336,13 @@ def test_everything_pyproject_declares_is_imported() -> None:
         ("rollout/a.py", "exec('1')", "calls exec"),
         ("config/a.py", "import turnwise_sandbox", "same floor"),
         ("runs/a.py", "print(1)", "prints"),
+        ("learning/a.py", "def f(config: 'RunConfig') -> None: ...", "names RunConfig"),
+        ("reporting/a.py", "from turnwise.config.load import load_resolved", "names load_resolved"),
+        ("runs/a.py", "ok = config.engine.kind == 'paged'", "decides by the name of engine.kind"),
+        ("config/a.py", "ok = engine.kind not in ('vllm', 'server')", "decides by the name of engine.kind"),
+        ("runs/a.py", "n = {'dpo': 1}.get(config.train.algorithm, 2)", "decides by the name of train.algorithm"),
+        ("runs/a.py", "n = {'dpo': 1}[train.algorithm]", "decides by the name of train.algorithm"),
+        ("runs/a.py", "match config.engine.kind:\n    case _:\n        pass", "decides by the name of engine.kind"),
         ("tools/a.py", "try:\n    f()\nexcept Exception:\n    pass", "catches everything"),
         ("tools/a.py", "try:\n    f()\nexcept (ValueError, BaseException) as e:\n    pass", "catches everything"),
         ("tools/a.py", "try:\n    f()\nexcept:\n    pass", "catches everything"),
@@ -359,6 +397,7 @@ def test_a_cycle_is_found() -> None:
         ("cli/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("core/a.py", "import json\nimport numpy as np"),
         ("cli/a.py", "print(1)"),
+        ("runs/a.py", "def f(config: 'RunConfig') -> None:\n    find_engine_kind(config.engine.kind)"),
         ("core/errors.py", "try:\n    f()\nexcept Exception as e:\n    raise ValueError from e"),
         ("store/a.py", "try:\n    f()\nexcept BaseException:\n    clean()\n    raise"),
         ("tools/a.py", "from turnwise_sandbox.types import Limits"),

@@ -53,7 +53,8 @@ import json, sys
 from pathlib import Path
 from turnwise.config.load import load_config
 from turnwise.core.types import Scored
-from turnwise.runs.methods import build_policy_loss
+from turnwise.building.losses import build_policy_loss
+from turnwise.building.resolved import resolve
 from turnwise.runs.train import run_train
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore
@@ -65,7 +66,7 @@ groups, advantages = [store.load(draw) for draw in store.list_draws()], load_adv
 trajectories = [t for group in groups for t in group.trajectories if isinstance(t.reward, Scored)]
 Path(sys.argv[2]).write_text(json.dumps({
     "config": json.loads((run / "config.json").read_text()),
-    "aggregation": build_policy_loss(config).aggregation,
+    "aggregation": build_policy_loss(resolve(config)).aggregation,
     "credited": [
         [t.reward.total, sorted({float(x) for turn in advantages[t.id] for x in turn})]
         for t in trajectories

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from turnwise.building.checks import check_methods
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.events import Event, PhaseBegins, StepEnds
 from turnwise.reporting.console import Display
 from turnwise.runs.build import build_system
-from turnwise.runs.methods import check_methods
 from turnwise.runs.train import Run
 from turnwise.store.run_folder import RunFolder
 

@@ -10,13 +10,13 @@ from interrupted import at_step, train_until
 from run_rows import read_rows
 from typer.testing import CliRunner
 
-from turnwise.audit.explain import explain_trajectory
 from turnwise.cli.main import app
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, TrainingError
 from turnwise.core.types import DropReason
 from turnwise.runs.audit import audit_run
+from turnwise.runs.explain import explain_trajectory
 from turnwise.runs.train import run_train
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore

@@ -15,6 +15,7 @@ import pytest
 
 from turnwise.audit import recheck
 from turnwise.audit.audit import AuditReport
+from turnwise.building.checks import check_methods
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.core.protocols import Environment, Interrupt
 from turnwise.core.types import (
@@ -43,7 +44,6 @@ from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import System, build_system
-from turnwise.runs.methods import check_methods
 from turnwise.runs.train import Run
 from turnwise.store.groups import GroupStore, digest_files
 from turnwise.store.journal import JOURNAL, read_journal

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
-from turnwise.credit.methods import build_credit_method
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
 
@@ -110,7 +110,7 @@ def test_own_reward_and_own_algorithm_train(tmp_path: Path) -> None:
     ]
     config = load_config([ROOT / "recipes" / "search_r1" / "tiny.toml"], [*SHORT, *overrides])
     seen = [CreditTrajectory(group="g", reward=reward, turns=(CreditTurn(num_tokens=1),)) for reward in (1.0, 0.0)]
-    assert [turns and turns[0].tolist() for turns in build_credit_method(config)(seen)] == [[1.0], [-1.0]]
+    assert [turns and turns[0].tolist() for turns in resolve(config).build_credit()(seen)] == [[1.0], [-1.0]]
     run = run_train(config, resume=None, display=False)
     assert [r["step"] for r in RunFolder.open(run).read_metrics() if r["phase"] == "train"] == [1, 2]
 

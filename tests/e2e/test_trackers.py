@@ -10,11 +10,11 @@ from interrupted import at_step
 from test_train import recipe
 from tracker_readers import PACKAGES, READERS
 
+from turnwise.building.checks import check_methods
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.reporting.trackers.follow import send_run
 from turnwise.runs.build import build_system
-from turnwise.runs.methods import check_methods
 from turnwise.runs.recorders import open_trackers
 from turnwise.runs.train import Run, run_train
 from turnwise.store.run_folder import RunFolder, read_lines

@@ -115,12 +115,6 @@ class StatefulCredit(Protocol):
 
 Compares = Literal["group", "leaves", "nothing"]
 Branches = Literal["none", "values", "random", "entropy"]
-Annotator = Literal["greedy_baseline", "answer_probability"]
-ANNOTATED_FIELDS: dict[Annotator, str] = {
-    "greedy_baseline": "greedy_reward",
-    "answer_probability": "answer_probability",
-}
-"""Which field of CreditTrajectory or CreditTurn each annotator fills."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,9 +144,10 @@ class CreditMethod:
     """Which further futures of an attempt are sampled for it. "values": rollouts from the state before every turn,
     whose mean reward is its value. "random" and "entropy": leaves that train, from random turns or where the policy is
     uncertain."""
-    annotators: tuple[Annotator, ...] = ()
+    annotators: tuple[str, ...] = ()
     """What is measured on finished trajectories for it: the reward of a greedy attempt at the same task
-    ("greedy_baseline"), the probability of the right answer after every turn ("answer_probability")."""
+    ("greedy_baseline"), the probability of the right answer after every turn ("answer_probability"), or the import path
+    of an annotator of one's own (`credit/annotator_kind.py`)."""
     build: Callable[..., CreditFunction]
     """Keyword options to the function."""
     returns: Callable[..., list[FloatArray]] | None = None

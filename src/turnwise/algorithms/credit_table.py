@@ -91,7 +91,11 @@ def build_credit(name: str, options: Mapping[str, object] | None = None) -> Chec
     Raises ValueError when the name or an option is unknown (with the nearest and all known ones) or the method refuses
     an option's value. `CheckedCredit` says what the function itself raises.
     """
-    method = find_row("credit method", name, CREDIT_METHODS)
+    return build_credit_row(find_row("credit method", name, CREDIT_METHODS), options)
+
+
+def build_credit_row(method: CreditMethod, options: Mapping[str, object] | None = None) -> CheckedCredit:
+    """As `build_credit`, of a row that need not be in the table."""
     for option in options or {}:
         if option not in method.defaults:
             raise ValueError(describe_unknown_option(f"credit method {method.name!r}", option, method.defaults))

@@ -134,7 +134,7 @@ class _Audit:
             for step, metrics in sorted(self._metrics.items()):
                 if self._accounts is not None:
                     accounts = [account for account in self._accounts.values() if account.step == step]
-                    epochs = self._materials.config.loss.epochs
+                    epochs = self._materials.settings.epochs
                     self._tallies.take(check_totals(step, accounts, metrics, epochs=epochs))
         facts = self._logprobs.finish() | self._count_fates()
         return AuditReport(run=self._run, steps=len(self._metrics), tallies=self._tallies.by_check, facts=facts)
@@ -251,17 +251,17 @@ class _Audit:
 
     def _check_advantages(self, step: int, groups: Sequence[TrajectoryGroup], advantages: Advantages | None) -> None:
         """The advantages of every learner's roles, as it computed them: apart from those of others."""
-        config = self._materials.config
+        settings = self._materials.settings
         parts = [part for part in split_all(groups) if learns(part)]
-        for name in ("", *list_learners(config)):
+        for name in ("", *list_learners(settings.roles)):
             own = None
             if advantages is not None:
-                own = {id_: each for id_, each in advantages.items() if find_learner(config, id_.role) == name}
-            mine = [part for part in parts if find_learner(config, part.role) == name]
-            check_advantages(step, mine, own, config, self._tallies)
+                own = {id_: each for id_, each in advantages.items() if find_learner(settings.roles, id_.role) == name}
+            mine = [part for part in parts if find_learner(settings.roles, part.role) == name]
+            check_advantages(step, mine, own, settings.credit, self._tallies)
 
     def _is_own(self, trajectory: Trajectory) -> bool:
-        return find_binding(self._materials.config, trajectory.id.role).is_own
+        return find_binding(self._materials.settings.roles, trajectory.id.role).is_own
 
     def _load_group(self, record: DrawRecord) -> TrajectoryGroup | None:
         """A group that is whole, with what can be checked about it alone; None where it is damaged."""
@@ -320,7 +320,7 @@ class _Audit:
                     staleness = self._materials.max_staleness
                     self._tallies["ledger"].checked += account.sampled
                     self._tallies.take(check_account(account, part, advantages, max_staleness=staleness))
-                    learner = find_learner(self._materials.config, part.role) or ""
+                    learner = find_learner(self._materials.settings.roles, part.role) or ""
                     if account.fate == "trained" and account.learner != learner:
                         names = f"learner {account.learner!r}, the recipe binds it to {learner!r}"
                         self._breach("ledger", f"role {part.role!r} trained {names}", record)
@@ -336,8 +336,8 @@ class _Audit:
             asyncio.run(self._recheck_all(self._materials.renderer, groups))
 
     async def _recheck_all(self, renderer: Renderer, groups: Sequence[tuple[DrawRecord, TrajectoryGroup]]) -> None:
-        config, gate = self._materials.config, asyncio.Semaphore(MAX_OPEN)
-        seed = derive_seed(config.run.seed, "rollout")
+        settings, gate = self._materials.settings, asyncio.Semaphore(MAX_OPEN)
+        seed = derive_seed(settings.seed, "rollout")
 
         async def recheck(record: DrawRecord, group: TrajectoryGroup, path: TrainingPath) -> None:
             async with gate:
@@ -348,7 +348,7 @@ class _Audit:
                     renderer=renderer,
                     seed=environment_seed(seed, group.draw),
                     run_tools=self._replay_tools,
-                    timeout_s=config.rollout.trajectory_timeout_s,
+                    timeout_s=settings.trajectory_timeout_s,
                 )
             self._take_outcome(record, path, outcome)
 
@@ -363,7 +363,7 @@ class _Audit:
                     renderer=renderer,
                     seed=environment_seed(seed, group.draw),
                     run_tools=self._replay_tools,
-                    timeout_s=config.rollout.trajectory_timeout_s,
+                    timeout_s=settings.trajectory_timeout_s,
                 )
             for trajectory in episode:
                 [path] = split_paths(trajectory)

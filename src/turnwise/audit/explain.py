@@ -18,18 +18,15 @@ from numpy.typing import NDArray
 from turnwise.algorithms.credit import StatefulCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 from turnwise.algorithms.names import find_row
-from turnwise.config.load import load_resolved
-from turnwise.config.run import RunConfig
+from turnwise.audit.materials import AuditedCredit
 from turnwise.core.errors import ConfigError, DataError, boundary
 from turnwise.core.paths import split_paths
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.credit.assignment import TurnArrays, compute_advantages, pad_turns, to_credit_trajectories
-from turnwise.credit.methods import build_credit_method
 from turnwise.store.advantages import load_advantages
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import JournalState, read_journal
 from turnwise.store.rows import id_from_json
-from turnwise.store.run_folder import CONFIG, RunFolder
 from turnwise.store.trajectories import parse_rows
 
 
@@ -77,8 +74,8 @@ class Explanation:
     turns: tuple[ExplainedTurn, ...]
 
 
-def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanation:
-    """The trajectory `name` (DRAW/MEMBER, such as "57/0") of a run under `methods`, the run's own when none is given.
+def explain_trajectory(run: Path, name: str, methods: Sequence[str], own: AuditedCredit) -> Explanation:
+    """The trajectory `name` (DRAW/MEMBER, such as "57/0") of a run under `methods`, the run's `own` when none is given.
 
     The run's own method gives the advantages it stored; other methods are computed anew with their default options and
     the run's reward shaping, over the groups of the step that trained it. A method with a memory is given the earlier
@@ -87,18 +84,17 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str]) -> Explanat
     Raises DataError when there is no such trajectory, StoreError when its group cannot be read, ConfigError for an
     unknown method, TrainingError where a method needs what the run did not store.
     """
-    folder = RunFolder.open(run)
-    config, journal = load_resolved(folder.path / CONFIG, []), read_journal(run)
+    journal = read_journal(run)
     group, attempt = _find_trajectory(run, journal, name)
     record = journal.draws[group.draw.index]
     step = record.step if record.fate == "taken" and record.step in journal.trained else None
     stored = None if step is None else (load_advantages(run, step) or {}).get(attempt.id)
     columns: dict[str, Sequence[NDArray[Any] | None] | None] = {}
-    for method in [_find_name(method) for method in methods] or [config.credit.method]:
-        if method == config.credit.method and stored is not None:
+    for method in [_find_name(method) for method in methods] or [own.method]:
+        if method == own.method and stored is not None:
             columns[f"{method} (as trained)"] = stored
         else:
-            recomputed = _recompute(run, journal, config, method, step, group).get(attempt.id)
+            recomputed = _recompute(run, journal, own, method, step, group).get(attempt.id)
             columns[method] = None if recomputed is None else pad_turns(recomputed, attempt)
     ends, texts = _describe_ends(attempt), _load_texts(run, attempt)
     return Explanation(
@@ -161,14 +157,14 @@ def _find_name(method: str) -> str:
 
 
 def _recompute(
-    run: Path, journal: JournalState, config: RunConfig, method: str, step: int | None, group: TrajectoryGroup
+    run: Path, journal: JournalState, own: AuditedCredit, method: str, step: int | None, group: TrajectoryGroup
 ) -> dict[TrajectoryId, TurnArrays]:
     """Advantages of all trajectories of a step, or of one group where `step` is None, under `method`.
 
     The run's own method has the run's options, any other its defaults.
     """
     with boundary(ConfigError, "--method"):
-        credit = build_credit_method(config) if method == config.credit.method else build_credit(method)
+        credit = own.build() if method == own.method and own.build is not None else build_credit(method)
     store = GroupStore(run)
     first = 1 if isinstance(credit.function, StatefulCredit) else (step or 1)
     batches = [
@@ -177,7 +173,7 @@ def _recompute(
     ]
     advantages: dict[TrajectoryId, TurnArrays] = {}
     for groups in batches or [[group]]:
-        trajectories = to_credit_trajectories(groups, shaping=config.credit.shaping)
+        trajectories = to_credit_trajectories(groups, shaping=own.shaping)
         advantages = compute_advantages(credit, groups, trajectories)
     return advantages
 

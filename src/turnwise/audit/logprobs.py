@@ -32,7 +32,7 @@ class LogprobCheck:
         self._materials = materials
         self._checkpoints = checkpoints
         self._tallies = tallies
-        self._bound = BOUNDS[materials.config.model.dtype]
+        self._bound = BOUNDS[materials.settings.dtype]
         self._gaps: list[NDArray[Any]] = []
         self._kept: list[tuple[Path, Sample, NDArray[Any]]] = []
 
@@ -40,7 +40,7 @@ class LogprobCheck:
         """Check every sampled token of some trajectories, each with the step that trained or dropped it."""
         by_version: dict[tuple[int, str], list[tuple[int | None, Sample, NDArray[np.bool_]]]] = {}
         for step, trajectory in trajectories:
-            learner = find_binding(self._materials.config, trajectory.id.role).learner
+            learner = find_binding(self._materials.settings.roles, trajectory.id.role).learner
             versions = [_list_versions(turn.completion) for turn in trajectory.turns]
             samples: dict[int, list[Sample]] = {}
             for index, of_sample in enumerate(from_turns(trajectory, versions)):
@@ -69,7 +69,7 @@ class LogprobCheck:
         """The bounds and the differences seen; a mean above its bound is a breach."""
         tally = self._tallies["logprobs"]
         gaps = np.concatenate(self._gaps) if self._gaps else np.zeros(0)
-        if len(gaps) and not gaps.mean() <= self._bound.mean and self._materials.config.model.dtype in HALF_FORMATS:
+        if len(gaps) and not gaps.mean() <= self._bound.mean and self._materials.settings.dtype in HALF_FORMATS:
             self._widen()
         facts = {"logprob_bound_mean": self._bound.mean, "logprob_bound_max": self._bound.max}
         skipped = tally.not_checked.total()

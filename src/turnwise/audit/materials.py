@@ -1,25 +1,59 @@
-"""What an audit needs besides the run folder: the objects that the recipe describes."""
+"""What an audit needs besides the run folder: the objects that the recipe describes, and what it says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from turnwise.config.run import RunConfig
+from turnwise.algorithms.credit_checks import CheckedCredit
+from turnwise.config.credit import ShapingSection
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
 from turnwise.store.data_files import FileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditMaterials:
-    """The recipe and its objects."""
+class AuditedCredit:
+    """How a run got its advantages."""
 
-    config: RunConfig
+    method: str
+    """As the recipe names it."""
+    build: Callable[[], CheckedCredit] | None = None
+    """The credit method as it was at the start of the run; None where the algorithm has none."""
+    algorithm: str = "policy_gradient"
+    shaping: ShapingSection = field(default_factory=ShapingSection)
+    train_truncated: bool = True
+    has_critic: bool = False
+    holds_scores: bool = False
+    """Whether advantages hold what another model said: of a reference or a teacher."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """What the recipe says about what was stored."""
+
+    seed: int
+    dtype: Literal["float32", "float64", "bfloat16", "float16"]
+    """Of the weights."""
+    roles: Mapping[str, str]
+    """What speaks for each role (`config.roles`)."""
+    group_size: int
+    trajectory_timeout_s: float
+    checkpoint_every: int
+    epochs: int
+    """How often a step goes through its batch."""
+    credit: AuditedCredit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditMaterials:
+    """The recipe's settings and its objects."""
+
+    settings: AuditSettings
     family: EnvironmentFamily
     renderer: Renderer | None
     """None where there is no tokenizer: the run has no checkpoint."""

@@ -11,18 +11,21 @@ from numpy.typing import NDArray
 from turnwise.algorithms.credit import StatefulCredit
 from turnwise.audit.accounts import Advantages
 from turnwise.audit.breaches import Breach, Tallies
-from turnwise.config.run import RunConfig
+from turnwise.audit.materials import AuditedCredit
 from turnwise.core.errors import TrainingError
 from turnwise.core.types import TrajectoryGroup, TrajectoryId
 from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
-from turnwise.credit.methods import build_credit_method, penalises_tokens
 
 NOT_STORED = {"values", "reference_logprobs", "implicit_rewards", "final_value", "squared_mass"}
 """What credit methods may read and the store does not keep."""
 
 
 def check_advantages(
-    step: int, groups: Sequence[TrajectoryGroup], advantages: Advantages | None, config: RunConfig, tallies: Tallies
+    step: int,
+    groups: Sequence[TrajectoryGroup],
+    advantages: Advantages | None,
+    audited: AuditedCredit,
+    tallies: Tallies,
 ) -> None:
     """Compare the stored advantages of a step with those recomputed from its groups, to float32 rounding.
 
@@ -30,15 +33,16 @@ def check_advantages(
     step stored none.
     """
     tally = tallies["advantages"]
-    if (reason := why_not_recomputable(config)) is not None:
-        tallies.skip("advantages", reason, sum(len(group.trajectories) for group in groups))
+    reason = why_not_recomputable(audited)
+    if reason is not None or audited.build is None:
+        tallies.skip("advantages", reason or "", sum(len(group.trajectories) for group in groups))
         return
     if advantages is None:
         tally.breaches.append(Breach(check="advantages", step=step, text="the step stored no advantages"))
         return
     try:
-        credit = build_credit_method(config)
-        computed = compute_advantages(credit, groups, to_credit_trajectories(groups, shaping=config.credit.shaping))
+        trajectories = to_credit_trajectories(groups, shaping=audited.shaping)
+        computed = compute_advantages(audited.build(), groups, trajectories)
     except TrainingError as cause:
         text = f"credit cannot be computed from the stored rewards: {cause}"
         tally.breaches.append(Breach(check="advantages", step=step, text=text))
@@ -48,7 +52,7 @@ def check_advantages(
         t.id: pad_turns(computed[t.id], t)
         for group in groups
         for t in group.trajectories
-        if t.id in computed and (config.rollout.train_truncated or not t.stop.is_truncated)
+        if t.id in computed and (audited.train_truncated or not t.stop.is_truncated)
     }
     for name in sorted(recomputed.keys() | stored.keys()):
         tally.checked += 1
@@ -76,16 +80,15 @@ def _find_difference(
     return None
 
 
-def why_not_recomputable(config: RunConfig) -> str | None:
+def why_not_recomputable(audited: AuditedCredit) -> str | None:
     """Why advantages do not follow from what is stored; None when they do."""
-    if config.train.algorithm != "policy_gradient":
-        return f"trajectories of train.algorithm={config.train.algorithm!r}, which has no advantages"
-    credit = build_credit_method(config)
-    if config.critic.kind != "none" or set(credit.method.needs) & NOT_STORED:
-        return f"trajectories credited by {config.credit.method!r}, which reads more than the store keeps"
+    if audited.build is None:
+        return f"trajectories of train.algorithm={audited.algorithm!r}, which has no advantages"
+    credit = audited.build()
+    if audited.has_critic or set(credit.method.needs) & NOT_STORED:
+        return f"trajectories credited by {audited.method!r}, which reads more than the store keeps"
     if isinstance(credit.function, StatefulCredit):
-        return f"trajectories credited by {config.credit.method!r}, which remembers earlier steps"
-    teacher = config.loss.teacher
-    if penalises_tokens(config) or (teacher.path and (teacher.kind == "sampled" or teacher.replace_credit)):
+        return f"trajectories credited by {audited.method!r}, which remembers earlier steps"
+    if audited.holds_scores:
         return "trajectories whose advantages hold scores of another model"
     return None

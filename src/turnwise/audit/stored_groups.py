@@ -37,11 +37,11 @@ def check_group(
             texts.append("two trajectories of its group have this name")
         if trajectory.id.draw != group.draw.index or group.role not in ("", trajectory.id.role):
             texts.append(f"it is stored in the group of draw {group.draw.index} and role {group.role!r}")
-        binding = find_binding(materials.config, trajectory.id.role)
+        binding = find_binding(materials.settings.roles, trajectory.id.role)
         if binding.kind == "past":
             texts += _past_problems(trajectory, group, materials)
         if trajectory.learns != binding.learns:
-            bound = materials.config.roles.get(trajectory.id.role, "learns")
+            bound = materials.settings.roles.get(trajectory.id.role, "learns")
             texts.append(f"it is stored as learns={trajectory.learns}, the recipe binds its role to {bound!r}")
         if trajectory.task_id != group.task.id or row["task"] != rows[0]["task"]:
             texts.append(f"its task {trajectory.task_id} is not the one of its group ({group.task.id})")
@@ -58,7 +58,7 @@ def _past_problems(trajectory: Trajectory, group: TrajectoryGroup, materials: Au
     if len(together) > 1:
         yield f"several snapshots speak for its role in one draw: {sorted(together)}"
     seen = {turn.completion.version_last for turn in trajectory.turns}
-    snapshots = list_snapshots(group.version, materials.config.train.checkpoint_every)
+    snapshots = list_snapshots(group.version, materials.settings.checkpoint_every)
     if seen - set(snapshots):
         yield f"snapshot {min(seen - set(snapshots))} speaks, and the group was opened when there were {snapshots}"
 
@@ -78,7 +78,7 @@ def _group_problems(group: TrajectoryGroup, record: DrawRecord, materials: Audit
 
 
 def _member_problems(group: TrajectoryGroup, record: DrawRecord, materials: AuditMaterials) -> Iterator[str]:
-    size = materials.config.rollout.group_size
+    size = materials.settings.group_size
     members = [trajectory.id.member for trajectory in group.trajectories]
     if materials.num_started == size and len(members) == size:
         allowed = members == list(range(size))

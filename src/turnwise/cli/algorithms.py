@@ -116,7 +116,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show, turn by turn, the advantage a trajectory got and what other methods would have given it."""
-    from turnwise.audit.explain import explain_trajectory
+    from turnwise.runs.explain import explain_trajectory
 
     explanation = explain_trajectory(run, trajectory, method or [])
     if as_json:

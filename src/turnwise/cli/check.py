@@ -87,8 +87,8 @@ def _builder(name: str, arguments: dict[str, Any]) -> Any:
 
 def _from_recipe(path: Path, arguments: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
     """How to build the recipe's environment with `arguments` laid over its own, and its controls."""
+    from turnwise.building.families import build_family
     from turnwise.config.load import load_config
-    from turnwise.runs.families import build_family
 
     config = load_config([path], [])
 

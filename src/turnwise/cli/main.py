@@ -401,13 +401,13 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
 
     Raises ConfigError after printing if a new run does not fit this machine.
     """
+    from turnwise.building.checks import check_methods
+    from turnwise.building.resolved import resolve
+    from turnwise.building.sizes import measure_recipe
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
-    from turnwise.credit.methods import find_branches, find_copies
     from turnwise.models.build import describe_device
-    from turnwise.models.measured import measure_shapes
     from turnwise.runs.build import find_device, fit_to_machine
-    from turnwise.runs.methods import check_methods
 
     check_methods(config)
     device = find_device(config)
@@ -419,12 +419,12 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
             refusal = error
     print(json.dumps(dump_resolved(config), indent=1))
     print(f"{'device':<31} {describe_device(device)}")
-    copies = find_copies(config)
+    resolved = resolve(config)
     plan = compute_plan(
         config,
-        copies,
-        shapes=measure_shapes(config, copies),
-        branches=find_branches(config),
+        resolved.copies,
+        shapes=measure_recipe(config, resolved.copies),
+        branches=resolved.branches,
         device=device.type,
     )
     for label, text in plan.lines():
@@ -463,14 +463,14 @@ def _predict_time(config: RunConfig) -> str:
 
 def _print_memory(config: RunConfig) -> None:
     """Print the predicted peak of memory in one line."""
+    from turnwise.building.resolved import resolve
+    from turnwise.building.sizes import measure_recipe
     from turnwise.config.plan import compute_plan
-    from turnwise.credit.methods import find_copies
-    from turnwise.models.measured import measure_shapes
     from turnwise.runs.build import find_device
 
     device = find_device(config)
-    copies = find_copies(config)
-    plan = compute_plan(config, copies, shapes=measure_shapes(config, copies), device=device.type)
+    copies = resolve(config).copies
+    plan = compute_plan(config, copies, shapes=measure_recipe(config, copies), device=device.type)
     label, text = plan.memory_lines()[-1]
     print(f"{label} on {device.type}: {text}")
 

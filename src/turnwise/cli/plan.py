@@ -99,10 +99,13 @@ def _read_cluster(gpus: int, gpu: str, engine_gpus: int, trainer_gpus: int | Non
 
 def _plan_machine(config: RunConfig, run: Path) -> tuple[Mapping[str, str], Iterable[Prediction]]:
     """The schedules on the machine of a stored run."""
-    from turnwise.simulation.fit import fit_run, read_schedule
+    from turnwise.building.schedule import read_schedule
+    from turnwise.config.load import load_resolved
+    from turnwise.simulation.fit import fit_run
     from turnwise.simulation.plan import compare_schedules
 
-    fitted = fit_run(run)
+    stored = load_resolved(run / "config.json")
+    fitted = fit_run(run, read_schedule(stored), slots=stored.engine.max_concurrency)
     engine, costs = fitted.costs.engine, fitted.costs
     lines = {
         "engine": f"{engine.step_s * 1e3:.2f} ms per step, {engine.sequence_s * 1e6:.1f} µs per token, in {run.name}",
@@ -115,16 +118,17 @@ def _plan_cluster(
     config: RunConfig, cluster: Cluster, run: Path | None, sampled: Pair | None, tool_s: Pair, is_balanced: bool
 ) -> tuple[Mapping[str, str], Iterable[Prediction]]:
     """The schedules on a cluster; `is_balanced` chooses the trainer's GPUs."""
+    from turnwise.building.resolved import resolve
+    from turnwise.building.schedule import count_scorings, read_schedule
+    from turnwise.building.sizes import measure_recipe
     from turnwise.config.activations import MAX_MICRO_BATCH_TOKENS
     from turnwise.config.held import BYTES
-    from turnwise.credit.methods import find_copies
-    from turnwise.models.measured import measure_shapes
-    from turnwise.simulation.fit import read_schedule, read_work
-    from turnwise.simulation.hardware import balance_gpus, count_scorings, estimate_costs
+    from turnwise.simulation.fit import read_work
+    from turnwise.simulation.hardware import balance_gpus, estimate_costs
     from turnwise.simulation.plan import compare_schedules
 
-    copies = find_copies(config)
-    shapes = measure_shapes(config, copies)
+    copies = resolve(config).copies
+    shapes = measure_recipe(config, copies)
     if shapes is None:
         raise ConfigError("the model's sizes are unknown; name a model that is on this machine, or set model.config")
     shape = shapes.policy
@@ -169,11 +173,15 @@ def _assume_work(config: RunConfig, sampled: Pair | None, tool_s: Pair) -> Work:
 
 def _describe_cluster(config: RunConfig, copies: Copies, shapes: Shapes, cluster: Cluster) -> dict[str, str]:
     from turnwise.config.held import BYTES
+    from turnwise.config.memory import plan_rank
     from turnwise.simulation.hardware import describe_today, plan_gpus, plan_traffic
 
     rollout, shape = config.rollout, shapes.policy
     num_open = rollout.max_open or rollout.tasks_per_step * rollout.group_size
-    memory = plan_gpus(config, copies, shapes, cluster, num_open=num_open)
+    # What is trained is divided evenly over the trainer's GPUs (fully sharded), whatever train.ranks says.
+    trainer = plan_rank(config, copies, shapes, num_ranks=cluster.num_ranks)
+    item, context = BYTES[config.model.dtype], rollout.max_tokens
+    memory = plan_gpus(trainer, shape, cluster, item=item, context=context, num_open=num_open)
     rank = memory.trainer
     parts = {
         "states": rank.states,
@@ -196,7 +204,7 @@ def _describe_cluster(config: RunConfig, copies: Copies, shapes: Shapes, cluster
             memory.engine, cluster, "its cache holds fewer trajectories and the others wait"
         ),
     }
-    traffic = plan_traffic(shape, cluster, item=BYTES[config.model.dtype])
+    traffic = plan_traffic(shape, cluster, item=item)
     if traffic is not None:
         lines["traffic of a rank"] = (
             f"{traffic.gathered / 1e9:,.1f} GB of weights and {traffic.reduced / 1e9:,.1f} GB of gradients per "

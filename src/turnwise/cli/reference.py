@@ -100,16 +100,17 @@ def list_rows() -> list[Option]:
     """The options of a recipe, with those of every kind of engine and of every credit method and loss."""
     from turnwise.algorithms.credit_table import CREDIT_METHODS
     from turnwise.algorithms.losses.table import LOSSES
+    from turnwise.config.engine_kinds.table import ENGINE_KINDS
     from turnwise.config.options import describe_free_options, describe_options
     from turnwise.config.run import RunConfig
-    from turnwise.engines.registry import OPTIONS
 
     rows = []
     for row in describe_options(RunConfig):
         rows.append(row)
         if row.name == "engine.options":
-            for kind, section in OPTIONS.items():
-                rows += describe_options(section, "engine.options.", of=f"engine.kind={kind!r}")
+            for kind in ENGINE_KINDS.values():
+                if kind.options is not None:
+                    rows += describe_options(kind.options, "engine.options.", of=f"engine.kind={kind.name!r}")
         elif row.name == "credit.options":
             tables = {name: method.defaults for name, method in CREDIT_METHODS.items()}
             rows += describe_free_options(tables, "credit.options.", of="credit.method")

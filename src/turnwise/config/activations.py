@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from turnwise.config.held import BYTES
 from turnwise.config.run import RunConfig
 from turnwise.config.shape import ModelShape
+from turnwise.config.train_algorithms.table import find_algorithm
 
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
@@ -84,7 +85,7 @@ def _list_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterab
     micro-batch where these are few or the loss reads the whole distribution, else of one chunk of them, and the output
     layer's gradient of a chunk and of those before."""
     loss, item = config.loss, BYTES[config.model.dtype]
-    by_gradient = config.train.algorithm == "policy_gradient"
+    by_gradient = find_algorithm(config.train.algorithm).has_credit
     rows = tokens.computed * tokens.share
     chunks = -(-int(rows * shape.vocab_size) // CHUNK_NUMBERS)
     exact = by_gradient and bool(loss.teacher.path) and loss.teacher.kind == "exact"

@@ -8,6 +8,7 @@ from typing import Literal
 
 from turnwise.config.roles import find_binding, list_learners
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import find_algorithm
 
 MAX_PAST = 4
 """Snapshots of a run in memory at once that play a role. A reply of one more waits until one of them is idle."""
@@ -44,25 +45,25 @@ class Copies:
 def list_copies(config: RunConfig, *, needs: Collection[str] = ()) -> Copies:
     """The copies of a training run.
 
-    `needs` is what the recipe's credit method reads (`CreditMethod.needs`); `credit.methods.find_copies` knows it.
+    `needs` is what the recipe's credit method reads (`CreditMethod.needs`); `building.resolved` knows it.
     """
     train, loss, critic = config.train, config.loss, config.critic
-    by_gradient, has_pairs = train.algorithm == "policy_gradient", train.algorithm in ("dpo", "step_dpo")
-    learns_rewards = by_gradient and "implicit_rewards" in needs
-    bindings = [find_binding(config, role) for role in config.roles]
-    num_learners = 1 + len(list_learners(config))
-    kind = critic.kind if by_gradient else "none"
-    passes = {"policy_gradient": loss.epochs, "rejection": config.rejection.passes}
-    num_updates = loss.updates_per_step * passes.get(train.algorithm, 1)
+    algorithm = find_algorithm(train.algorithm)
+    learns_rewards = algorithm.has_credit and "implicit_rewards" in needs
+    bindings = [find_binding(config.roles, role) for role in config.roles]
+    num_learners = 1 + len(list_learners(config.roles))
+    kind = critic.kind if algorithm.has_credit else "none"
+    num_updates = algorithm.steps_per_batch(loss, config.rejection)
     num_updates += critic.epochs if kind == "separate" else 0
     return Copies(
         num_learners=num_learners,
         is_adapted=config.model.lora is not None,
         has_served=config.schedule.max_staleness > 0,
-        has_reference=has_pairs or (by_gradient and (loss.kl.coefficient > 0 or learns_rewards)),
+        has_reference=algorithm.needs_reference
+        or (algorithm.has_credit and (loss.kl.coefficient > 0 or learns_rewards)),
         learns_rewards=learns_rewards,
         critic=kind,
-        teacher=loss.teacher.path if by_gradient else "",
+        teacher=loss.teacher.path if algorithm.has_credit else "",
         frozen=tuple(dict.fromkeys(each.value for each in bindings if each.kind == "frozen")),
         num_past=MAX_PAST if any(each.kind == "past" for each in bindings) else 0,
         steps_back=num_updates > 1,

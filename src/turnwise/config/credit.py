@@ -75,8 +75,9 @@ class CreditSection(Section):
     """The credit method; `turnwise algorithms` lists them all with their options."""
 
     method: str = "grpo"
-    """A name from the table, or a paper's ("VinePPO"; case and punctuation do not matter), or the import path
-    "package.module:function" of your own CreditFunction."""
+    """A name from the table, or a paper's ("VinePPO"; case and punctuation do not matter), a name that an installed
+    package offers, or the import path "package.module:NAME" of your own CreditFunction or of its row, a CreditMethod
+    (docs/extending.md)."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Free table of the method's options; it refuses what it does not know."""
     shaping: ShapingSection = ShapingSection()

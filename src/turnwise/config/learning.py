@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from turnwise.config.section import Section
+from turnwise.config.section import OneOf, Section
+from turnwise.config.train_algorithms.policy_gradient import POLICY_GRADIENT
+from turnwise.config.train_algorithms.table import ALGORITHMS
 
 ADAMW = "adamw"
 DECAYS = ("none", "linear", "cosine")
@@ -70,7 +72,7 @@ class PreferenceSection(Section):
 class TrainSection(Section):
     """The training after the warm-up."""
 
-    algorithm: Literal["policy_gradient", "rejection", "dpo", "step_dpo"] = "policy_gradient"
+    algorithm: Annotated[str, OneOf(tuple(ALGORITHMS))] = POLICY_GRADIENT.name
     """"policy_gradient" is reinforcement learning with `credit` and `loss`. The others learn from the best samples,
     with `rejection` or `preference`, and ignore `credit` and `loss` but for `loss.updates_per_step`."""
     steps: int = Field(60, ge=0)

@@ -64,8 +64,9 @@ class LossSection(Section):
     """The policy loss; `turnwise algorithms` lists them. Denominators count the whole optimizer step."""
 
     method: str = "ppo"
-    """Name of a loss, or the import path "package.module:function" of your own, which maps LossInputs and options to
-    LossOutput (docs/extending.md); it is tried on three tokens before anything trains."""
+    """Name of a loss, one that an installed package offers, or the import path "package.module:NAME" of your own, a
+    function that maps LossInputs and options to LossOutput, or its row, a LossMethod (docs/extending.md); it is tried
+    on three tokens before anything trains."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """Options of the method, which refuses unknown ones."""
     aggregation: Literal[

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 
 from turnwise.config.activations import count_training
 from turnwise.config.copies import Copies
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.held import Model, Precision, Shapes, find_precision, list_models, read_shapes
 from turnwise.config.run import RunConfig
-from turnwise.config.sampling_memory import count_workers, plan_engine, read_count
+from turnwise.config.sampling_memory import plan_engine
 from turnwise.config.shape import ModelShape
 
 WORKER_BYTES = 260 << 20
@@ -153,9 +154,14 @@ def plan_rank(config: RunConfig, copies: Copies, shapes: Shapes, *, num_ranks: i
 def _plan_run(config: RunConfig, copies: Copies, shapes: Shapes, device: str) -> MemoryPlan:
     """Everything but rollout processes."""
     shape, precision, on_cpu = shapes.policy, find_precision(config), device == "cpu"
-    learners, ranks, workers = copies.num_learners, config.train.ranks, count_workers(config)
+    learners, ranks = copies.num_learners, config.train.ranks
+    kind = find_engine_kind(config.engine.kind)
+    footprint = kind.predict(config.engine.options)
+    workers, guests = footprint.num_workers, learners * footprint.num_guests
     models = list_models(config, shapes, copies)
-    held = list(_list_held(config, copies, shapes, models, on_cpu=on_cpu))
+    held = _list_held(config, copies, shapes, models, on_cpu=on_cpu)
+    if guests:
+        held.append((f"processes of {kind.name}", guests * models[0].whole))
     # Rows that ranks keep in the memory of the CPU take none of a GPU's; on it they divide what they hold.
     is_away = config.train.offload_to_cpu and not on_cpu
     share = 1 if on_cpu else ranks
@@ -170,18 +176,15 @@ def _plan_run(config: RunConfig, copies: Copies, shapes: Shapes, device: str) ->
     engine = plan_engine(config, shape, device=device)
     engines = learners + copies.num_past
     others = [plan_engine(config, shapes.frozen.get(path, shape), device=device) for path in copies.frozen]
-    guests = learners * read_count(config.engine.options.get("num_workers", 1)) if config.engine.kind == "vllm" else 0
     processes = (workers if workers > 1 else 0) + (learners * ranks if ranks > 1 else 0)
-    is_staged = on_cpu and config.engine.kind in ("vllm", "server") and config.engine.options.get("staging") is None
+    is_staged = on_cpu and footprint.is_staged
     sent = _count_sent(config, shapes)
     base = shape.num_parameters * precision.weight if copies.is_adapted else 0
     return MemoryPlan(
         models=tuple(held),
         optimizer=learners * optimized + gradients,
         packed=engines * engine.packed + sum(other.packed for other in others),
-        cache=engines * engine.cache
-        + sum(other.cache for other in others)
-        + guests * (read_count(config.engine.options.get("cache_mib", 512)) << 20),
+        cache=engines * engine.cache + sum(other.cache for other in others) + guests * footprint.guest_cache_bytes,
         staged=learners * (STAGED_VERSIONS * sent + base) if is_staged else 0,
         libraries=processes * WORKER_BYTES + guests * GUEST_BYTES if on_cpu else 0,
         sampling=engine.sampling,
@@ -213,9 +216,6 @@ def _list_held(
         held.append(("snapshots that play roles", copies.num_past * models[0].whole))
     for path in copies.frozen:
         held.append((f"role of {path}", shapes.frozen.get(path, shape).num_parameters * precision.weight))
-    if config.engine.kind == "vllm":
-        guests = learners * read_count(config.engine.options.get("num_workers", 1))
-        held.append(("processes of vLLM", guests * models[0].whole))
     return held
 
 

@@ -11,6 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from turnwise.config.section import OneOf
+
 LABEL = "LABEL"
 """Stands for the key of a table whose keys are free."""
 _TYPES = {
@@ -120,6 +122,9 @@ def _find_section(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
 
 
 def _describe_type(field: FieldInfo) -> str:
+    for each in field.metadata:
+        if isinstance(each, OneOf):
+            return " or ".join(map(_to_toml, each.names))
     bounds = [
         f"{words} {getattr(each, bound):g}"
         for each in field.metadata

@@ -5,15 +5,13 @@ A credit method or a loss checks its own options and combinations when it is bui
 from __future__ import annotations
 
 from turnwise.config.credit import ShapingSection
+from turnwise.config.engine_kinds.kind import EngineKind
+from turnwise.config.engine_kinds.table import ENGINE_KINDS, list_kinds
 from turnwise.config.learning import ADAMW
-from turnwise.config.lora import VLLM_RANKS, LoraSection
+from turnwise.config.lora import LoraSection
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import ConfigError
-
-METHODS_WITHOUT_GROUPS = frozenset(
-    {"reinforce", "reinforce_plus_plus", "remax", "rae", "gae", "turn_gae", "bilevel_gae", "vine"},
-)
-"""Credit methods that work with one trajectory per task."""
 
 METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
 """Credit methods whose groups have several members even with one trajectory per task, because they add branches."""
@@ -25,15 +23,12 @@ CALL_FORMATS = ("qwen3",)
 """Chat renderers for whose calls `rendering.call_grammar` builds a grammar."""
 
 
-WITHOUT_GRAMMARS = ("local", "vllm", "server")
-"""Engines that cannot hold replies to a grammar."""
-
-
 def check_sections(config: RunConfig) -> RunConfig:
     """Return the config if its sections fit together; else raise ConfigError naming the keys, values and remedy."""
     checks = (
         _environment_problems,
         _sampling_problems,
+        _engine_problems,
         _grammar_problems,
         _credit_problems,
         _loss_problems,
@@ -48,6 +43,51 @@ def check_sections(config: RunConfig) -> RunConfig:
         if broken:
             raise ConfigError(message)
     return config
+
+
+def check_engine_fits(config: RunConfig, kind: EngineKind) -> None:
+    """Raise ConfigError where the recipe asks for what engines of a kind do not do, with the remedy."""
+    for broken, message in _list_engine_problems(config, kind):
+        if broken:
+            raise ConfigError(message)
+
+
+def _engine_problems(config: RunConfig) -> list[Problem]:
+    """Of a kind that is built in; another one is imported when the recipe is resolved, not when it is read."""
+    name = config.engine.kind
+    return _list_engine_problems(config, ENGINE_KINDS[name]) if name in ENGINE_KINDS else []
+
+
+def _list_engine_problems(config: RunConfig, kind: EngineKind) -> list[Problem]:
+    name, rollout, lora = kind.name, config.rollout, config.model.lora
+    weighty = [role for role, text in config.roles.items() if text.startswith(("learns:", "frozen:", "past:"))]
+    guided = [section for section in ("rollout", "evaluate") if getattr(config, section).grammar == "calls"]
+    return [
+        (
+            bool(kind.one_policy and weighty),
+            f"engine.kind={name!r} with weights of their own for {', '.join(weighty)} in roles: {kind.one_policy}; use "
+            "'paged' or 'vllm'",
+        ),
+        (
+            bool(kind.one_policy) and rollout.num_workers > 0,
+            f"engine.kind={name!r} with rollout.num_workers={rollout.num_workers}: each rollout process would publish "
+            "to the same servers; use rollout.num_workers=0, or 'vllm'",
+        ),
+        (
+            not kind.samples_adapters and lora is not None,
+            f"engine.kind={name!r} samples whole models; use 'paged' or 'vllm' with model.lora",
+        ),
+        (
+            lora is not None and kind.max_adapter_rank is not None and lora.rank > kind.max_adapter_rank,
+            f"model.lora.rank={lora and lora.rank} with engine.kind={name!r}, which holds adapters of rank "
+            f"{kind.max_adapter_rank} at most; lower it, or use 'paged'",
+        ),
+        (
+            bool(guided) and not kind.follows_grammars,
+            f"{guided and guided[0]}.grammar='calls' needs engine.kind="
+            f"{list_kinds(lambda each: each.follows_grammars)}, not {name!r}",
+        ),
+    ]
 
 
 def _environment_problems(config: RunConfig) -> list[Problem]:
@@ -134,18 +174,11 @@ def _adapter_problems(config: RunConfig) -> list[Problem]:
             f"{' and '.join(f'model.lora.{name}' for name in own)}",
         ),
         (lora.target_modules == [], "model.lora.target_modules=[] leaves nothing to train; name a layer"),
-        (
-            config.engine.kind == "vllm" and lora.rank > VLLM_RANKS[-1],
-            f"model.lora.rank={lora.rank} with engine.kind='vllm', which holds adapters of rank {VLLM_RANKS[-1]} at "
-            "most; lower it, or use 'paged'",
-        ),
     ]
 
 
 def _sampling_problems(config: RunConfig) -> list[Problem]:
     rollout, engine = config.rollout, config.engine
-    by_url = engine.kind == "server"
-    weighty = [role for role, text in config.roles.items() if text.startswith(("learns:", "frozen:", "past:"))]
     return [
         (
             config.evaluate.samples > 1 and config.evaluate.temperature == 0,
@@ -153,26 +186,12 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             "all the same; set evaluate.temperature (1.0 samples as training does), or evaluate.samples=1",
         ),
         (
-            by_url and bool(weighty),
-            f"engine.kind='server' with weights of their own for {', '.join(weighty)} in roles: servers hold those of "
-            "one policy; use 'paged' or 'vllm'",
-        ),
-        (
-            by_url and rollout.num_workers > 0,
-            f"engine.kind='server' with rollout.num_workers={rollout.num_workers}: each rollout process would publish "
-            "to the same servers; use rollout.num_workers=0, or 'vllm'",
-        ),
-        (
-            by_url and config.model.lora is not None,
-            "engine.kind='server' samples whole models; use 'paged' or 'vllm' with model.lora",
-        ),
-        (
             rollout.max_turn_tokens >= rollout.max_tokens,
             f"rollout.max_turn_tokens={rollout.max_turn_tokens} leaves no room for a prompt in "
             f"rollout.max_tokens={rollout.max_tokens}; lower the first",
         ),
         (
-            not rollout.train_truncated and config.train.algorithm in ("dpo", "step_dpo"),
+            not rollout.train_truncated and find_algorithm(config.train.algorithm).has_pairs,
             "rollout.train_truncated=false keeps trajectories in credit and out of the loss, but "
             f"train.algorithm={config.train.algorithm!r} has no credit; set it to true",
         ),
@@ -212,10 +231,6 @@ def _grammar_problems(config: RunConfig) -> list[Problem]:
                 guided and unsupported,
                 f"{section}.grammar='calls' with renderer.kind={renderer.kind!r}: {reasons[renderer.kind]}; use 'none'",
             ),
-            (
-                guided and config.engine.kind in WITHOUT_GRAMMARS,
-                f"{section}.grammar='calls' needs engine.kind='paged' or 'workers', not {config.engine.kind!r}",
-            ),
         ]
     return problems
 
@@ -239,7 +254,7 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
             "the buffer to 0",
         ),
         (
-            config.train.algorithm != "policy_gradient" and shaping != ShapingSection(),
+            not find_algorithm(config.train.algorithm).has_credit and shaping != ShapingSection(),
             f"credit.shaping changes rewards before credit, and train.algorithm={config.train.algorithm!r} has no "
             "credit; leave it out",
         ),
@@ -339,21 +354,21 @@ def _schedule_problems(config: RunConfig) -> list[Problem]:
 
 
 def _algorithm_problems(config: RunConfig) -> list[Problem]:
-    algorithm, preference, rejection = config.train.algorithm, config.preference, config.rejection
-    by_gradient = algorithm == "policy_gradient"
+    algorithm, preference, rejection = find_algorithm(config.train.algorithm), config.preference, config.rejection
+    name, has_credit = algorithm.name, algorithm.has_credit
     return [
         (
             config.train.offload_to_cpu and config.train.ranks == 1,
             "train.offload_to_cpu=true is of ranks, and train.ranks=1 has none; use train.ranks=2 or more, or false",
         ),
         (
-            not by_gradient and config.critic.kind != "none",
-            f"train.algorithm={algorithm!r} has no use for critic.kind={config.critic.kind!r}; use critic.kind='none'",
+            not has_credit and config.critic.kind != "none",
+            f"train.algorithm={name!r} has no use for critic.kind={config.critic.kind!r}; use critic.kind='none'",
         ),
         (
-            not by_gradient
+            not has_credit
             and bool(config.loss.kl.coefficient or config.loss.teacher.path or not config.loss.mask_observations),
-            f"train.algorithm={algorithm!r} has a loss of its own; drop loss.kl, loss.teacher and "
+            f"train.algorithm={name!r} has a loss of its own; drop loss.kl, loss.teacher and "
             "loss.mask_observations",
         ),
         (
@@ -362,23 +377,23 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
             f"evaluate.every={config.evaluate.every} and evaluate.tasks={config.evaluate.tasks}; set both above 0",
         ),
         (
-            not by_gradient and config.loss.epochs != 1,
-            f"train.algorithm={algorithm!r} does not read loss.epochs={config.loss.epochs}; set it to 1"
-            + (", and use rejection.passes" if algorithm == "rejection" else ""),
+            not has_credit and config.loss.epochs != 1,
+            f"train.algorithm={name!r} does not read loss.epochs={config.loss.epochs}; set it to 1"
+            + (f", and use {algorithm.passes_option}" if algorithm.passes_option else ""),
         ),
         (
-            algorithm in ("dpo", "step_dpo") and config.loss.updates_per_step != 1,
-            f"train.algorithm={algorithm!r} makes one update of a step's pairs and does not read "
+            algorithm.has_pairs and config.loss.updates_per_step != 1,
+            f"train.algorithm={name!r} makes one update of a step's pairs and does not read "
             f"loss.updates_per_step={config.loss.updates_per_step}; set it to 1",
         ),
         (
-            algorithm in ("dpo", "step_dpo") and config.rollout.group_size < 2,
-            f"train.algorithm={algorithm!r} pairs the members of a group, and rollout.group_size is "
+            algorithm.has_pairs and config.rollout.group_size < 2,
+            f"train.algorithm={name!r} pairs the members of a group, and rollout.group_size is "
             f"{config.rollout.group_size}; use at least 2",
         ),
         (
-            algorithm == "step_dpo" and (preference.kind != "sigmoid" or preference.label_smoothing > 0),
-            f"train.algorithm='step_dpo' has the plain sigmoid loss; preference.kind={preference.kind!r} and "
+            algorithm.pairs == "steps" and (preference.kind != "sigmoid" or preference.label_smoothing > 0),
+            f"train.algorithm={name!r} has the plain sigmoid loss; preference.kind={preference.kind!r} and "
             f"preference.label_smoothing={preference.label_smoothing} belong to 'dpo'",
         ),
         (

@@ -1,12 +1,12 @@
-"""What a recipe's `[roles]` says about a role: a kind of policy and what it is given."""
+"""What a recipe's `[roles]`, a table of texts by role, say about a role: a kind of policy and what it is given."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 
 Kind = Literal["learns", "follows", "past", "frozen", "scripted", "api"]
@@ -49,9 +49,9 @@ class Binding:
         return self.kind in ("learns", "follows", "past")
 
 
-def find_binding(config: RunConfig, role: str) -> Binding:
+def find_binding(roles: Mapping[str, str], role: str) -> Binding:
     """The binding of a role; one that is not named learns. Raises ConfigError for a text that is no binding."""
-    text = config.roles.get(role, "learns")
+    text = roles.get(role, "learns")
     kind, _, value = text.partition(":")
     known: dict[str, Kind] = {name: name for name in get_args(Kind)}
     if kind not in known or text.endswith(":") or not _takes(known[kind], value):
@@ -72,15 +72,15 @@ def _takes(kind: Kind, value: str) -> bool:
             return bool(value)
 
 
-def find_learner(config: RunConfig, role: str) -> str | None:
+def find_learner(roles: Mapping[str, str], role: str) -> str | None:
     """The name of the learner that a role trains, empty for the first; None for a role that does not learn."""
-    binding = find_binding(config, role)
+    binding = find_binding(roles, role)
     return binding.value if binding.learns else None
 
 
-def list_learners(config: RunConfig) -> list[str]:
+def list_learners(roles: Mapping[str, str]) -> list[str]:
     """Names of the learners besides the first, in the order of the recipe."""
-    names = (find_learner(config, role) for role in config.roles)
+    names = (find_learner(roles, role) for role in roles)
     return list(dict.fromkeys(name for name in names if name))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnwise.config.engine_kinds.kind import read_count
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.held import BYTES
 from turnwise.config.run import RunConfig
 from turnwise.config.shape import ModelShape
@@ -29,8 +31,6 @@ STATES_PER_CONVERSATION = 3
 prompts that siblings go on from, and of the rows that are copied where conversations join."""
 DRAWING_COPIES = 6
 """Arrays of sampled rows by vocabulary that live at once."""
-OUTSIDE = ("vllm", "server")
-"""Kinds of engines whose cache and steps are other programs'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,13 @@ class EngineMemory:
 def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineMemory:
     """The memory of the recipe's engine on `device`, "cpu" or "cuda"; nothing for engines that are other programs."""
     item, engine, options = BYTES[config.model.dtype], config.engine, config.engine.options
-    if engine.kind in OUTSIDE:
+    kind = find_engine_kind(engine.kind)
+    if kind.has_weights_outside:
         return EngineMemory(packed=0, cache=0, sampling=SAMPLING_BYTES if device == "cpu" else 0)
-    workers = count_workers(config)
+    footprint = kind.predict(options)
+    workers = footprint.num_workers
     concurrency = -(-engine.max_concurrency // workers)
-    paged = engine.kind != "local" and shape.is_packed
+    paged = footprint.has_pages and shape.is_packed
     is_flex, has_graphs = options.get("attention") == "flex", bool(options.get("cuda_graphs"))
     pages = concurrency * -(-engine.max_context // PAGE_SIZE) + 1 + has_graphs if paged else 0
     tokens = workers * pages * PAGE_SIZE if paged else engine.max_concurrency * engine.max_context
@@ -60,7 +62,7 @@ def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineM
         tokens *= STATES_PER_CONVERSATION
     # States are kept in float32 at least.
     states = STATES_PER_CONVERSATION * engine.max_concurrency * shape.num_kept * max(item, 4)
-    step = min(read_count(options.get("max_batch_tokens", 1024)), concurrency * engine.max_context)
+    step = min(read_count(options.get("max_batch_tokens"), 1024), concurrency * engine.max_context)
     widest = max(
         2 * shape.hidden_size + 4 * shape.intermediate_size * shape.num_chosen,
         3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
@@ -80,16 +82,6 @@ def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineM
         cache=tokens * shape.num_cached * item + states,
         sampling=on_cpu if device == "cpu" else on_gpu,
     )
-
-
-def count_workers(config: RunConfig) -> int:
-    """Processes of the recipe's own engine; 1 where it has none besides the run's."""
-    return read_count(config.engine.options.get("num_workers", 2)) if config.engine.kind == "workers" else 1
-
-
-def read_count(value: object) -> int:
-    """A free option that should be a count, for a plan that comes before it is checked."""
-    return value if isinstance(value, int) and value > 0 else 1
 
 
 def _count_packed(config: RunConfig, shape: ModelShape, device: str) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.config.catalog import find_model
+from turnwise.config.model import ModelSection
 from turnwise.config.run import RunConfig
 
 ATTENTION_LAYERS = ("attention", "full_attention", "sliding_attention", "chunked_attention", "full", "hybrid")
@@ -209,7 +210,11 @@ def read_model_shape(config: RunConfig) -> ModelShape | None:
     missing."""
     if config.model.path:
         return read_shape_at(config.model.path)
-    vocab_size, model = config.tokenizer.vocab_size, config.model
+    return read_section_shape(config.model, vocab_size=config.tokenizer.vocab_size)
+
+
+def read_section_shape(model: ModelSection, *, vocab_size: int) -> ModelShape | None:
+    """The sizes in `model.config`, with the vocabulary of a tokenizer that is trained; None if one is missing."""
     return parse_shape({"vocab_size": vocab_size, **model.config, "model_type": model.model_type})
 
 

@@ -6,12 +6,9 @@ probabilities stay on the turns as scores, so that they are stored and an audit 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import GoldAnswers, Renderer
@@ -26,9 +23,7 @@ from turnwise.core.types import (
     to_ids,
     to_mask,
 )
-
-ScoreSamples = Callable[[Sequence[Sample]], Awaitable[Sequence[NDArray[Any]]]]
-"""Log-probabilities of the trained tokens of each sample under the policy, `[K_i]`."""
+from turnwise.credit.annotator_kind import AnnotatorKind, AnnotatorParts, ScoreSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +113,18 @@ def _to_samples(trajectory: Trajectory, reply: IntArray, span: slice) -> list[Sa
             )
         )
     return samples
+
+
+def build_gold_answers(parts: AnnotatorParts) -> GoldAnswerAnnotator:
+    """The annotator of a family. Raises ConfigError where that does not say which answers are right."""
+    if not isinstance(parts.family, GoldAnswers):
+        raise ConfigError(f"credit needs a family with gold_answer; {type(parts.family).__name__} has none")
+    return GoldAnswerAnnotator(family=parts.family, renderer=parts.renderer, score=parts.score)
+
+
+ANSWER_PROBABILITY = AnnotatorKind(
+    name="answer_probability",
+    fills="answer_probability",
+    needs_gold_answers=True,
+    build=build_gold_answers,
+)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from turnwise.core.types import Draw, Trajectory, TrajectoryGroup
+from turnwise.credit.annotator_kind import AnnotatorKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +19,11 @@ class GreedyBaseline:
     async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
         """The group with its baseline, whose reward may be Invalid. Raises what `run_greedy` raises."""
         return replace(group, baseline=await self.run_greedy(group.draw))
+
+
+GREEDY_BASELINE = AnnotatorKind(
+    name="greedy_baseline",
+    fills="greedy_reward",
+    needs_baseline=True,
+    build=lambda parts: GreedyBaseline(run_greedy=parts.run_greedy),
+)

@@ -3,57 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from turnwise.algorithms.entropy import update_entropy_coefficient
 from turnwise.algorithms.kl import update_kl_coefficient
-from turnwise.config.run import RunConfig
+from turnwise.config.loss import LossSection
 from turnwise.core.errors import TrainingError, boundary
 from turnwise.core.metrics import Mean, Metric
 
 
-def adapts(config: RunConfig) -> bool:
-    """Whether any coefficient moves during the run."""
-    return config.loss.kl.target > 0 or config.loss.entropy_target > 0
-
-
-def read_coefficients(config: RunConfig) -> dict[str, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
     """The values of the coefficients that may move."""
-    return {"kl": config.loss.kl.coefficient, "entropy": config.loss.entropy_coefficient}
+
+    kl: float
+    entropy: float
+
+    def to_json(self) -> dict[str, float]:
+        """As a checkpoint holds them."""
+        return asdict(self)
 
 
-def set_coefficients(config: RunConfig, coefficients: Mapping[str, float]) -> RunConfig:
-    """The recipe with these coefficients (see `read_coefficients`)."""
-    kl = config.loss.kl.model_copy(update={"coefficient": coefficients["kl"]})
-    loss = config.loss.model_copy(update={"kl": kl, "entropy_coefficient": coefficients["entropy"]})
-    return config.model_copy(update={"loss": loss})
+def adapts(loss: LossSection) -> bool:
+    """Whether any coefficient moves during the run."""
+    return loss.kl.target > 0 or loss.entropy_target > 0
 
 
-def adapt_coefficients(config: RunConfig, metrics: Mapping[str, Metric], *, num_samples: int) -> RunConfig:
-    """The recipe for the next step; `config` itself where nothing moves.
+def start_coefficients(loss: LossSection) -> Coefficients:
+    """Those of the first step."""
+    return Coefficients(kl=loss.kl.coefficient, entropy=loss.entropy_coefficient)
+
+
+def adapt_coefficients(
+    coefficients: Coefficients, loss: LossSection, metrics: Mapping[str, Metric], *, num_samples: int
+) -> Coefficients:
+    """The coefficients of the next step.
 
     The KL coefficient follows `train/kl_reference` (nats per trained token), the entropy coefficient `train/entropy`.
     Raises TrainingError when a measurement is not finite.
     """
-    loss = config.loss
-    coefficients = read_coefficients(config)
+    kl, entropy = coefficients.kl, coefficients.entropy
     with boundary(TrainingError, "loss.kl.target and loss.entropy_target"):
         if loss.kl.target > 0:
-            coefficients["kl"] = update_kl_coefficient(
-                coefficients["kl"],
+            kl = update_kl_coefficient(
+                kl,
                 _mean(metrics, "train/kl_reference"),
                 target=loss.kl.target,
                 horizon=loss.kl.horizon,
                 num_samples=num_samples,
             )
         if loss.entropy_target > 0:
-            coefficients["entropy"] = update_entropy_coefficient(
-                coefficients["entropy"],
+            entropy = update_entropy_coefficient(
+                entropy,
                 _mean(metrics, "train/entropy"),
                 target=loss.entropy_target,
                 step=loss.entropy_step,
                 max_coefficient=loss.max_entropy_coefficient,
             )
-    return set_coefficients(config, coefficients) if adapts(config) else config
+    return Coefficients(kl=kl, entropy=entropy)
 
 
 def _mean(metrics: Mapping[str, Metric], name: str) -> float:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from turnwise.config.run import RunConfig
 from turnwise.core.batch import Drop
 from turnwise.core.paths import split_paths
 from turnwise.core.types import DropReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId
 
 
-def list_truncated(groups: Sequence[TrajectoryGroup], config: RunConfig) -> dict[TrajectoryId, DropReason]:
-    """Why trajectories that a limit ended do not train, if the recipe says so (`rollout.train_truncated`); else
-    nothing."""
-    if config.rollout.train_truncated:
+def list_truncated(groups: Sequence[TrajectoryGroup], *, train_truncated: bool) -> dict[TrajectoryId, DropReason]:
+    """Why trajectories that a limit ended do not train, unless they do (`rollout.train_truncated`)."""
+    if train_truncated:
         return {}
     return {t.id: DropReason.TRUNCATED for group in groups for t in group.trajectories if t.stop.is_truncated}
 

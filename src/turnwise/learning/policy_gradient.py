@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_args
 
 import numpy as np
 
 from turnwise.algorithms.advantages import has_signal
 from turnwise.algorithms.credit import CreditTrajectory, TokenField
+from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.preference.distillation import compute_distillation_advantages
 from turnwise.batching.samples import (
     find_trained_turns,
@@ -19,7 +20,8 @@ from turnwise.batching.samples import (
     to_turns,
     unmask_observations,
 )
-from turnwise.config.run import RunConfig
+from turnwise.config.credit import ShapingSection
+from turnwise.config.loss import LossSection
 from turnwise.core.batch import Assignment, Column, Columns, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError, boundary
 from turnwise.core.metrics import Deviation, Max, Mean, Metric, Min
@@ -34,8 +36,7 @@ from turnwise.credit.assignment import (
     pad_turns,
     to_credit_trajectories,
 )
-from turnwise.credit.methods import build_credit_method, penalises_tokens
-from turnwise.learning.adaptive import adapt_coefficients, adapts, read_coefficients, set_coefficients
+from turnwise.learning.adaptive import Coefficients, adapt_coefficients, adapts, start_coefficients
 from turnwise.learning.drops import list_drops, list_truncated
 from turnwise.learning.returns import compute_explained_variance, compute_returns
 from turnwise.learning.staleness import compute_staleness_metrics
@@ -50,25 +51,50 @@ ByTurn = Mapping[str, Mapping[TrajectoryId, TurnArrays]]
 """Columns per turn of every attempt, by name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientSettings:
+    """What a recipe says about learning by policy gradients."""
+
+    build_credit: Callable[[float], CheckedCredit]
+    """The credit method, whose function may remember something, for the coefficient of a KL penalty in the reward."""
+    credit_options: Mapping[str, Any] = field(default_factory=dict)
+    """The recipe's options of it."""
+    loss: LossSection
+    shaping: ShapingSection
+    has_critic: bool = False
+    recompute_old: bool = False
+    """Asks the trainer for the log-probabilities that ratios are taken to."""
+    train_truncated: bool = True
+    seed: int
+    """Deals samples to updates."""
+
+
 class PolicyGradientLearner:
     """Learns by `credit`, `critic` and `loss`. Implements `Learner`."""
 
-    def __init__(self, config: RunConfig, *, recompute_old: bool) -> None:
-        """`recompute_old` asks the trainer for the log-probabilities that ratios are taken to."""
-        self.config = config
-        self.credit = build_credit_method(config)
-        self.wanted = self._list_wanted(recompute_old)
+    def __init__(self, settings: GradientSettings) -> None:
+        self.settings = settings
+        self.coefficients = start_coefficients(settings.loss)
+        self.credit = self._build_credit()
+        self.wanted = self._list_wanted()
         self._metrics: Mapping[str, Metric] = {}
         self._num_samples = 0
 
-    def _list_wanted(self, recompute_old: bool) -> frozenset[Wanted]:
-        config, needs = self.config, self.credit.method.needs
+    @property
+    def penalty(self) -> float:
+        """The present coefficient of a KL penalty in the reward; 0 where there is none."""
+        return self.coefficients.kl if self.settings.loss.kl.place == "reward" else 0.0
+
+    def _build_credit(self) -> CheckedCredit:
+        return self.settings.build_credit(self.penalty)
+
+    def _list_wanted(self) -> frozenset[Wanted]:
+        needs, teacher = self.credit.method.needs, self.settings.loss.teacher
         learns_rewards = "implicit_rewards" in needs
-        teacher = config.loss.teacher
         asked: dict[Wanted, bool] = {
-            "values": config.critic.kind != "none",
-            "old_logprobs": recompute_old,
-            "reference_logprobs": penalises_tokens(config) or learns_rewards,
+            "values": self.settings.has_critic,
+            "old_logprobs": self.settings.recompute_old,
+            "reference_logprobs": self.penalty > 0 or learns_rewards,
             "teacher_logprobs": bool(teacher.path) and teacher.kind == "sampled",
             "implicit_rewards": learns_rewards,
             "squared_mass": "squared_mass" in needs,
@@ -80,7 +106,7 @@ class PolicyGradientLearner:
 
         Raises TrainingError where credit fails or nothing at all may train.
         """
-        config = self.config
+        settings, loss = self.settings, self.settings.loss
         if not groups:
             return Assignment(
                 batch=TrainingBatch(step=step, objective="policy_gradient", samples=()), drops=(), advantages={}
@@ -92,7 +118,7 @@ class PolicyGradientLearner:
             )
         }
         advantages, returns = self._credit(groups, attempts, columns, metrics)
-        truncated = list_truncated(groups, config)
+        truncated = list_truncated(groups, train_truncated=settings.train_truncated)
         advantages = {name: advantages[name] for name in attempts if name in advantages and name not in truncated}
         samples = [sample for name, credit in advantages.items() for sample in to_samples(attempts[name], credit)]
         if not samples and not truncated:
@@ -105,23 +131,21 @@ class PolicyGradientLearner:
             targets = tuple(array for name in advantages for array in from_turns(attempts[name], returns[name]))
             kept = replace(kept, values=trained.values, returns=targets)
             metrics["train/value_explained_variance"] = Mean(compute_explained_variance(trained.values, targets))
-        if not config.loss.mask_observations:
+        if not loss.mask_observations:
             samples = unmask_observations(samples)
         metrics |= compute_staleness_metrics(samples, version=step - 1) | compute_advantage_metrics(advantages)
         self._metrics, self._num_samples = metrics, len(samples)
         whole = {t.id: t for group in groups for t in group.trajectories}
-        moves = adapts(config)
+        moves = adapts(loss)
         return Assignment(
             batch=TrainingBatch(
                 step=step,
                 objective="policy_gradient",
                 samples=tuple(samples),
                 columns=kept,
-                updates=split_epochs(
-                    len(samples), config.loss.updates_per_step, config.loss.epochs, config.run.seed, step
-                ),
-                kl_coefficient=config.loss.kl.coefficient if moves and config.loss.kl.place == "loss" else None,
-                entropy_coefficient=config.loss.entropy_coefficient if moves else None,
+                updates=split_epochs(len(samples), loss.updates_per_step, loss.epochs, settings.seed, step),
+                kl_coefficient=self.coefficients.kl if moves and loss.kl.place == "loss" else None,
+                entropy_coefficient=self.coefficients.entropy if moves else None,
             ),
             drops=tuple(list_drops(groups, advantages, DropReason.NO_CREDIT, other_reasons=truncated)),
             advantages={
@@ -133,35 +157,36 @@ class PolicyGradientLearner:
 
     def follow(self, report: StepReport) -> None:
         """Move the coefficients that follow what the step measured."""
-        if adapts(self.config) and self._num_samples:
+        loss = self.settings.loss
+        if adapts(loss) and self._num_samples:
             measured = {**self._metrics, **report.metrics}
-            self._set(adapt_coefficients(self.config, measured, num_samples=self._num_samples))
+            self._set(adapt_coefficients(self.coefficients, loss, measured, num_samples=self._num_samples))
 
     def state_dict(self) -> dict[str, object]:
         """What the credit method remembers, and the coefficients that move."""
         state = self.credit.state_dict()
-        return state | {COEFFICIENTS: read_coefficients(self.config)} if adapts(self.config) else state
+        return state | {COEFFICIENTS: self.coefficients.to_json()} if adapts(self.settings.loss) else state
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Restore the credit method's memory and the coefficients that move."""
         memory = dict(state)
         coefficients = memory.pop(COEFFICIENTS, None)
         if isinstance(coefficients, Mapping):
-            self._set(set_coefficients(self.config, coefficients))
-        with boundary(TrainingError, f"the checkpoint's memory of credit.method={self.config.credit.method!r}"):
+            self._set(Coefficients(kl=coefficients["kl"], entropy=coefficients["entropy"]))
+        with boundary(TrainingError, f"the checkpoint's memory of credit.method={self.credit.method.name!r}"):
             self.credit.load_state_dict(memory)
 
-    def _set(self, config: RunConfig) -> None:
-        """Continue with the coefficients of `config`, which is the recipe in everything else."""
-        self.config = config
-        if penalises_tokens(config) and self.credit.method.takes_token_penalty:
-            self.credit = build_credit_method(config)
+    def _set(self, coefficients: Coefficients) -> None:
+        """Continue with these coefficients."""
+        self.coefficients = coefficients
+        if self.penalty > 0 and self.credit.method.takes_token_penalty:
+            self.credit = self._build_credit()
 
     def _credit(
         self, groups: Sequence[TrajectoryGroup], attempts: Attempts, columns: Columns, metrics: dict[str, Metric]
     ) -> tuple[dict[TrajectoryId, TurnArrays], dict[TrajectoryId, TurnArrays]]:
         """Advantages per turn, and returns for the critic (empty without one)."""
-        config, method = self.config, self.credit.method
+        method, penalty = self.credit.method, self.penalty
         by_turn = _to_turn_columns(attempts, columns)
         token_fields: dict[TokenField, Mapping[TrajectoryId, TurnArrays]] = {
             name: by_turn[name] for name in get_args(TokenField) if name in by_turn
@@ -169,7 +194,7 @@ class PolicyGradientLearner:
         finals = columns.final_values
         trajectories = to_credit_trajectories(
             groups,
-            shaping=config.credit.shaping,
+            shaping=self.settings.shaping,
             scores=token_fields,
             final_values=None if finals is None else dict(zip(_list_owners(attempts), finals, strict=True)),
         )
@@ -179,18 +204,17 @@ class PolicyGradientLearner:
             for (name, path), seen in zip(list_paths(groups), trajectories, strict=True)
             if path.kind == "first"
         }
-        penalised = penalises_tokens(config)
         returns: dict[TrajectoryId, TurnArrays] = {}
         if columns.values is not None:
-            options = {**method.defaults, **config.credit.options}
-            if penalised and method.takes_token_penalty:
-                options["kl_coefficient"] = config.loss.kl.coefficient
+            options = {**method.defaults, **self.settings.credit_options}
+            if penalty > 0 and method.takes_token_penalty:
+                options["kl_coefficient"] = penalty
             returns = {name: compute_returns(method, options, first_paths[name]) for name in advantages}
-        if penalised:
+        if penalty > 0:
             metrics["train/kl_reference"] = _mean_gap(attempts, by_turn["reference_logprobs"])
             if not method.takes_token_penalty:
                 advantages = {
-                    name: add_kl_penalty(credit, first_paths[name], config.loss.kl.coefficient)
+                    name: add_kl_penalty(credit, first_paths[name], penalty)
                     for name, credit in advantages.items()
                 }
         return self._add_teacher(advantages, attempts, by_turn, metrics), returns
@@ -203,7 +227,7 @@ class PolicyGradientLearner:
         metrics: dict[str, Metric],
     ) -> dict[TrajectoryId, TurnArrays]:
         """Advantages with what the teacher adds to them, or puts in their place."""
-        teacher = self.config.loss.teacher
+        teacher = self.settings.loss.teacher
         if teacher.path and teacher.replace_credit:
             advantages = {name: [np.zeros_like(array) for array in credit] for name, credit in advantages.items()}
         scores = by_turn.get("teacher_logprobs")

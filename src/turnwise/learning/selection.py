@@ -10,7 +10,7 @@ from turnwise.algorithms.advantages import has_signal
 from turnwise.algorithms.preference.pairs import mine_outcome_pairs, mine_step_pairs
 from turnwise.algorithms.preference.rejection import compute_rest_thresholds, select_best_of_n
 from turnwise.batching.samples import from_turns, take_scored, to_samples
-from turnwise.config.run import RunConfig
+from turnwise.config.learning import PreferenceSection, RejectionSection
 from turnwise.core.batch import Assignment, Columns, Pair, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Sum
@@ -56,19 +56,23 @@ class RejectionLearner(_Memoryless):
     The policy goes on from where it is. ReST-EM and STaR fine-tune the first policy anew in each round instead.
     """
 
-    def __init__(self, config: RunConfig) -> None:
-        self.config = config
+    def __init__(
+        self, rejection: RejectionSection, *, updates_per_pass: int, seed: int, train_truncated: bool = True
+    ) -> None:
+        """`updates_per_pass` are the optimizer steps of one pass; `seed` deals samples to them."""
+        self.rejection = rejection
         self.thresholds = compute_rest_thresholds(
-            first=config.rejection.first_threshold,
-            last=config.rejection.last_threshold,
-            num_steps=config.rejection.passes,
+            first=rejection.first_threshold, last=rejection.last_threshold, num_steps=rejection.passes
         )
+        self._updates_per_pass = updates_per_pass
+        self._seed = seed
+        self._train_truncated = train_truncated
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
         """See `Learner.assign`: per bar as many supervised updates as the recipe says; one without a sample is
         empty."""
         attempts = take_scored(groups)
-        truncated = list_truncated(groups, self.config)
+        truncated = list_truncated(groups, train_truncated=self._train_truncated)
         by_task: dict[str, list[Trajectory]] = {}
         for group in groups:
             scored = [attempts[t.id] for t in group.trajectories if t.id in attempts and t.id not in truncated]
@@ -101,7 +105,7 @@ class RejectionLearner(_Memoryless):
         """The attempts at one task to train on."""
         kept = select_best_of_n(
             [attempt.reward.total if isinstance(attempt.reward, Scored) else None for attempt in attempts],
-            num_kept=self.config.rejection.num_kept,
+            num_kept=self.rejection.num_kept,
             min_reward=threshold,
             contents=[_list_replies(attempt) for attempt in attempts],
         )
@@ -109,8 +113,8 @@ class RejectionLearner(_Memoryless):
 
     def _split(self, samples: Sequence[int], step: int, number: int) -> list[tuple[int, ...]]:
         """The updates of one pass, always the same number of them: the schedule of the learning rate counts on it."""
-        wanted = self.config.loss.updates_per_step
-        parts = split_updates(len(samples), wanted, self.config.run.seed, step, number)
+        wanted = self._updates_per_pass
+        parts = split_updates(len(samples), wanted, self._seed, step, number)
         updates = [tuple(samples[i] for i in part) for part in parts]
         return updates + [()] * (wanted - len(updates))
 
@@ -118,9 +122,10 @@ class RejectionLearner(_Memoryless):
 class PreferenceLearner(_Memoryless):
     """DPO on pairs mined from each batch of groups, tied to the policy training started from. Implements `Learner`."""
 
-    def __init__(self, config: RunConfig) -> None:
-        self.preference = config.preference
-        self.by_step = config.train.algorithm == "step_dpo"
+    def __init__(self, preference: PreferenceSection, *, by_step: bool) -> None:
+        """`by_step` pairs the steps at which two attempts diverge, and not whole attempts."""
+        self.preference = preference
+        self.by_step = by_step
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
         """See `Learner.assign`: one update on all pairs; it is empty where there is no pair."""

@@ -15,8 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from turnwise.config.catalog import find_model
 from turnwise.config.copies import Copies
 from turnwise.config.held import Shapes
-from turnwise.config.run import RunConfig
-from turnwise.config.shape import Measured, ModelShape, parse_shape, read_model_shape, read_shape_at
+from turnwise.config.model import ModelSection
+from turnwise.config.shape import Measured, ModelShape, parse_shape, read_section_shape, read_shape_at
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.build import DTYPES
 
@@ -25,59 +25,58 @@ LENGTHS = (256, 512, 1024)
 pieces that recurrent layers compute."""
 
 
-def measure_shapes(config: RunConfig, copies: Copies) -> Shapes | None:
+def measure_shapes(section: ModelSection, copies: Copies, *, vocab_size: int) -> Shapes | None:
     """The sizes of a run's models, counted on each; by the formula where a model cannot be built from its config, and
-    None where the policy's sizes are unknown."""
-    policy = measure_policy(config)
+    None where the policy's sizes are unknown. `vocab_size` is that of a tokenizer that is trained."""
+    policy = measure_policy(section, vocab_size=vocab_size)
     if policy is None:
         return None
-    frozen = {path: _measure(config, path) for path in copies.frozen}
+    frozen = {path: _measure(section, path, vocab_size) for path in copies.frozen}
     return Shapes(
         policy=policy,
-        teacher=_measure(config, copies.teacher) if copies.teacher else None,
+        teacher=_measure(section, copies.teacher, vocab_size) if copies.teacher else None,
         frozen={path: shape for path, shape in frozen.items() if shape is not None},
     )
 
 
-def measure_policy(config: RunConfig) -> ModelShape | None:
+def measure_policy(section: ModelSection, *, vocab_size: int) -> ModelShape | None:
     """The sizes of a recipe's policy; None where they are unknown."""
-    return _measure(config, config.model.path)
+    return _measure(section, section.path, vocab_size)
 
 
-def _measure(config: RunConfig, path: str) -> ModelShape | None:
+def _measure(section: ModelSection, path: str, vocab_size: int) -> ModelShape | None:
     """The sizes of the model at `path`, or of that of `model.config` where it is empty, and what it has."""
-    shape = read_shape_at(path) if path else read_model_shape(config)
+    shape = read_shape_at(path) if path else read_section_shape(section, vocab_size=vocab_size)
     try:
         with boundary(ConfigError, "the config cannot be read"):
-            structure = _read_config(config, path).get_text_config()
+            structure = _read_config(section, path, vocab_size).get_text_config()
             types = getattr(structure, "layer_types", None) or getattr(structure, "layers_block_type", None)
             names = ("hidden_size", "num_attention_heads", "num_hidden_layers")
             sizes = {name: getattr(structure, name, None) for name in names}
             filled = {**structure.to_dict(), **sizes, "layer_types": types}
         shape = parse_shape(filled, is_complete=True) or shape
-        return None if shape is None else measure_model(structure, shape, config)
+        return None if shape is None else measure_model(structure, shape, section)
     except ConfigError:  # of an architecture that transformers does not know: the formula stands
         return shape
 
 
-def _read_config(config: RunConfig, path: str) -> PreTrainedConfig:
+def _read_config(section: ModelSection, path: str, vocab_size: int) -> PreTrainedConfig:
     if path:
         found: PreTrainedConfig = AutoConfig.from_pretrained(
-            find_model(path), trust_remote_code=config.model.trust_remote_code, local_files_only=True
+            find_model(path), trust_remote_code=section.trust_remote_code, local_files_only=True
         )
         return found
-    table = {"vocab_size": config.tokenizer.vocab_size, **config.model.config}
-    return AutoConfig.for_model(config.model.model_type, **table)
+    return AutoConfig.for_model(section.model_type, **{"vocab_size": vocab_size, **section.config})
 
 
-def measure_model(structure: PreTrainedConfig, shape: ModelShape, config: RunConfig) -> ModelShape:
+def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:
     """A shape with what a model of this structure has; what its own modules keep and cache only where it computes by
     them. Raises ConfigError where transformers cannot build it."""
     # Numbers are counted, whatever their format; experts on the meta device compute in bfloat16 alone.
-    dtype = torch.bfloat16 if shape.num_experts > 1 else DTYPES[config.model.dtype]
+    dtype = torch.bfloat16 if shape.num_experts > 1 else DTYPES[section.dtype]
     with boundary(ConfigError, "the model cannot be built"), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            structure, attn_implementation="eager", dtype=dtype, trust_remote_code=config.model.trust_remote_code
+            structure, attn_implementation="eager", dtype=dtype, trust_remote_code=section.trust_remote_code
         )
     measured = _count(model, shape)
     # Attention that cannot be replaced (ALiBi's, say) is never laid end to end.

@@ -11,10 +11,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from turnwise.algorithms.advantages import is_informative
-from turnwise.config.run import RunConfig
+from turnwise.config.rollout import DynamicSamplingSection
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.events import GroupEnds, Note
 from turnwise.core.metrics import Metric, Sum, merge, record
@@ -65,12 +65,25 @@ def _start_clock(engine: Meter) -> _Clock:
     return _Clock(since=now, collecting=now, engine_busy_s=engine.busy_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """What a recipe says about the way of its groups."""
+
+    tasks_per_step: int
+    group_size: int
+    max_staleness: int
+    late: Literal["wait", "cut", "drop"]
+    """What is done about a group that holds a batch up (`schedule.late`)."""
+    dynamic_sampling: DynamicSamplingSection
+    seed: int
+
+
 class Pipeline:
     """Moves groups. `run` goes on until a number of steps is done."""
 
     def __init__(
         self,
-        config: RunConfig,
+        settings: PipelineSettings,
         *,
         source: TaskSource,
         gate: Gate,
@@ -87,7 +100,7 @@ class Pipeline:
         dropped: Sequence[tuple[TrajectoryGroup, DropReason]] = (),
     ) -> None:
         """`waiting` and `dropped` are what a run that is continued had finished: the gate holds the former."""
-        self.config = config
+        self.settings = settings
         self._source = source
         self._gate = gate
         self._stream = stream
@@ -132,7 +145,7 @@ class Pipeline:
                 if (reason := self._why_dropped(group)) is not None:
                     self._drop(self._waiting.pop(group.draw.index), reason)
             while self._steps.step < last_step or self._training is not None:  # the last evaluation may take long
-                if self._training is None or self.config.schedule.max_staleness:
+                if self._training is None or self.settings.max_staleness:
                     self._open_groups()
                 await self._wait(self._take_batch(after_step))
         finally:
@@ -152,7 +165,7 @@ class Pipeline:
             drawn.append(self._source.next())
             self._gate.open(drawn[-1].draw.index)
         self._start(drawn)
-        if self._is_exhausted and len(self._gate.outstanding) < self.config.rollout.tasks_per_step:
+        if self._is_exhausted and len(self._gate.outstanding) < self.settings.tasks_per_step:
             self._gate.close()
 
     def _start(self, drawn: Sequence[Drawn]) -> None:
@@ -184,33 +197,33 @@ class Pipeline:
     @property
     def _is_exhausted(self) -> bool:
         """Whether no further group could train: in the steps that are left, or by this batch's budget of draws."""
-        rollout = self.config.rollout
-        if len(self._gate.outstanding) >= (self._last_step - self._taken_step) * rollout.tasks_per_step:
+        settings = self.settings
+        if len(self._gate.outstanding) >= (self._last_step - self._taken_step) * settings.tasks_per_step:
             return True
-        dynamic = rollout.dynamic_sampling
-        return bool(dynamic.metric) and self._num_filtered > (dynamic.max_batches - 1) * rollout.tasks_per_step
+        dynamic = settings.dynamic_sampling
+        return bool(dynamic.metric) and self._num_filtered > (dynamic.max_batches - 1) * settings.tasks_per_step
 
     @property
     def _refills_by_value(self) -> bool:
         """Whether the tasks of this step are sampled again, which are chosen when all its groups have been seen."""
-        return self.config.rollout.dynamic_sampling.refill == "value" and self._num_filtered > 0
+        return self.settings.dynamic_sampling.refill == "value" and self._num_filtered > 0
 
     def _choose_refill(self) -> None:
-        rollout = self.config.rollout
+        settings = self.settings
         groups = sorted([*self._waiting.values(), *(group for group, _ in self._dropped)], key=lambda g: g.draw.index)
-        budget = rollout.dynamic_sampling.max_batches * rollout.tasks_per_step - len(groups)
-        count = min(rollout.tasks_per_step - len(self._waiting), budget)
+        budget = settings.dynamic_sampling.max_batches * settings.tasks_per_step - len(groups)
+        count = min(settings.tasks_per_step - len(self._waiting), budget)
         if count > 0 and not self._is_exhausted:
-            seed = derive_seed(self.config.run.seed, "refill", self._taken_step + 1, len(groups))
+            seed = derive_seed(self.settings.seed, "refill", self._taken_step + 1, len(groups))
             indices = [self._task_indices[group.draw.index] for group in groups]
-            max_reward = rollout.dynamic_sampling.max_reward
+            max_reward = settings.dynamic_sampling.max_reward
             self._source.repeat(draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed))
 
     def _take_batch(self, after_step: AfterStep) -> float | None:
         """Begin to train where a batch is ready; else seconds until patience with late groups ends, None if never."""
         now = time.monotonic()
         for draw in self._gate.overdue(now, self._stream.count_ended()):
-            if self.config.schedule.late == "drop":
+            if self.settings.late == "drop":
                 self._given_up.add(draw)
             self._stream.cut(draw)
         decision = self._gate.pick(now)
@@ -237,7 +250,7 @@ class Pipeline:
         )
         self._dropped = []
         self._utilisation.switch_trainer("training")
-        if len(self._judged) >= self.config.rollout.tasks_per_step:
+        if len(self._judged) >= self.settings.tasks_per_step:
             self._judged = []
         self._training = asyncio.create_task(self._train(taken, after_step))
 
@@ -270,12 +283,12 @@ class Pipeline:
             self._tell(group, reason.value)
         for group in taken.groups:
             self._tell(group, "trained")
-        if self.config.schedule.max_staleness:
+        if self.settings.max_staleness:
             self._open_groups()  # the engine has work while a checkpoint is written
         self._clock.metrics = merge(self._clock.metrics, await after_step(taken.step) or {})
         self._utilisation.switch_trainer("unfinished")
         self._clock.since, self._clock.engine_busy_s = time.perf_counter(), self._engine.busy_s
-        if not self.config.schedule.max_staleness:
+        if not self.settings.max_staleness:
             self._clock.collecting = self._clock.since
 
     def _tell(self, group: TrajectoryGroup, fate: str) -> None:
@@ -376,7 +389,7 @@ class Pipeline:
         """Raise EnvironmentFault when too many members failed of the groups that finished since the last batch, a
         batch's worth at least. Failed ones are dropped first: a run that is continued draws others."""
         self._judged.append(_fail_without_baseline(group) if self._steps.needs_baseline else group)
-        if len(self._judged) < self.config.rollout.tasks_per_step:
+        if len(self._judged) < self.settings.tasks_per_step:
             return
         try:
             self._steps.failure.check(self._judged)
@@ -392,12 +405,12 @@ class Pipeline:
             return DropReason.LATE
         if is_too_long(group):
             return DropReason.TOO_LONG
-        is_short = count_members(group) < self.config.rollout.group_size
-        if not group.trajectories or (is_short and self.config.schedule.late == "drop"):
+        is_short = count_members(group) < self.settings.group_size
+        if not group.trajectories or (is_short and self.settings.late == "drop"):
             return DropReason.LATE
         if self._steps.needs_baseline and _find_baseline_failure(group) is not None:
             return DropReason.NO_BASELINE
-        name = self.config.rollout.dynamic_sampling.metric
+        name = self.settings.dynamic_sampling.metric
         if name:
             parts = unfold_groups(part for part in split_roles(group) if learns(part))
             if not any(is_informative(read_metric(part, name, "rollout.dynamic_sampling.metric")) for part in parts):

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError, TrainingError
 from turnwise.core.events import Note
 from turnwise.core.metrics import record
@@ -132,8 +131,9 @@ def _load_dropped(store: GroupStore, journal: Journal, step: int) -> list[tuple[
 
 
 def continue_run(
-    config: RunConfig,
+    rule: AdmissionRule,
     *,
+    max_left_out: float,
     family: EnvironmentFamily,
     first_task: int,
     steps: StepTrainer,
@@ -141,7 +141,9 @@ def continue_run(
     journal: Journal,
     recorder: Recorder,
 ) -> Continued:
-    """What waits, what must be sampled again, and the gate that holds it; for a new run, everything empty."""
+    """What waits, what must be sampled again, and the gate that holds it by `rule`; for a new run, everything empty.
+
+    `max_left_out` is the share of tasks that may be left out (`environment.max_left_out`)."""
     state, version = journal.state, steps.version
 
     def leave_out(task: LeftOut) -> None:
@@ -154,7 +156,7 @@ def continue_run(
         next_task=max(first_task, state.next_task),
         leave_out=leave_out,
         num_left_out=len(state.left_out) + sum(each.reason is DropReason.TOO_LONG for each in state.dropped),
-        max_left_out=config.environment.max_left_out,
+        max_left_out=max_left_out,
     )
     waiting: dict[int, TrajectoryGroup] = {}
     try:
@@ -182,7 +184,6 @@ def continue_run(
         # The same tokens come again under the same weights; a group that was stored and is lost gets a new name.
         opened_version = -1 if lost else record_.version
         source.put_back(Drawn(draw=draw, task_index=record_.task_index, opened_version=opened_version))
-    rule = build_rule(config)
     while True:
         try:
             gate = Gate(rule, version, {draw: group.version for draw, group in waiting.items()})
@@ -201,16 +202,3 @@ def _try_again(family: EnvironmentFamily, record_: DrawRecord) -> Task | LeftOut
         return try_task(family, "train", record_.task_index)
     except IndexError as end:
         return LeftOut(index=record_.task_index, why=f"{name_task(family, 'train', record_.task_index)}: {end}")
-
-
-def build_rule(config: RunConfig) -> AdmissionRule:
-    """The recipe's admission rule."""
-    schedule, batch_groups = config.schedule, config.rollout.tasks_per_step
-    return AdmissionRule(
-        batch_groups=batch_groups,
-        max_staleness=schedule.max_staleness,
-        max_open_groups=schedule.max_open_groups or (schedule.max_staleness + 1) * batch_groups,
-        late=schedule.late,
-        patience_s=schedule.patience_s,
-        min_members=schedule.min_members,
-    )

@@ -9,7 +9,6 @@ from typing import Any
 
 from turnwise.batching.samples import list_outcomes, list_samples
 from turnwise.config.roles import find_learner
-from turnwise.config.run import RunConfig
 from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
 from turnwise.core.metrics import Metric, Sum
@@ -35,12 +34,26 @@ class Taken:
     dropped: tuple[tuple[TrajectoryGroup, DropReason], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSettings:
+    """What a recipe says about one step."""
+
+    roles: Mapping[str, str]
+    """What speaks for each role (`config.roles`)."""
+    max_staleness: int
+    """How many versions older than the weights a trained token may be."""
+    max_times: int | None
+    """How often a token may train in a step; None is any number of times."""
+    observations_train: bool = False
+    """Whether tokens that were not sampled train too."""
+
+
 class StepTrainer:
     """Where training stands, and how it takes a step."""
 
     def __init__(
         self,
-        config: RunConfig,
+        settings: StepSettings,
         *,
         folder: RunFolder,
         learners: Mapping[str, Learner],
@@ -51,7 +64,7 @@ class StepTrainer:
         past: SnapshotPool | None = None,
     ) -> None:
         """`learners` by name, as in `trainer`; the first has none."""
-        self.config = config
+        self.settings = settings
         self.learners = learners
         self.trainer = trainer
         self.failure = failure
@@ -101,7 +114,7 @@ class StepTrainer:
         groups: dict[str, list[TrajectoryGroup]] = {name: [] for name in self.learners}
         for part in parts:
             if learns(part):
-                groups[find_learner(self.config, part.role) or ""].append(part)
+                groups[find_learner(self.settings.roles, part.role) or ""].append(part)
         assignments = {name: await self._assign(name, each, taken.step) for name, each in groups.items()}
         accounts = [account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in unused]
         trained = [each for name in groups for each in self._account(name, groups[name], assignments[name], taken.step)]
@@ -144,9 +157,9 @@ class StepTrainer:
             assignment.drops,
             step=step,
             version=self.version,
-            max_staleness=self.config.schedule.max_staleness,
-            max_times=self._max_times,
-            observations_train=not self.config.loss.mask_observations,
+            max_staleness=self.settings.max_staleness,
+            max_times=self.settings.max_times,
+            observations_train=self.settings.observations_train,
             learner=name,
         )
 
@@ -164,14 +177,6 @@ class StepTrainer:
             for part in split_roles(group)
         ]
         append_accounts(self._folder.path, accounts)
-
-    @property
-    def _max_times(self) -> int | None:
-        """How often a token may train in a step: once per epoch or pass; any number of pairs may have it."""
-        train = self.config.train
-        if train.algorithm == "policy_gradient":
-            return self.config.loss.epochs
-        return self.config.rejection.passes if train.algorithm == "rejection" else None
 
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
         """Tell the recorders about the step and about what is wrong with it."""

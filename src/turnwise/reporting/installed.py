@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from turnwise.config.run import RunConfig
+from turnwise.config.shown import ShownRecipe
 from turnwise.core.errors import ConfigError, TurnwiseError, boundary
 from turnwise.core.extensions import Extension, list_extensions
 from turnwise.reporting.summaries import Summary
@@ -22,7 +22,7 @@ class Reported:
     """What a section reads of a run."""
 
     run: RunFolder
-    config: RunConfig
+    recipe: ShownRecipe
     metrics: Sequence[Mapping[str, Any]]
     """One row per step and phase, as in metrics.jsonl."""
     summaries: Sequence[Summary]

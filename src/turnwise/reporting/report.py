@@ -11,8 +11,7 @@ from html import escape
 from pathlib import Path
 
 from turnwise import __version__
-from turnwise.config.load import load_resolved
-from turnwise.config.run import RunConfig
+from turnwise.config.shown import ShownRecipe, read_shown
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.game_tables import draw_games
 from turnwise.reporting.installed import Reported, draw_installed
@@ -40,7 +39,7 @@ def write_report(run: RunFolder) -> Path:
 
     The report states whether a run is unfinished or was not evaluated. Raises ConfigError or StoreError naming the
     file if one in the folder is damaged."""
-    config = load_resolved(run.path / "config.json")
+    recipe = read_shown(run.path / "config.json")
     metrics = run.read_metrics()
     summaries = load_summaries(run.path)
     batches = [_load_batch(run.path, summary) for summary in _first_and_last(summaries)]
@@ -48,14 +47,14 @@ def write_report(run: RunFolder) -> Path:
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
-        ("schedule", "Asynchronous training", draw_schedule(metrics) if config.schedule.max_staleness else ""),
+        ("schedule", "Asynchronous training", draw_schedule(metrics) if recipe.max_staleness else ""),
         ("games", "At its games", draw_games(run.path)),
-        ("changes", "What changed", _draw_examples(batches, config)),
+        ("changes", "What changed", _draw_examples(batches, recipe)),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
-        ("time", "Where the time went", draw_time(metrics, overlap=config.schedule.max_staleness > 0)),
+        ("time", "Where the time went", draw_time(metrics, overlap=recipe.max_staleness > 0)),
     )
-    end = ("config", "The run", _draw_run(run, config))
-    reported = Reported(run=run, config=config, metrics=metrics, summaries=summaries)
+    end = ("config", "The run", _draw_run(run, recipe))
+    reported = Reported(run=run, recipe=recipe, metrics=metrics, summaries=summaries)
     installed = draw_installed(reported, [name for name, _, _ in (*sections, end)])
     body = "".join(
         f'<section id="{name}"><h2>{title}</h2>{content}</section>'
@@ -63,18 +62,17 @@ def write_report(run: RunFolder) -> Path:
         if content
     )
     steps = sum(row["phase"] == "train" for row in metrics)
-    model = config.model.path or f"a {config.model.model_type} model from random weights"
     warmup_steps = sum(row["phase"] == "sft" and row["step"] > 0 for row in metrics)
     about = (
-        f"{escape(model)} in the environment {escape(config.environment.name)}: {warmup_steps} warm-up steps, "
-        f"{steps} of {config.train.steps} RL steps, seed {config.run.seed}"
+        f"{escape(recipe.model)} in the environment {escape(recipe.environment)}: {warmup_steps} warm-up steps, "
+        f"{steps} of {recipe.steps} RL steps, seed {recipe.seed}"
     )
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{NO_NETWORK}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(config.run.name)} · Turnwise</title><style>{STYLE}</style></head>"
-        f"<body><main><header id=headline><h1>{escape(config.run.name)}</h1><p class=dim>{about}</p>"
+        f"<title>{escape(recipe.name)} · Turnwise</title><style>{STYLE}</style></head>"
+        f"<body><main><header id=headline><h1>{escape(recipe.name)}</h1><p class=dim>{about}</p>"
         f"{draw_headline(summaries)}</header>{body}</main></body></html>\n"
     )
     path = run.path / REPORT
@@ -96,12 +94,12 @@ def _load_batch(run: Path, summary: Summary) -> Batch:
     )
 
 
-def _draw_examples(batches: Sequence[Batch], config: RunConfig) -> str:
+def _draw_examples(batches: Sequence[Batch], recipe: ShownRecipe) -> str:
     """Draw tasks that both evaluations have."""
     if len(batches) < 2:
         return '<p class="dim">Needs an evaluation before and one after training.</p>'
     before, after = batches
-    chosen = choose_examples(before.rows, after.rows, config.report.examples)
+    chosen = choose_examples(before.rows, after.rows, recipe.examples)
     if not chosen:
         return '<p class="dim">No held-out task is in both evaluations (or report.examples is 0).</p>'
     intro = (
@@ -109,7 +107,7 @@ def _draw_examples(batches: Sequence[Batch], config: RunConfig) -> str:
         "show what changed and are not a fair sample.</p>"
     )
     drawn = (draw_example(verdict, (old, before), (new, after)) for verdict, old, new in chosen)
-    return intro + _draw_token_keys(config.loss.mask_observations) + "".join(drawn)
+    return intro + _draw_token_keys(recipe.mask_observations) + "".join(drawn)
 
 
 def _draw_token_keys(mask_observations: bool) -> str:
@@ -124,9 +122,9 @@ def _draw_token_keys(mask_observations: bool) -> str:
     )
 
 
-def _draw_run(run: RunFolder, config: RunConfig) -> str:
-    text = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False)
+def _draw_run(run: RunFolder, recipe: ShownRecipe) -> str:
+    text = json.dumps(recipe.table, indent=2, ensure_ascii=False)
     return (
-        f"<p class=dim>Folder {escape(str(run.path))}, seed {config.run.seed}, report by Turnwise {__version__}.</p>"
+        f"<p class=dim>Folder {escape(str(run.path))}, seed {recipe.seed}, report by Turnwise {__version__}.</p>"
         f"<details><summary>The resolved recipe</summary><pre>{escape(text)}</pre></details>"
     )

@@ -1,1 +1,1 @@
-"""Runs: the only place where config becomes objects, and one file per kind of run."""
+"""Runs: the objects of a recipe that sample, and one file per kind of run."""

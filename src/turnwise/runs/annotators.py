@@ -9,24 +9,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.core.errors import AnnotatorError, ConfigError
+from turnwise.core.errors import AnnotatorError, ConfigError, boundary
 from turnwise.core.metrics import Metric, Sum
-from turnwise.core.protocols import GoldAnswers
 from turnwise.core.types import Draw, Invalid, Sample, Trajectory, TrajectoryGroup
+from turnwise.credit.annotator_kind import AnnotatorParts
 from turnwise.credit.annotators import NamedAnnotator, run_annotators
-from turnwise.credit.gold_answers import GoldAnswerAnnotator
-from turnwise.credit.greedy_baseline import GreedyBaseline
-from turnwise.credit.methods import build_credit_method
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
-
-
-def needs_baseline(system: System) -> bool:
-    """Whether credit compares with a greedy attempt."""
-    return "greedy_baseline" in _names(system)
 
 
 def build_annotate(system: System, trainer: TrainerThread) -> Annotate | None:
@@ -35,10 +27,22 @@ def build_annotate(system: System, trainer: TrainerThread) -> Annotate | None:
     A group whose annotator fails comes back with Invalid rewards that say why; how many may fail is the failure
     policy's (`rollout.max_invalid_share`).
     """
-    names = _names(system)
-    if not names:
+    kinds, config = system.resolved.annotators, system.config
+    if not kinds:
         return None
-    annotators = [_build(name, system, trainer) for name in names]
+    parts = _gather_parts(system, trainer)
+    annotators = []
+    for kind in kinds:
+        with boundary(ConfigError, f"annotator {kind.name!r} of credit.method={config.credit.method!r}"):
+            annotator = kind.build(parts)
+        annotators.append(
+            NamedAnnotator(
+                name=kind.name,
+                annotator=annotator,
+                timeout_s=config.rollout.trajectory_timeout_s,
+                semaphore=asyncio.Semaphore(config.rollout.max_open or config.engine.max_concurrency),
+            )
+        )
 
     async def annotate(group: TrajectoryGroup) -> tuple[TrajectoryGroup, dict[str, Metric]]:
         try:
@@ -52,23 +56,7 @@ def build_annotate(system: System, trainer: TrainerThread) -> Annotate | None:
     return annotate
 
 
-def _names(system: System) -> Sequence[str]:
-    config = system.config
-    return build_credit_method(config).method.annotators if config.train.algorithm == "policy_gradient" else ()
-
-
-def _build(name: str, system: System, trainer: TrainerThread) -> NamedAnnotator:
-    config = system.config
-    annotator = _build_greedy(system) if name == "greedy_baseline" else _build_gold(system, trainer)
-    return NamedAnnotator(
-        name=name,
-        annotator=annotator,
-        timeout_s=config.rollout.trajectory_timeout_s,
-        semaphore=asyncio.Semaphore(config.rollout.max_open or config.engine.max_concurrency),
-    )
-
-
-def _build_greedy(system: System) -> GreedyBaseline:
+def _gather_parts(system: System, trainer: TrainerThread) -> AnnotatorParts:
     worker = system.worker("train")
     worker = replace(worker, sampling=replace(worker.sampling, temperature=0.0), scope="baseline")
 
@@ -80,18 +68,8 @@ def _build_greedy(system: System) -> GreedyBaseline:
         [trajectory] = (await worker.run_attempt(attempt)).trajectories
         return trajectory
 
-    return GreedyBaseline(run_greedy=run_greedy)
-
-
-def _build_gold(system: System, trainer: TrainerThread) -> GoldAnswerAnnotator:
-    family, config = system.family, system.config
-    if not isinstance(family, GoldAnswers):
-        raise ConfigError(
-            f"credit.method={config.credit.method!r} needs a family with gold_answer; {type(family).__name__} has none"
-        )
-
     async def score(samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
         columns = await trainer.score(samples, frozenset({"policy_logprobs"}))
         return list(columns.policy_logprobs or ())
 
-    return GoldAnswerAnnotator(family=family, renderer=system.renderer, score=score)
+    return AnnotatorParts(family=system.family, renderer=system.renderer, run_greedy=run_greedy, score=score)

@@ -11,6 +11,9 @@ from transformers import PreTrainedModel
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
+from turnwise.building.audited import read_audit_settings
+from turnwise.building.families import build_family
+from turnwise.building.trainer import build_packing
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import EnvironmentFamily, Renderer
@@ -20,9 +23,7 @@ from turnwise.models.threads import set_threads
 from turnwise.runs.build import find_device, load_checkpoint
 from turnwise.runs.data_files import list_data_files
 from turnwise.runs.evaluate import load_run
-from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, load_checkpoint_tokenizer, resolve_renderer
-from turnwise.runs.trainer import build_packing
 from turnwise.store.checkpoint_folder import latest_checkpoint, policy_folder
 from turnwise.training.forward import score_exact, score_logprobs
 
@@ -48,11 +49,11 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         return score_exact(models.load(path), samples, config.rollout.temperature, **build_packing(config))
 
     def sum_weights(path: Path) -> Mapping[str, int]:
-        names = ("", *list_learners(config))
+        names = ("", *list_learners(config.roles))
         return join_sums({name: compute_checksums(models.load(policy_folder(path, name))) for name in names})
 
     return AuditMaterials(
-        config=config,
+        settings=read_audit_settings(config),
         family=family,
         data_files=list_data_files(family),
         renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnwise.credit.methods import find_branches
 from turnwise.rollout.branching import Branching, EntropyTree, RandomTree, ValueEstimates
 from turnwise.rollout.workers import RolloutWorker
 from turnwise.runs.build import System
@@ -12,7 +11,7 @@ from turnwise.runs.build import System
 
 def with_branches(system: System, worker: RolloutWorker) -> RolloutWorker:
     """The worker with the branches that the recipe's credit method asks for."""
-    branching, kind = system.config.credit.branching, find_branches(system.config)
+    branching, kind = system.config.credit.branching, system.resolved.branches
     plan: Branching | None = None
     if kind == "values":
         plan = ValueEstimates(num_continuations=branching.num_continuations)

@@ -1,10 +1,10 @@
-"""The only place where config becomes objects."""
+"""What samples: the objects of a recipe besides those that train."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,17 +12,22 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
+from turnwise.building.families import build_family
+from turnwise.building.resolved import Resolved, resolve
+from turnwise.building.sizes import measure_recipe
 from turnwise.config.catalog import find_model
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.fit import fit_memory
+from turnwise.config.resolve import check_engine_fits
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
-from turnwise.credit.methods import find_copies
 from turnwise.engines.guided import GrammarCompiler
-from turnwise.engines.registry import EngineSettings, build_engine, check_engine, check_recording
+from turnwise.engines.registry import build_engine, check_engine, check_recording
+from turnwise.engines.settings import EngineSettings
 from turnwise.environments.mixture import list_families
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
@@ -30,7 +35,6 @@ from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
-from turnwise.models.measured import measure_shapes
 from turnwise.models.vocabulary import check_vocabulary, choose_vocab_size
 from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
@@ -42,7 +46,6 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
-from turnwise.runs.families import build_family
 from turnwise.runs.model_path import describe_model_path, settle_model
 from turnwise.runs.openings import open_task, take_first
 from turnwise.runs.remote import build_host, build_rollouts
@@ -68,7 +71,9 @@ def find_device(config: RunConfig) -> torch.device:
     Raises ConfigError if `model.device` is unavailable or the engine's options do not fit it.
     """
     device = choose_device(config.model.device)
-    check_engine(config.engine.kind, common=engine_settings(config), options=config.engine.options, device=device.type)
+    kind = find_engine_kind(config.engine.kind)
+    check_engine_fits(config, kind)
+    check_engine(kind, common=engine_settings(config), options=config.engine.options, device=device.type)
     return device
 
 
@@ -76,8 +81,8 @@ def fit_to_machine(config: RunConfig) -> RunConfig:
     """The recipe with `train.micro_batch_tokens` chosen for this machine; raises ConfigError as `fit_memory` and
     `find_device` do."""
     device = find_device(config)
-    copies = find_copies(config)
-    shapes = measure_shapes(config, copies)
+    copies = resolve(config).copies
+    shapes = measure_recipe(config, copies)
     return fit_memory(config, copies, memory_bytes=read_memory_size(device), shapes=shapes, device=device.type)
 
 
@@ -186,6 +191,11 @@ class System:
     host: Host = field(default_factory=LocalHost)
     """Where processes live."""
 
+    @cached_property
+    def resolved(self) -> Resolved:
+        """What the recipe means."""
+        return resolve(self.config)
+
     @property
     def notes(self) -> Sequence[tuple[str, str]]:
         """What a reader of a run or an evaluation should know, one line each, with the kind of its event."""
@@ -271,9 +281,11 @@ def build_system(
     tokenizer = loaded or build_tokenizer(config, family, choice)
     renderer = build_renderer(config, choice, tokenizer, checkpoint)
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
-    if training and config.train.steps and config.train.algorithm == "policy_gradient":
-        check_recording(config.engine.kind, model)
-    served = copy_for_serving(model) if training and find_copies(config).has_served else model
+    # A run is evaluated without the packages of its credit method and loss.
+    resolved = resolve(config) if training else None
+    if resolved is not None and config.train.steps and resolved.algorithm.has_credit:
+        check_recording(resolved.engine, model)
+    served = copy_for_serving(model) if resolved is not None and resolved.copies.has_served else model
     host = build_host(config) if training else LocalHost()
     engine = MeteredEngine(build_policy_engine(config, served, tokenizer, host))
 
@@ -282,7 +294,7 @@ def build_system(
 
     others = {
         name: _build_learner(config, name, None if checkpoint is None else policy_folder(checkpoint, name), tokenizer)
-        for name in list_learners(config)
+        for name in list_learners(config.roles)
     }
     engines: dict[str, Engine] = {"": engine, **{name: other.engine for name, other in others.items()}}
     past = SnapshotPool(load_engine)

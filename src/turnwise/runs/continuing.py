@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from turnwise.building.checks import check_methods
 from turnwise.config.continued import Change, adopt_recipe, change_options
 from turnwise.config.load import change_resolved, dump_resolved, list_moves, load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, StoreError
 from turnwise.runs.build import find_device
 from turnwise.runs.evaluate import name_label
-from turnwise.runs.methods import check_methods
 from turnwise.runs.repair import mend_run
 from turnwise.runs.roles import keeps_past
 from turnwise.runs.start import prepare_new

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from turnwise.building.families import build_family
 from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.data_rows import read_rows
 from turnwise.environments.mixture import list_families
-from turnwise.runs.families import build_family
 from turnwise.store.checkpoint_folder import latest_checkpoint
 from turnwise.store.data_files import (
     FileRecord,

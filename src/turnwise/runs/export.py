@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from turnwise.building.families import build_family
 from turnwise.config.catalog import find_model
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
@@ -30,7 +31,6 @@ from turnwise.runs.export_usage import (
     to_usage_json,
     write_usage,
 )
-from turnwise.runs.families import build_family
 from turnwise.runs.renderer import (
     build_renderer,
     build_tokenizer,

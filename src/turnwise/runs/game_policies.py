@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedModel
 
+from turnwise.building.trainer import build_packing
 from turnwise.core.types import IntArray, Origin, Sample, TrajectoryId, text_message, to_floats, to_ids, to_mask
 from turnwise.environments.games.graph import GameGraph
 from turnwise.environments.games.values import Policy
 from turnwise.environments.replies import answer_message
 from turnwise.runs.build import System
-from turnwise.runs.trainer import build_packing
 from turnwise.training.forward import score_logprobs
 
 

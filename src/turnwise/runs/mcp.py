@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from turnwise.building.families import build_family
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import Split
 from turnwise.environments.mcp.episodes import INSTRUCTIONS, EpisodeDesk
 from turnwise.environments.registry import load_family
-from turnwise.runs.families import build_family
 from turnwise.tools.mcp.sdk import require_sdk
 from turnwise.tools.mcp.serving import build_server, keep_streams, serve_http, serve_stdio
 

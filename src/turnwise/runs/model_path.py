@@ -6,22 +6,20 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.run import RunConfig
 from turnwise.engines.check import check_steps
 from turnwise.models.paths import find_path
 from turnwise.models.rope import pin_length
 from turnwise.models.routing import find_routing, is_mixture
 
-OWN_ENGINES = ("paged", "workers")
-"""Engines whose steps the check runs; the others have checks of their own (a canary, the parity gate)."""
-
 
 def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
     """Pin the length that ropes turn by, and let the model take the generic path if the engine's steps need it;
     returns it. Raises ConfigError where no path computes the model."""
     pin_length(model, config.engine.max_context)
-    if config.engine.kind not in OWN_ENGINES:
-        return model
+    if not find_engine_kind(config.engine.kind).has_checked_steps:
+        return model  # other kinds have checks of their own (a canary, the parity gate)
     options = config.engine.options
     return check_steps(
         model,

@@ -78,13 +78,13 @@ def _encode_file(
     file, most = Path(path).expanduser(), config.rollout.max_tokens
     if not file.is_file():
         raise DataError(f"{option}={path!r}: there is no such file; name a .jsonl or .parquet file")
-    samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(config))}
+    samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(config.roles))}
     kept, too_long, cut, longest = 0, 0, 0, 0
     for number, row in load_chat_rows(file):
         if row is None:
             cut += 1
             continue
-        binding = find_binding(config, row.role)
+        binding = find_binding(config.roles, row.role)
         if not binding.is_own:
             raise DataError(f"{path}:{number}: role {row.role!r} does not learn; leave such rows out")
         try:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from turnwise.audit.parity_gate import check_parity as compare_scores
 from turnwise.batching.samples import to_samples
+from turnwise.building.trainer import build_packing
 from turnwise.config.roles import find_learner
 from turnwise.core.errors import TrainingError
 from turnwise.core.seeds import derive_seed
@@ -19,7 +20,6 @@ from turnwise.core.types import Draw, Sample
 from turnwise.environments.draws import find_tasks
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.runs.build import System, build_policy_model
-from turnwise.runs.trainer import build_packing
 from turnwise.training.forward import score_exact, score_logprobs
 from turnwise.training.parity import Cause, Evidence, Floats, Parity, collect_evidence
 
@@ -41,7 +41,7 @@ async def check_parity(system: System, trainer: TrainerThread, *, step: int) -> 
     groups = await worker.run_groups(draws, group_size=1)
     by_learner: dict[str, list[Sample]] = {name: [] for name in trainer.learners}
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories if trajectory.learns):
-        by_learner[find_learner(config, trajectory.id.role) or ""] += to_samples(trajectory)
+        by_learner[find_learner(config.roles, trajectory.id.role) or ""] += to_samples(trajectory)
     if not any(by_learner.values()):
         worker.failure.check(groups)  # says why, as it would for a rollout
         errors = "; ".join(str(t.error) for group in groups for t in group.trajectories)

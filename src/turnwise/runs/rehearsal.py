@@ -7,17 +7,17 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+from turnwise.building.checks import check_methods
+from turnwise.building.resolved import resolve
+from turnwise.building.sizes import measure_recipe
 from turnwise.config.fit import MEMORY_SHARE
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.credit.methods import find_copies
 from turnwise.models.machine_memory import read_memory_size
-from turnwise.models.measured import measure_shapes
 from turnwise.runs.build import build_system, find_device
 from turnwise.runs.continuing import AUTO, Continuation, find_newest, read_continued
 from turnwise.runs.data_files import check_continued
-from turnwise.runs.methods import check_methods
 from turnwise.runs.renderer import load_checkpoint_tokenizer
 from turnwise.runs.start import (
     Check,
@@ -96,8 +96,8 @@ def _find_run(config: RunConfig | None, resume: Continuation | None) -> Path | N
 
 def _describe_memory(config: RunConfig) -> Check:
     device = find_device(config)
-    copies, size = find_copies(config), read_memory_size(device)
-    memory = plan_memory(config, copies, shapes=measure_shapes(config, copies), device=device.type)
+    copies, size = resolve(config).copies, read_memory_size(device)
+    memory = plan_memory(config, copies, shapes=measure_recipe(config, copies), device=device.type)
     needed = "unknown needs" if memory is None else format_size(memory.peak)
     return "memory", f"{needed} in {format_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
 

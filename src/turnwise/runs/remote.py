@@ -9,11 +9,11 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.load import dump_resolved
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.engines.options import VllmOptions, read_options
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.programs import start_program
 from turnwise.hosts.host import Host, Program, import_path
@@ -30,10 +30,9 @@ def build_host(config: RunConfig) -> Host:
     scale, num_workers = config.scale, config.rollout.num_workers
     if not scale.ray:
         return LocalHost()
-    is_vllm = config.engine.kind == "vllm"
-    num_engines = read_options("vllm", VllmOptions, config.engine.options).num_workers if is_vllm else 0
+    num_engines = find_engine_kind(config.engine.kind).predict(config.engine.options).num_guests
     ranks = config.train.ranks
-    num_ranks = ranks * (1 + len(list_learners(config))) if ranks > 1 else 0
+    num_ranks = ranks * (1 + len(list_learners(config.roles))) if ranks > 1 else 0
     num_actors = (num_workers or num_engines) + num_ranks
     if not num_actors:
         raise ConfigError(
@@ -51,7 +50,7 @@ def build_rollouts(
 
     Raises ConfigError for roles whose weights they do not get.
     """
-    others = [role for role, text in config.roles.items() if text.startswith("past:")] + list_learners(config)
+    others = [role for role, text in config.roles.items() if text.startswith("past:")] + list_learners(config.roles)
     if others:
         raise ConfigError(
             f"rollout.num_workers={config.rollout.num_workers} with {', '.join(map(repr, others))} in roles: rollout "

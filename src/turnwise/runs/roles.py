@@ -8,6 +8,7 @@ from typing import cast
 
 from turnwise.algorithms.opponents import Choice
 from turnwise.config.catalog import find_model
+from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.roles import Binding, find_binding, find_learner, list_learners, split_address
 from turnwise.config.run import RunConfig
 from turnwise.core.checked import to_asking
@@ -28,7 +29,7 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
     missing, and where no role is left to learn.
     """
     known = list_roles(family) if config.roles else []
-    bindings = {role: find_binding(config, role) for role in config.roles}
+    bindings = {role: find_binding(config.roles, role) for role in config.roles}
     for role, binding in bindings.items():
         if role not in known:
             raise ConfigError(
@@ -40,9 +41,9 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
             )
     if any(binding.kind == "past" for binding in bindings.values()):
         _check_past(config)
-    if known and config.train.steps and not any(find_binding(config, role).learns for role in known):
+    if known and config.train.steps and not any(find_binding(config.roles, role).learns for role in known):
         raise ConfigError(f"[roles] leaves none of {', '.join(known)} to learn; bind one to 'learns', or train.steps=0")
-    learners = ["", *list_learners(config)]
+    learners = ["", *list_learners(config.roles)]
     for role, binding in bindings.items():
         if binding.learner not in learners:
             raise ConfigError(
@@ -57,17 +58,16 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
 def _check_several(config: RunConfig, names: Sequence[str], known: Sequence[str]) -> None:
     """Raise ConfigError for what does not go with several learners."""
     lead = f"[roles] has the learners {', '.join(names)} besides the first"
-    if all(find_learner(config, role) != "" for role in known):
+    if all(find_learner(config.roles, role) != "" for role in known):
         raise ConfigError(f"{lead}, and no role is left to that; bind one of {', '.join(known)} to 'learns'")
     if config.schedule.max_staleness:
         raise ConfigError(
             f"{lead}, and schedule.max_staleness={config.schedule.max_staleness} would publish their weights at "
             "different times; set it to 0"
         )
-    if config.engine.kind == "workers":
-        raise ConfigError(
-            f"{lead}, and engine.kind='workers' would start its processes once for each; use 'paged' or 'local'"
-        )
+    kind = find_engine_kind(config.engine.kind)
+    if kind.one_learner:
+        raise ConfigError(f"{lead}, and engine.kind={kind.name!r} {kind.one_learner}; use 'paged' or 'local'")
     if config.critic.kind != "none":
         raise ConfigError(
             f"{lead}, and critic.kind={config.critic.kind!r} values the states of one policy; use critic.kind='none'"
@@ -90,7 +90,7 @@ def _check_past(config: RunConfig) -> None:
 
 def keeps_past(config: RunConfig) -> bool:
     """Whether every checkpoint may be asked for until the run ends."""
-    bindings = (find_binding(config, role) for role in config.roles)
+    bindings = (find_binding(config.roles, role) for role in config.roles)
     return any(binding.kind == "past" and binding.value != "latest" for binding in bindings)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.batching.samples import to_samples
+from turnwise.building.resolved import resolve
+from turnwise.building.trainer import build_packing, build_trainer
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.errors import DataError
 from turnwise.core.paths import split_paths
@@ -44,7 +46,6 @@ from turnwise.runs.data_files import check_data_files
 from turnwise.runs.evaluate import heldout_draws, load_trained_system
 from turnwise.runs.openings import take_task
 from turnwise.runs.sft import first_rl_task, iterate_batches
-from turnwise.runs.trainer import build_packing, build_trainer
 from turnwise.runs.weights import build_weight_sync
 from turnwise.store.checkpoint_folder import checkpoint_writer
 from turnwise.store.run_folder import RunFolder
@@ -239,7 +240,8 @@ class _Study:
         """Supervised steps on the ways found; the checkpoint goes to `RUN/search/checkpoints`."""
         plan, config = self.plan, self.system.config
         sft = config.sft.model_copy(update={"steps": plan.sft_steps, "lr": plan.sft_lr})
-        trainer = build_trainer(config.model_copy(update={"sft": sft}), self.system.model, self.system.tokenizer)
+        resolved = resolve(config.model_copy(update={"sft": sft}))
+        trainer = build_trainer(resolved, self.system.model, self.system.tokenizer)
         seed = derive_seed(config.run.seed, "self-training")
         for step, batch in enumerate(iterate_batches(samples, sft.batch_size, plan.sft_steps, seed)):
             whole = tuple(range(len(batch)))

@@ -36,10 +36,10 @@ async def collect_demonstrations(
     """Samples of the demonstrations of training tasks `0 .. count - 1`, by the learner whose weights speak for the
     role, as they are or as they were; `leave_out` hears of tasks that cannot be made. Raises DataError where a learner
     has none, or too many tasks cannot be made."""
-    samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(system.config))}
+    samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(system.config.roles))}
     for episode in await _play_all(system, policy, count, leave_out):
         for trajectory in episode.trajectories:
-            binding = find_binding(system.config, trajectory.id.role)
+            binding = find_binding(system.config.roles, trajectory.id.role)
             if binding.is_own:
                 samples[binding.learner] += to_samples(trajectory)
     for name, own in samples.items():

@@ -11,6 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from turnwise.building.checks import check_methods
+from turnwise.building.families import build_family
+from turnwise.building.learners import build_learner
+from turnwise.building.resolved import resolve
+from turnwise.building.trainer import build_trainer
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
@@ -24,7 +29,6 @@ from turnwise.core.protocols import (
     WeightSync,
 )
 from turnwise.core.types import Task, ToolSpec
-from turnwise.credit.methods import find_copies
 from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
 from turnwise.environments.mixture import list_families
 from turnwise.pipeline.trainer_thread import TrainerThread
@@ -33,14 +37,10 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, check_openings, fit_to_machine
-from turnwise.runs.families import build_family
-from turnwise.runs.learners import build_learner
-from turnwise.runs.methods import check_methods
 from turnwise.runs.openings import open_task
 from turnwise.runs.own_conversations import Lessons, load_lessons
 from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
-from turnwise.runs.trainer import build_trainer
 from turnwise.runs.weights import build_weight_sync
 
 NUM_OPENED = 3
@@ -84,18 +84,18 @@ def build_parts(
     `warms_up` says that a warm-up is still to come, if the recipe has one.
 
     Raises ConfigError naming what does not fit, DataError for a row of `sft.path` or `sft.heldout_path`."""
-    config = system.config
+    config, resolved = system.config, system.resolved
     lessons = load_lessons(config, system.renderer, system.tokenizer) if warms_up else None
-    trainer = trainer or build_trainer(config, system.model, system.tokenizer, system.host)
+    trainer = trainer or build_trainer(resolved, system.model, system.tokenizer, system.host)
     if others is None:
         others = {
-            name: build_trainer(config, other.model, system.tokenizer, system.host)
+            name: build_trainer(resolved, other.model, system.tokenizer, system.host)
             for name, other in system.others.items()
         }
     return Parts(
         system=system,
         trainer=TrainerThread(trainer, num_threads=config.train.num_threads, others=others),
-        learners={name: build_learner(config) for name in ("", *system.others)},
+        learners={name: build_learner(resolved) for name in ("", *system.others)},
         sync=sync or build_weight_sync(system),
         lessons=lessons,
     )
@@ -120,7 +120,7 @@ def check_disk(config: RunConfig) -> Check:
         raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
-    free, memory = shutil.disk_usage(folder).free, plan_memory(config, find_copies(config))
+    free, memory = shutil.disk_usage(folder).free, plan_memory(config, resolve(config).copies)
     if memory is None:
         return "disk", f"{format_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.
@@ -166,7 +166,7 @@ async def check_start(parts: Parts) -> list[Check]:
             checks.append((f"control {control}", _describe_opening(system, opening, name)))
     with_branches(system, system.worker("train"))
     annotated = "with" if build_annotate(system, parts.trainer) else "without"
-    if config.train.steps and config.train.algorithm == "policy_gradient":
+    if config.train.steps and system.resolved.algorithm.has_credit:
         checks.append(("credit and loss", f"{config.credit.method} {annotated} annotators, {config.loss.method}"))
     return checks
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from turnwise.building.families import build_family
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Split
 from turnwise.environments.draws import LeftOut, try_task
-from turnwise.runs.families import build_family
 
 
 def iterate_tasks(config: RunConfig, split: Split, count: int) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from turnwise.building.families import build_family
 from turnwise.config.run import RunConfig
 from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError, EnvironmentFault
@@ -18,7 +19,6 @@ from turnwise.environments.registry import load_family
 from turnwise.environments.verl_tool.serving import ActionServer
 from turnwise.environments.verl_tool.toolbox import Toolbox
 from turnwise.environments.verl_tool.trajectories import Build, Trajectories
-from turnwise.runs.families import build_family
 from turnwise.runs.openings import take_task
 
 SANDBOX_TOOLS = ("python", "run_program", "bash", "read_file", "write_file")

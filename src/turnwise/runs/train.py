@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from turnwise.building.schedule import build_rule
+from turnwise.building.stepping import read_pipeline_settings, read_step_settings
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import StoreError
 from turnwise.core.events import Evaluated, Note, Phase, PhaseBegins, StepEnds
@@ -24,13 +26,12 @@ from turnwise.pipeline.steps import StepTrainer
 from turnwise.reporting.console import Display
 from turnwise.reporting.report import write_report
 from turnwise.rollout.workers import GroupStream
-from turnwise.runs.annotators import build_annotate, needs_baseline
+from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, build_system
 from turnwise.runs.continuing import Continuation, OpenRun, open_run, write_changes
 from turnwise.runs.data_files import keep_data_files
 from turnwise.runs.evaluate import evaluate_policy, name_label
-from turnwise.runs.methods import resolve_correction
 from turnwise.runs.parity import check_parity
 from turnwise.runs.process_notes import ProcessNotes
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
@@ -138,20 +139,20 @@ class Run:
         warms_up = latest_checkpoint(folder.path) is None
         self.parts = parts = build_parts(system, trainer=trainer, others=others, sync=sync, warms_up=warms_up)
         self.system, self.trainer, self.sync = system, parts.trainer, parts.sync
-        self.config = config = system.config
+        self.config = system.config
         self.folder = folder
         self._check = check
         self.has_begun = False
         """Whether every check of the start has passed."""
         self.recorder = ProcessNotes(Recorders([FolderRecorder(folder), show]))
         self.steps = StepTrainer(
-            config,
+            read_step_settings(system.resolved),
             folder=folder,
             learners=parts.learners,
             trainer=self.trainer,
             failure=system.worker("train").failure,
             recorder=self.recorder,
-            needs_baseline=needs_baseline(system),
+            needs_baseline=system.resolved.needs_baseline,
             past=system.past,
         )
         if system.past is not None:
@@ -178,7 +179,7 @@ class Run:
         for kind, text in self.system.notes:
             self._note(kind, text)
         if config.schedule.max_staleness:
-            self._note("correction", resolve_correction(config).text)
+            self._note("correction", self.system.resolved.correction.text)
         checkpoint = latest_checkpoint(self.folder.path)
         if checkpoint is None:
             self.folder.truncate(after_step=-1)
@@ -216,7 +217,8 @@ class Run:
                 after_step=self._after_step,
             )
             continued = continue_run(
-                config,
+                build_rule(config),
+                max_left_out=config.environment.max_left_out,
                 family=system.family,
                 first_task=first_rl_task(config),
                 steps=self.steps,
@@ -227,7 +229,7 @@ class Run:
             self._begin("rollout")
             worker = system.worker("train")
             pipeline = Pipeline(
-                config,
+                read_pipeline_settings(system.resolved),
                 source=continued.source,
                 gate=continued.gate,
                 stream=GroupStream(

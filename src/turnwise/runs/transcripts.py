@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from turnwise.building.families import build_family
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.checked import to_asking
@@ -18,7 +19,6 @@ from turnwise.exchange.inspect_logs import LogFacts, check_inspect, write_inspec
 from turnwise.exchange.row_files import write_rows
 from turnwise.exchange.sft_rows import to_sft_row
 from turnwise.runs.evaluate import load_run
-from turnwise.runs.families import build_family
 from turnwise.runs.openings import to_opening
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import read_journal

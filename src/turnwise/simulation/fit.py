@@ -14,11 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from turnwise.config.load import load_resolved
-from turnwise.config.run import RunConfig
 from turnwise.core.errors import DataError
 from turnwise.core.types import Trajectory
-from turnwise.rollout.gate import AdmissionRule
 from turnwise.simulation.costs import Costs, EngineCosts
 from turnwise.simulation.outcome import Outcome
 from turnwise.simulation.system import Schedule, SimulatedRun
@@ -60,25 +57,6 @@ class Fitted:
     costs: Costs
     work: StoredWork
     steps: int
-
-
-def read_schedule(config: RunConfig) -> Schedule:
-    """The schedule of a recipe."""
-    schedule, rollout = config.schedule, config.rollout
-    most = (schedule.max_staleness + 1) * rollout.tasks_per_step
-    return Schedule(
-        rule=AdmissionRule(
-            batch_groups=rollout.tasks_per_step,
-            max_staleness=schedule.max_staleness,
-            max_open_groups=schedule.max_open_groups or most,
-            late=schedule.late,
-            patience_s=schedule.patience_s,
-            min_members=schedule.min_members,
-        ),
-        group_size=rollout.group_size,
-        overdraw=schedule.overdraw,
-        max_open=rollout.max_open or config.engine.max_concurrency,
-    )
 
 
 def read_times(rows: list[dict[str, Any]]) -> RunTimes:
@@ -128,15 +106,15 @@ def to_member(trajectory: Trajectory) -> Member:
     )
 
 
-def fit_run(run: Path) -> Fitted:
-    """What a stored run says about its system. Raises DataError for a run that is too short."""
-    config = load_resolved(run / "config.json", [])
+def fit_run(run: Path, schedule: Schedule, *, slots: int) -> Fitted:
+    """What a stored run says about its system, which ran by `schedule` with an engine of so many `slots`. Raises
+    DataError for a run that is too short."""
     return fit_costs(
-        read_schedule(config),
+        schedule,
         read_work(run),
         read_times(RunFolder.open(run).read_metrics()),
         reply_s=read_reply_seconds(run),
-        slots=config.engine.max_concurrency,
+        slots=slots,
     )
 
 

@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from turnwise.config.copies import Copies
-from turnwise.config.held import BYTES, Shapes
-from turnwise.config.memory import RankMemory, plan_rank
-from turnwise.config.run import RunConfig
+from turnwise.config.memory import RankMemory
 from turnwise.config.shape import ModelShape
 from turnwise.core.errors import ConfigError
 from turnwise.simulation.costs import Costs, EngineCosts, Placement
@@ -233,17 +230,17 @@ class GpuMemory:
     """Weights divided over the engine's GPUs, and the cache of as many trajectories as the recipe has under way."""
 
 
-def plan_gpus(config: RunConfig, copies: Copies, shapes: Shapes, cluster: Cluster, *, num_open: int) -> GpuMemory:
-    """Memory of a trainer's and of an engine's GPU.
+def plan_gpus(
+    trainer: RankMemory, shape: ModelShape, cluster: Cluster, *, item: int, context: int, num_open: int
+) -> GpuMemory:
+    """Memory of a trainer's GPU, planned by `plan_rank`, and of an engine's.
 
-    What is trained and its gradients and moments are divided evenly over the trainer's GPUs (fully sharded data
-    parallel), whatever `train.ranks` says. `num_open` trajectories of at most `rollout.max_tokens` are under way.
+    `item` is the bytes of a number. `num_open` trajectories of at most `context` tokens are under way.
     """
-    shape, item = shapes.policy, BYTES[config.model.dtype]
     slots = -(-num_open // cluster.num_engines)
-    cache = slots * (config.rollout.max_tokens * shape.num_cached * item + shape.num_kept * max(item, 4))
+    cache = slots * (context * shape.num_cached * item + shape.num_kept * max(item, 4))
     return GpuMemory(
-        trainer=plan_rank(config, copies, shapes, num_ranks=cluster.num_ranks),
+        trainer=trainer,
         engine=(shape.num_parameters * item + cache) / cluster.engine_gpus,
     )
 
@@ -274,8 +271,3 @@ def describe_today(cluster: Cluster) -> str:
     parts = [f"not there: {'; '.join(missing)}"] if missing else []
     parts += [f"not tried on GPUs: {'; '.join(untried)}"] if untried else []
     return ". ".join(parts) or "all of it: one GPU trains and samples"
-
-
-def count_scorings(config: RunConfig) -> int:
-    """Passes over all tokens that a recipe's step needs besides its own."""
-    return (config.loss.recompute_old is True) + bool(config.loss.kl.coefficient)

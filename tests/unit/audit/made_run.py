@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from turnwise.audit.materials import AuditMaterials
 from turnwise.batching.samples import to_samples
+from turnwise.building.audited import read_audit_settings
+from turnwise.building.resolved import resolve
 from turnwise.config.load import dump_resolved, load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
@@ -51,7 +53,6 @@ from turnwise.core.types import (
     to_ids,
 )
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
-from turnwise.credit.methods import build_credit_method
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.store.advantages import save_advantages
 from turnwise.store.checkpoint_folder import checkpoint_writer
@@ -229,7 +230,7 @@ def make_materials(config: RunConfig) -> AuditMaterials:
         return [compute_logprobs(each.token_ids[each.loss_mask], version) for each in samples]
 
     return AuditMaterials(
-        config=config,
+        settings=read_audit_settings(config),
         family=AdderFamily(double, from_records=True),
         renderer=CharRenderer(),
         score=score,
@@ -332,7 +333,7 @@ def train(
 ) -> None:
     """One step that changes the weights from `step - 1` to `step`."""
     journal.taken(step, [group.draw.index for group in groups])
-    credit = compute_advantages(build_credit_method(config), groups, to_credit_trajectories(groups))
+    credit = compute_advantages(resolve(config).build_credit(), groups, to_credit_trajectories(groups))
     members = {t.id: t for group in groups for t in group.trajectories}
     samples = [each for name, turns in credit.items() for each in to_samples(members[name], turns)]
     accounts = account_batch(groups, [samples], step=step, version=step - 1, max_staleness=1)

@@ -13,6 +13,7 @@ from made_run import TINY, double, make_config, make_materials, make_run, read_w
 from numpy.typing import NDArray
 
 from turnwise.audit.audit import AuditReport, run_audit
+from turnwise.building.audited import read_audit_settings
 from turnwise.config.load import load_config
 from turnwise.core.errors import StoreError
 from turnwise.core.types import Sample
@@ -601,7 +602,7 @@ def test_a_token_that_is_too_old_is_found(run: Path) -> None:
 def test_another_seed_of_the_environments_is_found(run: Path) -> None:
     config = make_config()
     other = config.model_copy(update={"run": config.run.model_copy(update={"seed": 6})})
-    assert found_by(audit(run, config=other)) == {"prompts"}
+    assert found_by(audit(run, settings=read_audit_settings(other))) == {"prompts"}
 
 
 def test_fewer_members_are_allowed_where_late_ones_are_cut(run: Path) -> None:
@@ -676,7 +677,8 @@ def test_half_precision_may_be_as_coarse_as_the_model_makes_it(
         return [logprobs - 0.03 for logprobs in recorded(path, samples)]
 
     config = load_config([TINY], ["rollout.group_size=2", "run.seed=5", "model.dtype=bfloat16"])
-    report = audit(run, config=config, score=score, score_exact=recorded if rounding_explains else score)
+    settings = read_audit_settings(config)
+    report = audit(run, settings=settings, score=score, score_exact=recorded if rounding_explains else score)
     assert len(report.breaches) == breaches, [str(breach) for breach in report.breaches]
     assert report.facts["logprob_bound_mean"] == pytest.approx(0.06 if rounding_explains else 0.02)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from made_run import make_run
 
-from turnwise.audit.explain import explain_trajectory
 from turnwise.core.errors import ConfigError, DataError
+from turnwise.runs.explain import explain_trajectory
 from turnwise.store.advantages import load_advantages, save_advantages
 
 

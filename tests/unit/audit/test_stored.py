@@ -29,7 +29,7 @@ from turnwise.store.trajectories import list_placed
 
 RECORD = DrawRecord(draw=3, task_index=3, version=1, attempt=0, fate="taken", digest="d", step=2)
 MATERIALS = make_materials(make_config())
-GROUP = make_group(MATERIALS.config, 3, SHORT, LONG, ("no",), version=1, versions=[1])
+GROUP = make_group(make_config(), 3, SHORT, LONG, ("no",), version=1, versions=[1])
 
 
 def choose(*members: int, discarded: Sequence[int] = (), reason: DropReason = DropReason.OVERDRAWN) -> TrajectoryGroup:

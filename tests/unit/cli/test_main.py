@@ -200,7 +200,7 @@ def test_stored_texts_command_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     stored = Explanation(
         prompt="\x1b]0;task\x07", stop="done", reward=1.0, group_rewards=(1.0,), columns=(), turns=(turn,)
     )
-    monkeypatch.setattr("turnwise.audit.explain.explain_trajectory", lambda *_: stored)
+    monkeypatch.setattr("turnwise.runs.explain.explain_trajectory", lambda *_: stored)
     shown = invoke("algorithms", "explain", "run", "0/0")
     assert "\ufffd[2Jreply" in shown
     assert "\ufffd]0;task\ufffd" in shown

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
+from turnwise.building.sizes import measure_recipe
 from turnwise.config.copies import list_copies
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.config.shape import ModelShape, parse_shape
-from turnwise.models.measured import measure_policy, measure_shapes
+from turnwise.models.measured import measure_policy
 
 PLAIN = {
     "vocab_size": 100,
@@ -57,6 +58,10 @@ def read(table: dict[str, Any]) -> ModelShape:
     return shape
 
 
+def measure(config: RunConfig) -> ModelShape | None:
+    return measure_policy(config.model, vocab_size=config.tokenizer.vocab_size)
+
+
 def recipe(model_type: str, config: dict[str, Any], **sections: Any) -> RunConfig:
     model = {"model_type": model_type, "config": config, **sections.pop("model", {})}
     return RunConfig.model_validate({"model": model, **sections})
@@ -86,7 +91,7 @@ def test_latent_attention_by_hand() -> None:
 )
 def test_the_formula_is_close_to_the_model_itself(model_type: str, table: dict[str, Any]) -> None:
     config = recipe(model_type, table)
-    measured = measure_policy(config)
+    measured = measure(config)
     assert measured is not None
     assert measured.measured is not None
     formula = read({**AutoConfig.for_model(model_type, **table).to_dict(), "model_type": model_type})
@@ -101,7 +106,7 @@ def test_states_by_hand_and_by_the_model() -> None:
     assert (shape.num_recurrent, shape.num_attending, shape.is_packed) == (3, 1, False)
     assert shape.num_states == 3 * (4 * 8 * 8 + (2 * 2 * 8 + 4 * 8) * 4)
     assert shape.num_cached == 1 * 2 * 2 * 4
-    measured = measure_policy(recipe("qwen3_next", {**DELTA, **EXPERTS}))
+    measured = measure(recipe("qwen3_next", {**DELTA, **EXPERTS}))
     assert measured is not None
     assert measured.measured is not None
     assert (measured.num_kept, measured.num_cached) == (shape.num_states, shape.num_cached)
@@ -129,12 +134,12 @@ def test_states_by_hand_and_by_the_model() -> None:
 )
 def test_models_that_are_not_packed_keep_what_their_modules_keep(model_type: str, table: dict[str, Any]) -> None:
     config = recipe(model_type, table)
-    shape = measure_policy(config)
+    shape = measure(config)
     assert shape is not None
     assert shape.measured is not None
     assert shape.measured.saved is not None
     assert not shape.is_packed
-    memory = plan_memory(config, list_copies(config), shapes=measure_shapes(config, list_copies(config)))
+    memory = plan_memory(config, list_copies(config), shapes=measure_recipe(config, list_copies(config)))
     assert memory is not None
     assert memory.packed == 0
     assert memory.training > 0
@@ -142,7 +147,7 @@ def test_models_that_are_not_packed_keep_what_their_modules_keep(model_type: str
 
 def test_scores_of_rows_grow_with_the_square_of_their_length() -> None:
     """Of one attending layer of 4 heads: pairs of tokens have 4 float32 scores each."""
-    measured = measure_policy(recipe("qwen3_next", {**DELTA, **EXPERTS}))
+    measured = measure(recipe("qwen3_next", {**DELTA, **EXPERTS}))
     assert measured is not None
     assert measured.measured is not None
     assert measured.measured.saved is not None
@@ -173,7 +178,7 @@ def test_a_config_without_a_usual_size_is_unknown(name: str, value: Any) -> None
 
 def test_rows_of_padding_count_and_a_longer_context_is_no_error() -> None:
     padded, plain = recipe("llama", {**PLAIN, "vocab_size": 5000}), recipe("llama", {**PLAIN, "vocab_size": 100})
-    sizes = [measure_policy(each) for each in (padded, plain)]
+    sizes = [measure(each) for each in (padded, plain)]
     assert sizes[0] is not None
     assert sizes[1] is not None
     assert sizes[0].num_parameters - sizes[1].num_parameters == 2 * 4900 * 16
@@ -186,7 +191,7 @@ def test_rows_of_padding_count_and_a_longer_context_is_no_error() -> None:
 def test_an_adapter_on_a_mixture_has_no_part_in_its_experts() -> None:
     """transformers keeps experts in tensors of all of them, which an adapter on linear layers does not reach."""
     table = {**PLAIN, **EXPERTS}
-    shape = measure_policy(recipe("qwen3_moe", table, model={"lora": {"rank": 3}}))
+    shape = measure(recipe("qwen3_moe", table, model={"lora": {"rank": 3}}))
     assert shape is not None
     # q 16 + 16, k and v 16 + 8, o 16 + 16 in four layers; the router is a layer of its own kind.
     assert shape.count_adapter(3, None) == 3 * 4 * (32 + 24 + 24 + 32)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Annotator, GoldAnswers
@@ -36,7 +37,6 @@ from turnwise.credit.gold_answers import GoldAnswerAnnotator, encode_answer
 from turnwise.models.build import build_model
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
-from turnwise.runs.families import build_family
 from turnwise.training.forward import score_logprobs
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from small_model import CONFIG, VOCAB
 
+from turnwise.config.engine_kinds.kind import read_options
+from turnwise.config.engine_kinds.vllm import VllmOptions
 from turnwise.core.errors import ConfigError
 from turnwise.engines.local import LocalEngine
-from turnwise.engines.options import VllmOptions, read_options
 from turnwise.engines.paged import PagedEngine
-from turnwise.engines.registry import EngineSettings, build_engine, check_engine
+from turnwise.engines.registry import build_engine, check_engine
+from turnwise.engines.settings import EngineSettings
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
 
@@ -57,7 +59,7 @@ FLEX = {"attention": "flex", "cuda_graphs": True}
     [
         ("page", {}, "cpu", r"engine.kind='page' is none of paged, workers, local, vllm, server nor a path"),
         ("no.such:thing", {}, "cpu", r"engine.kind='no.such:thing' cannot be imported"),
-        (f"{__name__}:COMMON", {}, "cpu", r"names no function"),
+        (f"{__name__}:COMMON", {}, "cpu", r"is a EngineSettings; name a function or the row, of class EngineKind"),
         ("paged", {"max_draft": 3}, "cpu", r"options.max_draft is unknown .* did you mean 'max_draft_tokens'"),
         (
             "vllm",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError
@@ -20,7 +21,6 @@ from turnwise.environments.mixture import Interleaving, Member, MixedFamily, lis
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.tool_calls.family import ToolCalls
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.runs.families import build_family
 
 
 class Numbers:

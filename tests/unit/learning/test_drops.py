@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from turnwise.config.load import load_config
-from turnwise.config.run import RunConfig
 from turnwise.core.batch import Drop
 from turnwise.core.types import (
     DropReason,
@@ -20,18 +18,14 @@ from turnwise.learning.drops import list_drops, list_idle_turns, list_truncated
 from turnwise.testing import make_group, make_trajectory, make_turn
 
 
-def recipe(*overrides: str) -> RunConfig:
-    return load_config([], ['model.path="somewhere"', "train.lr=1e-6", *overrides])
-
-
 def attempt(member: int, *turns: Turn, **fields: Any) -> Trajectory:
     return make_trajectory(*(turns or (make_turn([1], [5, 6]),)), member=member, draw=4, **fields)
 
 
 def test_limits_are_the_reason_where_the_recipe_leaves_out_what_they_ended() -> None:
     groups = [make_group(attempt(0), attempt(1, stop=StopReason.MAX_TURNS), attempt(2))]
-    assert list_truncated(groups, recipe()) == {}
-    truncated = list_truncated(groups, recipe("rollout.train_truncated=false"))
+    assert list_truncated(groups, train_truncated=True) == {}
+    truncated = list_truncated(groups, train_truncated=False)
     drops = list_drops(groups, {TrajectoryId(draw=4, member=0)}, DropReason.NO_CREDIT, other_reasons=truncated)
     assert drops == [
         Drop(trajectory=TrajectoryId(draw=4, member=1), reason=DropReason.TRUNCATED),

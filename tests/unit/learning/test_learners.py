@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from turnwise.batching.samples import list_outcomes, list_samples
+from turnwise.building.learners import build_learner, read_gradient_settings
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import Columns, StepReport
@@ -25,7 +27,6 @@ from turnwise.core.types import (
     to_ids,
 )
 from turnwise.learning.policy_gradient import PolicyGradientLearner
-from turnwise.learning.selection import PreferenceLearner, RejectionLearner
 from turnwise.learning.staleness import compute_ages, compute_staleness_metrics
 from turnwise.learning.updates import split_updates
 from turnwise.testing import make_completion, make_group, make_task, make_trajectory, make_turn
@@ -47,7 +48,12 @@ def config(*overrides: str) -> RunConfig:
 
 
 def learner(*overrides: str, recompute_old: bool = False) -> PolicyGradientLearner:
-    return PolicyGradientLearner(config("credit.method=dr_grpo", *overrides), recompute_old=recompute_old)
+    settings = read_gradient_settings(resolve(config("credit.method=dr_grpo", *overrides)))
+    return PolicyGradientLearner(replace(settings, recompute_old=recompute_old))
+
+
+def build(*overrides: str) -> Any:
+    return build_learner(resolve(config(*overrides)))
 
 
 def member(
@@ -137,7 +143,7 @@ def test_coefficients_that_move_travel_with_the_batch() -> None:
 
 
 def test_returns_are_columns_of_a_critic() -> None:
-    taught = PolicyGradientLearner(config("credit.method=gae", "critic.kind=head"), recompute_old=False)
+    taught = build("credit.method=gae", "critic.kind=head")
     assert taught.wanted == {"values"}
     values = (np.array([0.5, 0.25, 0.75], np.float32), np.zeros(3, np.float32))
     columns = Columns(values=values, final_values=(0.0, 0.0))
@@ -162,20 +168,20 @@ def test_every_sample_is_in_exactly_one_update(count: int, updates: int) -> None
 def test_rejection_keeps_the_best_above_each_bar() -> None:
     passes = ["train.algorithm=rejection", "rejection.passes=2", "rejection.first_threshold=0.5"]
     groups = [group(0, member(0, 0, 0.25, [8]), member(0, 1, 0.75)), group(1, member(1, 0, 1.0), member(1, 1, None))]
-    made = RejectionLearner(config(*passes)).assign(groups, Columns(), 1)
+    made = build(*passes).assign(groups, Columns(), 1)
     # Bars 0.5 and 1: both groups' best, then only the second's, which is the same sample.
     assert [s.origin.trajectory for s in made.batch.samples] == [name(0, 1), name(1, 0)]
     assert (made.batch.objective, made.batch.updates) == ("supervised", ((0, 1), (1,)))
     assert [(d.trajectory, d.reason) for d in made.drops] == [(name(0, 0), DropReason.NOT_SELECTED)]
     assert made.metrics["train/kept_trajectories"].value == 2
-    assert RejectionLearner(config(*passes)).assign([groups[0]], Columns(), 1).batch.updates[1] == ()
+    assert build(*passes).assign([groups[0]], Columns(), 1).batch.updates[1] == ()
 
 
 @pytest.mark.parametrize(("algorithm", "judged"), [("dpo", [True, True, True]), ("step_dpo", [False, False, True])])
 def test_pairs_name_samples_and_the_tokens_that_are_judged(algorithm: str, judged: list[bool]) -> None:
     # Both attempts begin alike and part in their second reply.
     better, worse = member(0, 0, 1.0, [5, 6], [7]), member(0, 1, 0.0, [5, 6], [8])
-    made = PreferenceLearner(config(f"train.algorithm={algorithm}")).assign([group(0, better, worse)], Columns(), 1)
+    made = build(f"train.algorithm={algorithm}").assign([group(0, better, worse)], Columns(), 1)
     [pair] = made.batch.pairs
     assert [s.origin.trajectory for s in made.batch.samples] == [name(0, 0), name(0, 1)]
     assert (pair.chosen, pair.rejected, made.batch.updates) == ((0,), (1,), ((0, 1),))
@@ -184,12 +190,12 @@ def test_pairs_name_samples_and_the_tokens_that_are_judged(algorithm: str, judge
 
 def test_a_batch_without_a_pair_counts_as_an_empty_step() -> None:
     groups = [group(0, member(0, 0, 1.0), member(0, 1, 1.0))]
-    made = PreferenceLearner(config("train.algorithm=dpo")).assign(groups, Columns(), 1)
+    made = build("train.algorithm=dpo").assign(groups, Columns(), 1)
     assert (made.batch.pairs, made.batch.updates, len(made.drops)) == ((), ((),), 2)
 
 
 def test_a_learner_without_memory_refuses_one() -> None:
-    learners: list[Any] = [RejectionLearner(config()), PreferenceLearner(config())]
+    learners: list[Any] = [build(f"train.algorithm={name}") for name in ("rejection", "dpo")]
     for each in learners:
         each.load_state_dict({})
         with pytest.raises(TrainingError, match="remembers nothing"):

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from turnwise.building.learners import build_learner
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
 from turnwise.core.batch import Assignment, Columns, Drop
 from turnwise.core.types import DropReason, Scored, StopReason, Trajectory, TrajectoryGroup, TrajectoryId
-from turnwise.learning.selection import RejectionLearner
 from turnwise.store.ledger import GroupAccount, account_batch
 from turnwise.store.token_account import LedgerError
 from turnwise.testing import make_group, make_task, make_trajectory, make_turn
@@ -48,7 +49,7 @@ def build(drawn: Drawn) -> list[TrajectoryGroup]:
 
 
 def assign(groups: list[TrajectoryGroup]) -> Assignment:
-    return RejectionLearner(CONFIG).assign(groups, Columns(), 1)
+    return build_learner(resolve(CONFIG)).assign(groups, Columns(), 1)
 
 
 def account(groups: list[TrajectoryGroup], made: Assignment, *, max_times: int = PASSES) -> list[GroupAccount]:

@@ -11,6 +11,7 @@ import pytest
 from chat_families import FAMILIES, build_tokenizer
 
 from turnwise.batching.samples import to_samples
+from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.errors import DataError
 from turnwise.core.protocols import EnvironmentFamily, Renderer
@@ -34,7 +35,6 @@ from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
 from turnwise.rollout.demonstrate import play_demonstration
 from turnwise.rollout.recorded import record_conversation
-from turnwise.runs.families import build_family
 from turnwise.runs.openings import open_task
 from turnwise.runs.own_conversations import check_ends, list_end_texts
 

@@ -14,8 +14,8 @@ import torch
 from typer.testing import CliRunner
 
 from turnwise.algorithms.credit_table import build_credit
-from turnwise.audit.explain import explain_trajectory
 from turnwise.batching.samples import to_samples
+from turnwise.building.checks import check_methods
 from turnwise.cli.main import app
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
@@ -42,7 +42,7 @@ from turnwise.core.types import (
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.learning.drops import list_drops
 from turnwise.runs.audit import audit_run
-from turnwise.runs.methods import check_methods
+from turnwise.runs.explain import explain_trajectory
 from turnwise.runs.train import run_train
 from turnwise.store.groups import GroupStore
 from turnwise.store.journal import read_journal

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from turnwise.building.families import build_family
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import DataError
 from turnwise.runs.data_files import accept_data_files, keep_data_files
-from turnwise.runs.families import build_family
 from turnwise.store.data_files import read_records
 from turnwise.store.run_folder import RunFolder
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from turnwise.building.families import build_family
 from turnwise.config.load import dump_resolved, load_config, load_resolved
 from turnwise.core.errors import CheckpointError, ConfigError, StoreError
 from turnwise.core.protocols import Opening
@@ -16,7 +17,6 @@ from turnwise.core.types import text_message
 from turnwise.rendering.tags import TagRenderer
 from turnwise.runs.export import export_policy
 from turnwise.runs.export_usage import check_served, complete_template, describe_usage, read_usage
-from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, resolve_renderer
 from turnwise.store.checkpoint_folder import checkpoint_writer
 from turnwise.store.run_folder import RunFolder

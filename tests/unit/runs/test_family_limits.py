@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from turnwise.building.families import build_family
 from turnwise.config.run import RunConfig
 from turnwise.environments.coding.environment import CodingEnvironment
-from turnwise.runs.families import build_family
 
 
 def timeout_of(environment: dict[str, object]) -> float:

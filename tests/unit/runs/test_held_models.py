@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from turnwise.building.resolved import resolve
+from turnwise.building.sizes import measure_recipe
+from turnwise.building.trainer import build_local_trainer
 from turnwise.config.load import load_config
 from turnwise.config.memory import MemoryPlan, plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
-from turnwise.credit.methods import find_copies
 from turnwise.models.build import build_model
-from turnwise.models.measured import measure_shapes
 from turnwise.runs.build import build_system
-from turnwise.runs.trainer import build_local_trainer
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 
@@ -43,8 +43,8 @@ def list_tensors() -> dict[int, int]:
 
 
 def plan(config: RunConfig) -> MemoryPlan:
-    copies = find_copies(config)
-    memory = plan_memory(config, copies, shapes=measure_shapes(config, copies))
+    copies = resolve(config).copies
+    memory = plan_memory(config, copies, shapes=measure_recipe(config, copies))
     assert memory is not None
     return memory
 
@@ -52,7 +52,7 @@ def plan(config: RunConfig) -> MemoryPlan:
 def count_held(config: RunConfig) -> tuple[int, int]:
     """Bytes of weights that a run of the recipe holds when RL has begun, and those of optimizers' copies of weights."""
     system = build_system(config, training=True)
-    trainer = build_local_trainer(config, system.model, system.tokenizer)
+    trainer = build_local_trainer(resolve(config), system.model, system.tokenizer)
     trainer.score([], frozenset())
     held = list_tensors()
     modules = [each for each in gc.get_objects() if isinstance(each, torch.nn.Module)]
@@ -152,7 +152,7 @@ def test_what_a_step_takes_back_is_planned(
     policy = dict(plan(config).models)["policy"]
     assert plan(config).training - plan(plain).training == expected * 3 * policy
     system = build_system(config, training=True)
-    trainer = build_local_trainer(config, system.model, system.tokenizer)
+    trainer = build_local_trainer(resolve(config), system.model, system.tokenizer)
     samples = tuple(map(make_sample, range(4)))
     sizes: list[int] = []
 
@@ -177,7 +177,7 @@ def test_what_a_step_takes_back_is_planned(
 
     monkeypatch.setattr(trainer, "_train", count_and_train)
     for step in (1, 2):
-        wanted: Any = frozenset({"implicit_rewards"}) if find_copies(config).learns_rewards else frozenset()
+        wanted: Any = frozenset({"implicit_rewards"}) if resolve(config).copies.learns_rewards else frozenset()
         trainer.score(samples, wanted, outcomes=[1.0, 0.0, 1.0, 0.0])
         updates = tuple(tuple(range(part, 4, num_updates)) for part in range(num_updates))
         trainer.step(TrainingBatch(step=step, objective="policy_gradient", samples=samples, updates=updates))

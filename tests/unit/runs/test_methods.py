@@ -13,11 +13,12 @@ from turnwise.algorithms.losses.drift import mask_drifted_sequences
 from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.reinforce import compute_reinforce_loss
 from turnwise.algorithms.losses.table import LOSSES
+from turnwise.building.checks import check_methods
+from turnwise.building.losses import build_correction, build_policy_loss
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.credit.methods import build_credit_method, find_branches
-from turnwise.runs.methods import build_correction, build_policy_loss, check_methods, resolve_correction
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 
@@ -29,13 +30,13 @@ def config(*overrides: str) -> RunConfig:
 @pytest.mark.parametrize("name", sorted(CREDIT_METHODS))
 def test_every_credit_method_is_reachable(name: str) -> None:
     critic = ["critic.kind=head"] if "values" in CREDIT_METHODS[name].needs else []
-    assert build_credit_method(config(f"credit.method={name}", *critic)).method is CREDIT_METHODS[name]
+    assert resolve(config(f"credit.method={name}", *critic)).build_credit().method is CREDIT_METHODS[name]
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_every_loss_is_reachable_with_its_own_aggregation(name: str) -> None:
     recompute = "true" if LOSSES[name].anchor == "both" else "false"
-    loss = build_policy_loss(config(f"loss.method={name}", f"loss.recompute_old={recompute}"))
+    loss = build_policy_loss(resolve(config(f"loss.method={name}", f"loss.recompute_old={recompute}")))
     assert loss.aggregation == LOSSES[name].default_aggregation
     assert loss.batch_rule == LOSSES[name].batch_rule
     assert loss.constant == 384.0  # rollout.max_tokens of the recipe
@@ -57,10 +58,10 @@ def test_a_run_stores_canonical_names(written: tuple[str, str], stored: tuple[st
 
 
 def test_an_alias_is_treated_as_the_method_it_names() -> None:
-    assert find_branches(config("credit.method=VinePPO")) == "values"
-    assert find_branches(config("credit.method=VinePPO", "credit.branching.num_continuations=0")) == "none"
-    assert find_branches(config("credit.method=Tree-GRPO", "train.algorithm=dpo")) == "none"
-    assert [find_branches(config(f"credit.method={name}")) for name in ("Tree-GRPO", "ARPO", "GRPO")] == [
+    assert resolve(config("credit.method=VinePPO")).branches == "values"
+    assert resolve(config("credit.method=VinePPO", "credit.branching.num_continuations=0")).branches == "none"
+    assert resolve(config("credit.method=Tree-GRPO", "train.algorithm=dpo")).branches == "none"
+    assert [resolve(config(f"credit.method={name}")).branches for name in ("Tree-GRPO", "ARPO", "GRPO")] == [
         "random",
         "entropy",
         "none",
@@ -68,7 +69,7 @@ def test_an_alias_is_treated_as_the_method_it_names() -> None:
     kl = ["loss.kl.coefficient=0.25", "loss.kl.kind=k1", "loss.kl.place=reward"]
     seen = [CreditTrajectory(group="g", reward=1.0, turns=(CreditTurn(num_tokens=1),))]
     with pytest.raises(ValueError, match="logprobs is missing"):  # the penalty reaches the method
-        build_credit_method(config("credit.method=REINFORCE++", *kl))(seen)
+        resolve(config("credit.method=REINFORCE++", *kl)).build_credit()(seen)
 
 
 @pytest.mark.parametrize(
@@ -85,24 +86,24 @@ def test_a_group_of_one_is_fine_where_nothing_compares(reason: str) -> None:
 
 
 def test_options_reach_the_method_and_lists_do_too() -> None:
-    scheduled = build_credit_method(config("credit.method=scheduled_mix", "credit.options.boundaries=[0.1, 0.2]"))
+    scheduled = resolve(config("credit.method=scheduled_mix", "credit.options.boundaries=[0.1, 0.2]")).build_credit()
     assert scheduled.function.__class__.__name__ == "ScheduledMix"
-    loss = build_policy_loss(
+    loss = build_policy_loss(resolve(
         config("loss.method=dual_clip", "loss.options.dual_clip=5", "loss.aggregation=sequence_sum")
-    )
+    ))
     assert loss.aggregation == "sequence_sum"
     assert loss.function.keywords["dual_clip"] == 5  # type: ignore[attr-defined]
 
 
 def test_a_penalty_in_the_reward_reaches_the_methods_that_lay_rewards_out() -> None:
     kl = ["loss.kl.coefficient=0.25", "loss.kl.kind=k1", "loss.kl.place=reward"]
-    assert build_policy_loss(config(*kl)).kl_coefficient == 0.0
-    assert build_policy_loss(config("loss.kl.coefficient=0.25")).kl_coefficient == 0.25
+    assert build_policy_loss(resolve(config(*kl))).kl_coefficient == 0.0
+    assert build_policy_loss(resolve(config("loss.kl.coefficient=0.25"))).kl_coefficient == 0.25
     # No reference: only a method that was given the coefficient asks for one.
     seen = [CreditTrajectory(group="g", reward=1.0, turns=(CreditTurn(num_tokens=1),))]
     with pytest.raises(ValueError, match="logprobs is missing"):
-        build_credit_method(config("credit.method=reinforce_plus_plus", *kl))(seen)
-    build_credit_method(config("credit.method=reinforce_plus_plus"))(seen)
+        resolve(config("credit.method=reinforce_plus_plus", *kl)).build_credit()(seen)
+    resolve(config("credit.method=reinforce_plus_plus")).build_credit()(seen)
 
 
 OWN = """
@@ -116,7 +117,7 @@ NUMBER = 3
 def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_loss_of_a_test.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    loss = build_policy_loss(config("loss.method=own_loss_of_a_test:halved", "loss.options.share=0.25"))
+    loss = build_policy_loss(resolve(config("loss.method=own_loss_of_a_test:halved", "loss.options.share=0.25")))
     one = torch.ones(1)
     inputs = LossInputs(
         policy_logprobs=2 * one, old_logprobs=one, behavior_logprobs=one, advantages=one, sequence=one.long()
@@ -124,7 +125,7 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
     assert loss.function(inputs).losses.tolist() == [-0.5]
     assert loss.aggregation == "token_mean"
     with pytest.raises(ConfigError, match="is a int; name a function"):
-        build_policy_loss(config("loss.method=own_loss_of_a_test:NUMBER"))
+        build_policy_loss(resolve(config("loss.method=own_loss_of_a_test:NUMBER")))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
         ),
         (
             ["loss.method=own_methods:weigh", "loss.correction.mode=mask"],
-            "without loss.recompute_old=true there is nothing to correct",
+            "the old log-probabilities are the sampler's own, so old / behavior is 1 everywhere",
         ),
     ],
 )
@@ -174,14 +175,14 @@ def test_the_second_moment_of_a_recipe() -> None:
     recipe = config(
         "loss.correction.mode=second_moment", "loss.correction.max_second_moment=0.1", "loss.recompute_old=true"
     )
-    correct = build_correction(recipe)
+    correct = build_correction(recipe.loss, resolve(recipe).correction)
     assert correct is not None
     # Squares 0, 0.04, 0.25: means of the smallest 0, 0.02, 0.0967; then 1.0 brings the mean to 0.3225.
     behavior = torch.zeros(4)
     correction = correct(torch.tensor([0.5, 0.0, 1.0, -0.2]), behavior, torch.zeros(4, dtype=torch.long))
     assert correction.keep.tolist() == [True, True, False, True]
     with pytest.raises(ConfigError, match="Recompute old"):
-        build_policy_loss(config("loss.correction.mode=second_moment"))
+        build_policy_loss(resolve(config("loss.correction.mode=second_moment")))
 
 
 def test_bad_sequences_that_drifted_do_not_train() -> None:
@@ -198,7 +199,8 @@ def test_bad_sequences_that_drifted_do_not_train() -> None:
     output.losses.sum().backward()
     assert policy.grad is not None
     assert policy.grad.tolist() == [0.0, 0.0, 1.0, -1.0]
-    assert build_policy_loss(config("loss.max_drift=0.2")).function is not build_policy_loss(config()).function
+    masked = build_policy_loss(resolve(config("loss.max_drift=0.2")))
+    assert masked.function is not build_policy_loss(resolve(config())).function
 
 
 STALE = "schedule.max_staleness=2"
@@ -206,7 +208,7 @@ STALE = "schedule.max_staleness=2"
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_synchronous_training_corrects_nothing_by_default(name: str) -> None:
-    resolved = resolve_correction(config(f"loss.method={name}"))
+    resolved = resolve(config(f"loss.method={name}")).correction
     assert (resolved.recompute_old, resolved.mode) == (False, "none")
 
 
@@ -226,11 +228,11 @@ def test_synchronous_training_corrects_nothing_by_default(name: str) -> None:
 )
 def test_a_loss_corrects_stale_tokens_as_its_row_says(name: str, recompute_old: bool, mode: str, level: str) -> None:
     recipe = config(f"loss.method={name}", "loss.updates_per_step=2", STALE)
-    resolved = resolve_correction(recipe)
+    resolved = resolve(recipe).correction
     assert (resolved.recompute_old, resolved.mode, resolved.level) == (recompute_old, mode, level)
     assert name in resolved.text
     assert "max_staleness=2" in resolved.text
-    assert (build_policy_loss(recipe).correct is not None) == (mode != "none")
+    assert (build_policy_loss(resolve(recipe)).correct is not None) == (mode != "none")
 
 
 @pytest.mark.parametrize(
@@ -247,24 +249,24 @@ def test_a_loss_corrects_stale_tokens_as_its_row_says(name: str, recompute_old: 
 def test_with_one_update_a_loss_that_clips_takes_ratios_to_the_sampler(
     name: str, recompute_old: bool, mode: str
 ) -> None:
-    resolved = resolve_correction(config(f"loss.method={name}", STALE))
+    resolved = resolve(config(f"loss.method={name}", STALE)).correction
     assert (resolved.recompute_old, resolved.mode) == (recompute_old, mode)
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_every_loss_says_how_it_corrects_stale_tokens(name: str) -> None:
-    build_policy_loss(config(f"loss.method={name}", STALE))
+    build_policy_loss(resolve(config(f"loss.method={name}", STALE)))
 
 
 def test_what_a_recipe_says_itself_stands() -> None:
-    masked = resolve_correction(config("loss.method=ppo", "loss.correction.mode=second_moment", STALE))
+    masked = resolve(config("loss.method=ppo", "loss.correction.mode=second_moment", STALE)).correction
     assert (masked.recompute_old, masked.mode) == (True, "second_moment")
-    recomputed = resolve_correction(config("loss.method=ppo", "loss.recompute_old=true", STALE))
+    recomputed = resolve(config("loss.method=ppo", "loss.recompute_old=true", STALE)).correction
     assert (recomputed.recompute_old, recomputed.mode) == (True, "truncate")
-    plain = resolve_correction(config("loss.method=ppo", "loss.recompute_old=false", STALE))
+    plain = resolve(config("loss.method=ppo", "loss.recompute_old=false", STALE)).correction
     assert (plain.recompute_old, plain.mode) == (False, "none")
     both = ["loss.recompute_old=true", "loss.correction.mode=mask"]
-    own = resolve_correction(config("loss.method=math:sqrt", *both, STALE))
+    own = resolve(config("loss.method=math:sqrt", *both, STALE)).correction
     assert (own.recompute_old, own.mode) == (True, "mask")
 
 
@@ -282,4 +284,4 @@ def test_what_a_recipe_says_itself_stands() -> None:
 )
 def test_stale_tokens_that_a_recipe_cannot_correct_are_refused(overrides: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=rf"{re.escape(reason)}.*schedule\.max_staleness=0"):
-        resolve_correction(config(*overrides, STALE))
+        resolve(config(*overrides, STALE))

@@ -10,12 +10,13 @@ import pytest
 import torch
 from ranks_world import Case, train
 
+from turnwise.building.checks import check_methods
+from turnwise.building.optimizers import check_optimizer, find_decay, find_optimizer
+from turnwise.building.resolved import resolve
+from turnwise.building.trainer import build_schedule
 from turnwise.config.load import load_config
 from turnwise.core.errors import ConfigError
 from turnwise.models.checksums import compute_checksums
-from turnwise.runs.methods import check_methods
-from turnwise.runs.optimizers import check_optimizer, find_decay, find_optimizer
-from turnwise.runs.trainer import build_schedule
 from turnwise.training.local import LocalTrainer
 from turnwise.training.optimizer import compute_lr
 
@@ -126,7 +127,7 @@ def test_options_reach_the_optimizer_and_weight_decay_is_of_matrices() -> None:
 
 def test_a_decay_ends_at_its_floor() -> None:
     config = load_config([], ["train.decay=own:falling", "train.min_lr_ratio=0.1", "train.lr=1.0", "train.steps=15"])
-    schedule = build_schedule(config)  # 5 steps of warm-up, 10 after it
+    schedule = build_schedule(resolve(config))  # 5 steps of warm-up, 10 after it
     assert [schedule.find_lr(step) for step in (0, 4, 5, 10)] == pytest.approx([0.2, 1.0, 1.0, 0.1 + 0.9 * 0.5])
     assert callable(find_decay(config))
     # A cosine half way is at 1/2, at the end at 0: 0.1 + 0.9 / 2 and 0.1.

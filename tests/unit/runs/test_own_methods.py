@@ -10,11 +10,11 @@ import torch
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.algorithms.losses.inputs import LossInputs
+from turnwise.building.losses import build_policy_loss
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError
-from turnwise.credit.methods import build_credit_method
-from turnwise.runs.methods import build_policy_loss
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 
@@ -36,7 +36,7 @@ def inputs(num_tokens: int) -> LossInputs:
 
 
 def test_a_loss_of_ones_own_is_called_with_its_options_and_measures() -> None:
-    loss = build_policy_loss(config("loss.method=own_methods:weigh", "loss.options.scale=0.5"))
+    loss = build_policy_loss(resolve(config("loss.method=own_methods:weigh", "loss.options.scale=0.5")))
     output = loss.function(inputs(4))
     assert output.losses.tolist() == [-1.0] * 4  # -0.5 * 2 * exp(0)
     assert {name: values.tolist() for name, values in output.metrics.items()} == {
@@ -67,7 +67,7 @@ def test_a_loss_of_ones_own_is_called_with_its_options_and_measures() -> None:
 )
 def test_a_loss_that_cannot_train_is_refused_at_the_start(name: str, words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        build_policy_loss(config(f"loss.method=own_methods:{name}"))
+        build_policy_loss(resolve(config(f"loss.method=own_methods:{name}")))
     assert str(raised.value).startswith(f"loss.method='own_methods:{name}'")
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -75,18 +75,18 @@ def test_a_loss_that_cannot_train_is_refused_at_the_start(name: str, words: str)
 
 def test_an_option_that_a_loss_does_not_take_is_named() -> None:
     with pytest.raises(ConfigError, match=r"loss\.options=.*'beta'.*unexpected keyword argument 'beta'"):
-        build_policy_loss(config("loss.method=own_methods:weigh", "loss.options.beta=0.5"))
+        build_policy_loss(resolve(config("loss.method=own_methods:weigh", "loss.options.beta=0.5")))
 
 
 def test_what_only_a_micro_batch_shows_is_an_error_of_the_step() -> None:
-    loss = build_policy_loss(config("loss.method=own_methods:loss_turns_bad"))
+    loss = build_policy_loss(resolve(config("loss.method=own_methods:loss_turns_bad")))
     with pytest.raises(TrainingError, match=r"own_methods:loss_turns_bad'.*IndexError: only three"):
         loss.function(inputs(4))
 
 
 @pytest.mark.parametrize("name", ["above_mean", "credit_of_lists"])
 def test_a_credit_method_of_ones_own_passes_its_trial(name: str) -> None:
-    credit = build_credit_method(config(f"credit.method=own_methods:{name}"))
+    credit = resolve(config(f"credit.method=own_methods:{name}")).build_credit()
     turns = (CreditTurn(num_tokens=2), CreditTurn(num_tokens=1, parent=0))
     advantages = credit(
         [
@@ -118,7 +118,7 @@ def test_a_credit_method_of_ones_own_passes_its_trial(name: str) -> None:
 )
 def test_a_credit_method_that_cannot_credit_is_refused_at_the_start(name: str, words: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        build_credit_method(config(f"credit.method=own_methods:{name}"))
+        resolve(config(f"credit.method=own_methods:{name}")).build_credit()
     assert str(raised.value).startswith(f"credit.method='own_methods:{name}'")
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -10,6 +10,7 @@ import pytest
 from chat_families import FAMILIES
 from chat_families import build_tokenizer as build_chat_tokenizer
 
+from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault
@@ -18,7 +19,6 @@ from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.runs import openings
 from turnwise.runs.build import build_system
-from turnwise.runs.families import build_family
 from turnwise.runs.renderer import build_renderer, build_tokenizer, describe_renderer, list_tools, resolve_renderer
 from turnwise.testing import NotesFamily
 

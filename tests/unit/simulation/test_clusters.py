@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
+from turnwise.building.sizes import measure_recipe
 from turnwise.cli.main import app
 from turnwise.config.copies import list_copies
 from turnwise.config.held import Shapes
 from turnwise.config.memory import plan_rank
 from turnwise.config.run import RunConfig
-from turnwise.models.measured import measure_shapes
 from turnwise.simulation.hardware import GPUS, Cluster, describe_today, estimate_costs, plan_gpus, plan_traffic
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
@@ -41,7 +41,7 @@ SIZES, PARAMETERS, TOKENS, recipe = (
 
 
 def measure(config: RunConfig) -> Shapes:
-    shapes = measure_shapes(config, list_copies(config))
+    shapes = measure_recipe(config, list_copies(config))
     assert shapes is not None
     return shapes
 
@@ -111,7 +111,9 @@ def test_an_engines_gpu_by_hand() -> None:
     """64 trajectories on 32 engines: 2 of 8,192 tokens, each of 2 x 28 x 4 x 128 numbers of 2 bytes."""
     config = recipe("7B")
     cluster = Cluster(gpu=GPUS["h100"], num_gpus=64, trainer_gpus=32)
-    memory = plan_gpus(config, list_copies(config), measure(config), cluster, num_open=64)
+    shapes = measure(config)
+    trainer = plan_rank(config, list_copies(config), shapes, num_ranks=32)
+    memory = plan_gpus(trainer, shapes.policy, cluster, item=2, context=config.rollout.max_tokens, num_open=64)
     assert memory.engine == 2 * PARAMETERS["7B"] + 2 * 8192 * 2 * 28 * 4 * 128 * 2
 
 

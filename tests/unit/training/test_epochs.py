@@ -8,13 +8,14 @@ import torch
 
 from turnwise.algorithms.losses.table import build_loss
 from turnwise.batching.collate import Packing
+from turnwise.building.resolved import resolve
+from turnwise.building.trainer import build_schedule
 from turnwise.config.load import load_config
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.learning.updates import split_epochs, split_updates
 from turnwise.models.build import build_model
-from turnwise.runs.trainer import build_schedule
 from turnwise.training.forward import score_logprobs
 from turnwise.training.local import LocalTrainer, TrainerSettings
 from turnwise.training.optimizer import Schedule
@@ -111,10 +112,10 @@ def test_every_sample_is_in_one_update_of_every_pass(count: int, updates: int, e
 
 def test_the_schedule_counts_the_passes_and_a_ratio_of_them_is_warm_up() -> None:
     overrides = ["train.steps=10", "loss.epochs=3", "loss.updates_per_step=2", "train.lr=1.0"]
-    schedule = build_schedule(load_config([], overrides))
+    schedule = build_schedule(resolve(load_config([], overrides)))
     assert (schedule.total_steps, schedule.warmup_steps) == (60, 5)
     # A ratio of 0.04 of 60 steps is 2.4, rounded up: 1/3, 2/3, 1 of the rate.
-    schedule = build_schedule(load_config([], [*overrides, "train.warmup_ratio=0.04"]))
+    schedule = build_schedule(resolve(load_config([], [*overrides, "train.warmup_ratio=0.04"])))
     assert schedule.warmup_steps == 3
     assert [schedule.find_lr(step) for step in range(3)] == pytest.approx([1 / 3, 2 / 3, 1.0])
 

@@ -226,7 +226,7 @@ def test_routers_that_would_not_follow_are_refused() -> None:
 
 
 def test_engines_that_record_nothing_are_refused_for_a_mixture() -> None:
-    for kind in ("paged", "workers", "package.module:build"):
+    for kind in ("paged", "workers", "math:sqrt"):
         check_recording(kind, build())
     for kind in ("local", "vllm"):
         check_recording(kind, build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1))

@@ -35,8 +35,8 @@ class LossMethod:
     """Which log-probabilities besides the policy's are read: they must exist, and they decide which corrections make
     sense."""
     stale: Stale = "refuse"
-    """How it is corrected where older weights sampled the tokens (see `runs.methods.resolve_correction`). "decoupled":
-    ratios to recomputed old log-probabilities, losses times truncated token weights old / behavior (arXiv 2505.24298).
+    """How it is corrected where older weights sampled the tokens (`building/correction.py`). "decoupled": ratios to
+    recomputed old log-probabilities, losses times truncated token weights old / behavior (arXiv 2505.24298).
     "sequence": the same with the geometric mean over the sequence. "ratio": its own ratio to the behavior policy is the
     correction. "proximal": it weighs old / behavior itself. "refuse": it cannot be corrected."""
     function: Callable[..., LossOutput]

@@ -71,12 +71,19 @@ def build_loss(
             combination that has no meaning, with the reason.
     """
     method = find_row("loss", name, LOSSES)
+    return build_loss_row(method, options, corrected=corrected, old_is_behavior=old_is_behavior)
+
+
+def build_loss_row(
+    method: LossMethod,
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    corrected: bool = False,
+    old_is_behavior: bool | None = None,
+) -> LossFunction:
+    """As `build_loss`, of a row that need not be in the table."""
     given = dict(options or {})
-    for key, value in given.items():
-        if key not in method.defaults:
-            raise ValueError(describe_unknown_option(f"loss {method.name!r}", key, method.defaults))
-        _check_type(method.name, key, value, method.defaults[key])
-    _check_combination(method, corrected, old_is_behavior)
+    check_loss_row(method, given, corrected=corrected, old_is_behavior=old_is_behavior)
     loss = method.build(**given)
     token = torch.zeros(1)
     # Every loss checks its own ranges when it is called; one token makes it do so now.
@@ -86,6 +93,18 @@ def build_loss(
         )
     )
     return loss
+
+
+def check_loss_row(
+    method: LossMethod, options: Mapping[str, OptionValue], *, corrected: bool, old_is_behavior: bool | None
+) -> None:
+    """Raise ValueError for an option that the row does not have, a value of another type, or a combination that has no
+    meaning; see `build_loss`."""
+    for key, value in options.items():
+        if key not in method.defaults:
+            raise ValueError(describe_unknown_option(f"loss {method.name!r}", key, method.defaults))
+        _check_type(method.name, key, value, method.defaults[key])
+    _check_combination(method, corrected, old_is_behavior)
 
 
 def _check_type(name: str, key: str, value: object, default: OptionValue) -> None:

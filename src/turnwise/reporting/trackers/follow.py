@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from turnwise.config.load import load_resolved
+from turnwise.config.shown import read_shown
 from turnwise.core.errors import StoreError, TrackerError, TurnwiseError, boundary
 from turnwise.reporting.trackers.lock import hold
 from turnwise.reporting.trackers.registry import build_tracker
@@ -52,7 +52,7 @@ def follow_run(run: Path, name: str) -> None:
             if select.select([0], [], [], POLL_S)[0]:
                 is_growing = bool(os.read(0, 1 << 16))
             if not is_growing:  # the kernel ends this process when the time to finish is over
-                signal.alarm(math.ceil(sender.run.config.trackers.close_timeout_s))
+                signal.alarm(math.ceil(sender.run.trackers.close_timeout_s))
             sender.send()
 
 
@@ -60,7 +60,7 @@ def follow_run(run: Path, name: str) -> None:
 def _opened(run: Path, name: str, *, overrides: list[str], start_anew: bool) -> Iterator[tuple[Sender, str]]:
     """The sender of an opened tracker, which is closed at the end; with the tracker's id of the run."""
     folder = RunFolder.open(run.absolute())
-    tracked = TrackedRun(path=folder.path, config=load_resolved(folder.path / "config.json", overrides))
+    tracked = TrackedRun(path=folder.path, recipe=read_shown(folder.path / "config.json", overrides))
     tracker = build_tracker(name)
     with _locked(run, name), boundary(TrackerError, f"tracker {name}"):
         path = tracker_file(folder.path, name, "json")

@@ -34,7 +34,7 @@ class MlflowTracker:
     def open(self, run: TrackedRun, id: str | None) -> str:
         """See `Tracker.open`."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        server, beside = run.config.trackers.mlflow.tracking_uri, run.path.parent
+        server, beside = run.trackers.mlflow.tracking_uri, run.path.parent
         # Runs that start side by side would make one database, or one experiment, at one time.
         with contextlib.nullcontext() if server else hold(beside / f"{DATABASE}.lock", START_S):
             return self._start(run, id, server, beside)
@@ -51,7 +51,7 @@ class MlflowTracker:
             client.update_run(id, status="RUNNING")
             return id
         place = None if server else (beside / "mlflow-artifacts").as_uri()
-        experiment_id = _find_experiment(client, run.config.trackers.project, place)
+        experiment_id = _find_experiment(client, run.trackers.project, place)
         self._id = str(client.create_run(experiment_id, run_name=run.name).info.run_id)
         options = [
             Param(self._names.find(name), clean_text(str(value))[:MAX_PARAMETER_CHARS])

@@ -130,7 +130,7 @@ class Sender:
             self._show(
                 f"{prefix}/results", step, time, ("kind", "tasks", "success [95% interval]", "tool calls"), results
             )
-            if num_shown := self.run.config.trackers.transcripts:
+            if num_shown := self.run.trackers.transcripts:
                 transcripts = [
                     (row["task"]["id"], describe_reward(row["reward"]), write_transcript(row))
                     for row in load_rows(self.run.path / "evaluations", name)[:num_shown]

@@ -19,7 +19,7 @@ class TensorboardTracker:
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        directory = run.config.trackers.tensorboard.dir
+        directory = run.trackers.tensorboard.dir
         folder = Path(directory) / run.name if directory else run.path / "tensorboard"
         folder = _unused(folder.absolute()) if id is None else _find_again(run, id)
         self._writer = EventFileWriter(str(folder), flush_secs=10)
@@ -58,7 +58,7 @@ class TensorboardTracker:
 def _find_again(run: TrackedRun, id: str) -> Path:
     """The folder of that id; in the run folder, which may have been moved, where it was there."""
     folder = Path(id)
-    is_within = folder.name.startswith("tensorboard") and not run.config.trackers.tensorboard.dir
+    is_within = folder.name.startswith("tensorboard") and not run.trackers.tensorboard.dir
     return run.path / folder.name if is_within else folder
 
 

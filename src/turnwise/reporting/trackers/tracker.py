@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from turnwise.config.run import RunConfig
+from turnwise.config.shown import ShownRecipe
+from turnwise.config.trackers import TrackersSection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,12 @@ class TrackedRun:
 
     path: Path
     """The run folder, absolute."""
-    config: RunConfig
+    recipe: ShownRecipe
+
+    @property
+    def trackers(self) -> TrackersSection:
+        """What the recipe says about trackers."""
+        return self.recipe.trackers
 
     @property
     def name(self) -> str:
@@ -26,7 +32,11 @@ class TrackedRun:
 
     def options(self) -> dict[str, bool | int | float | str]:
         """The recipe as flat options, `{"train.lr": 0.001, ...}`; lists and null as JSON."""
-        return dict(_flatten(self.config.model_dump(mode="json", exclude={"trackers"}), ""))
+        return dict(_flatten(self.table(), ""))
+
+    def table(self) -> dict[str, Any]:
+        """The recipe section by section, without that of trackers."""
+        return {name: section for name, section in self.recipe.table.items() if name != "trackers"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

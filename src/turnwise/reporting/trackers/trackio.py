@@ -25,7 +25,7 @@ class TrackioTracker:
 
         with at_home():
             self._run = trackio.init(
-                project=run.config.trackers.project,
+                project=run.trackers.project,
                 name=run.name if id is None else id,
                 config={name: clean_text(str(v)) if isinstance(v, str) else v for name, v in run.options().items()},
                 resume="never" if id is None else "must",

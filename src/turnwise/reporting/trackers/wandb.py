@@ -20,8 +20,8 @@ class WandbTracker:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        trackers = run.config.trackers
-        config = json.loads(clean_text(json.dumps(run.config.model_dump(mode="json", exclude={"trackers"}))))
+        trackers = run.trackers
+        config = json.loads(clean_text(json.dumps(run.table())))
         self._run = wandb.init(
             project=trackers.project,
             entity=trackers.wandb.entity or None,

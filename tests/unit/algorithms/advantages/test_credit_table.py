@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from credit_batches import flatten, make_trajectory
 
-from turnwise.algorithms.credit import ANNOTATED_FIELDS, CreditTrajectory, CreditTurn
+from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.algorithms.credit_checks import FIELD_REMEDIES, CheckedCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS, TRAJECTORY_METHODS, build_credit
+from turnwise.credit.annotator_table import ANNOTATORS
 
 every_method = pytest.mark.parametrize("name", CREDIT_METHODS)
 
@@ -65,9 +66,8 @@ def test_defaults_are_those_of_the_code(name: str) -> None:
 @every_method
 def test_a_row_asks_for_what_supplies_its_needs(name: str) -> None:
     method = CREDIT_METHODS[name]
-    assert {ANNOTATED_FIELDS[annotator] for annotator in method.annotators} == set(method.needs) & set(
-        ANNOTATED_FIELDS.values()
-    )
+    filled = {kind.fills for kind in ANNOTATORS.values()}
+    assert {ANNOTATORS[annotator].fills for annotator in method.annotators} == set(method.needs) & filled
     assert (method.branches == "values") == ("state_value" in method.needs)
     assert (method.branches in ("random", "entropy")) == ("tree" in method.needs) == (method.compares == "leaves")
     assert (method.returns is not None) == ("values" in method.needs)

@@ -15,11 +15,13 @@ from generation_server import FIRST_VERSION, Served, generation_server
 from served_model import PROMPT, VOCAB, change, decode, make_model, score
 from transformers import PreTrainedModel
 
+from turnwise.config.engine_kinds.kind import read_options
+from turnwise.config.engine_kinds.server import ServerOptions
 from turnwise.core.errors import ConfigError, EngineError
 from turnwise.core.types import Completion, FinishReason, Grammar, SamplingParams, Session, to_ids
-from turnwise.engines.options import ServerOptions, read_options
-from turnwise.engines.registry import EngineSettings, build_engine
+from turnwise.engines.registry import build_engine
 from turnwise.engines.server import ServerEngine
+from turnwise.engines.settings import EngineSettings
 from turnwise.models.checksums import compute_checksums
 
 

@@ -1,6 +1,7 @@
 """A v1 taskset of verifiers through the adapter, judged by its own rewards."""
 
 import asyncio
+import importlib
 
 import pytest
 from played_games import need
@@ -62,10 +63,9 @@ def test_tools_run_and_the_tasks_own_reward_judges_the_trace(family: Verifiers) 
 
 def test_a_tool_is_described_as_by_the_packages_own_server(family: Verifiers) -> None:
     from mcp.server.mcpserver.tools.base import Tool as ServerTool
-    from sums_taskset import Adder
     from verifiers.v1 import ToolsetConfig
 
-    adder = Adder(ToolsetConfig())
+    adder = importlib.import_module("sums_taskset").Adder(ToolsetConfig())
     for function in (adder.add, adder.add_pairs):
         theirs = ServerTool.from_function(function).parameters
         assert build_tool(function, "adder").spec.parameters == {

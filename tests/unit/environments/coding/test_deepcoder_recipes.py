@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
+from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.errors import DataError
 from turnwise.environments.coding.environment import CodingEnvironment
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
-from turnwise.runs.families import build_family
 
 RECIPES = Path(__file__).parents[4] / "recipes" / "deepcoder"
 

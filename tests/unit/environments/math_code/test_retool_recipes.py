@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError, DataError, SandboxError
@@ -15,7 +16,6 @@ from turnwise.core.types import Scored, StopReason
 from turnwise.environments.math_code.environment import MathEnvironment
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
-from turnwise.runs.families import build_family
 
 RECIPES = Path(__file__).parents[4] / "recipes" / "retool"
 

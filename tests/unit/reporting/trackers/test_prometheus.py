@@ -24,7 +24,7 @@ def test_names_helps_and_labels_are_escaped() -> None:
 
 def test_the_file_has_the_last_value_of_every_metric(tmp_path: Path) -> None:
     tracker = build_tracker("prometheus")
-    id = tracker.open(TrackedRun(path=tmp_path, config=cast(Any, SimpleNamespace())), None)
+    id = tracker.open(TrackedRun(path=tmp_path, recipe=cast(Any, SimpleNamespace())), None)
     tracker.log(Point(number=0, step=1, time=10.0, values={"train/loss": 1.0, "train/lr": 0.5}))
     tracker.log(Point(number=1, step=2, time=20.0, values={"train/loss": 2.0}))
     tracker.flush()

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from turnwise.config.load import dump_resolved, load_resolved
+from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
+from turnwise.config.shown import describe_recipe, read_shown
 from turnwise.core.errors import StoreError
 from turnwise.reporting.trackers.send import Sender, Sent, evaluation_prefix, evaluation_values, write_transcript
 from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun
@@ -47,9 +48,9 @@ def make_run(path: Path) -> RunFolder:
 
 
 def start(folder: RunFolder, tracker: Listing) -> Sender:
-    config = load_resolved(folder.path / "config.json", [])
+    recipe = read_shown(folder.path / "config.json")
     path = folder.path / "trackers" / "listing.json"
-    sender = Sender(TrackedRun(path=folder.path, config=config), tracker, Sent.load(path))
+    sender = Sender(TrackedRun(path=folder.path, recipe=recipe), tracker, Sent.load(path))
     sender.open()
     return sender
 
@@ -118,8 +119,8 @@ def test_a_line_that_is_being_written_waits_for_its_end(tmp_path: Path) -> None:
 
 def test_an_evaluation_is_points_with_intervals_and_two_tables(finished_run: RunFolder, tmp_path: Path) -> None:
     tracker = Listing()
-    config = RunConfig.model_validate({"trackers": {"transcripts": 2}})
-    sender = Sender(TrackedRun(path=finished_run.path, config=config), tracker, Sent(path=tmp_path / "sent.json"))
+    recipe = describe_recipe(RunConfig.model_validate({"trackers": {"transcripts": 2}}))
+    sender = Sender(TrackedRun(path=finished_run.path, recipe=recipe), tracker, Sent(path=tmp_path / "sent.json"))
     sender.open()
     sender.send()
     # before: 1hop 0.9 and 2hop 0.12, after: 0.9 and 0.94; all is their mean, the interval 0.05 to each side

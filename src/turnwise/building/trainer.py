@@ -11,17 +11,17 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.batching.collate import Packing
+from turnwise.building.losses import build_pair_loss, build_policy_loss
+from turnwise.building.optimizers import find_decay, find_optimizer
+from turnwise.building.resolved import Resolved, resolve
 from turnwise.config.catalog import find_model
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.seeds import derive_seed
-from turnwise.credit.methods import find_copies
 from turnwise.hosts.host import Host
 from turnwise.models.build import load_model
 from turnwise.models.rope import pin_length
-from turnwise.runs.methods import build_pair_loss, build_policy_loss
-from turnwise.runs.optimizers import find_decay, find_optimizer
 from turnwise.training.critic import build_critic
 from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
@@ -31,14 +31,14 @@ from turnwise.training.ranks.trainer import RankedTrainer
 
 
 def build_trainer(
-    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, host: Host | None = None
+    resolved: Resolved, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, host: Host | None = None
 ) -> LocalTrainer | RankedTrainer:
     """The recipe's trainer of `model`, which it changes in place; its ranks are on `host`, None is this machine.
 
     Raises ConfigError when a method, a combination or the teacher does not fit."""
-    train = config.train
+    config, train = resolved.config, resolved.config.train
     if train.ranks == 1:
-        return build_local_trainer(config, model, tokenizer)
+        return build_local_trainer(resolved, model, tokenizer)
     if config.scale.ray and model.device.type == "cuda":
         raise ConfigError(
             f"scale.ray={config.scale.ray!r} with train.ranks={train.ranks} on GPUs: actors reserve cores and see no "
@@ -59,21 +59,21 @@ def build_trainer(
 
 def build_for_rank(recipe: Mapping[str, Any], model: PreTrainedModel, placement: Placement) -> LocalTrainer:
     """The trainer of one of several ranks, in its process, of a resolved recipe."""
-    return build_local_trainer(RunConfig.model_validate(recipe), model, None, placement)
+    return build_local_trainer(resolve(RunConfig.model_validate(recipe)), model, None, placement)
 
 
 def build_local_trainer(
-    config: RunConfig,
+    resolved: Resolved,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
     placement: Placement = WHOLE,
 ) -> LocalTrainer:
     """The recipe's trainer in this process, also where that is one of several ranks; see `build_trainer`."""
+    config, copies = resolved.config, resolved.copies
     train = config.train
-    by_gradient, copies = train.algorithm == "policy_gradient", find_copies(config)
     betas, build = (train.beta1, train.beta2), find_optimizer(config)
     settings = TrainerSettings(
-        schedule=build_schedule(config),
+        schedule=build_schedule(resolved),
         warmup=Schedule(
             base=config.sft.lr, warmup_steps=config.sft.warmup_steps, total_steps=config.sft.steps, decay="cosine"
         ),
@@ -94,8 +94,8 @@ def build_local_trainer(
         model,
         tokenizer,
         settings,
-        loss=build_policy_loss(config) if by_gradient else None,
-        pair_loss=build_pair_loss(config) if train.algorithm in ("dpo", "step_dpo") else None,
+        loss=build_policy_loss(resolved) if resolved.algorithm.has_credit else None,
+        pair_loss=build_pair_loss(resolved.algorithm, config.preference),
         build_critic=partial(
             build_critic,
             kind=copies.critic,
@@ -128,12 +128,10 @@ def build_packing(config: RunConfig) -> Packing:
     return Packing(micro_batch_tokens=config.train.micro_batch_tokens, shared_prefix=config.train.shared_prefix)
 
 
-def build_schedule(config: RunConfig) -> Schedule:
+def build_schedule(resolved: Resolved) -> Schedule:
     """Learning rates of the RL optimizer's steps."""
-    train = config.train
-    updates = config.loss.updates_per_step
-    per_step = {"policy_gradient": config.loss.epochs * updates, "rejection": config.rejection.passes * updates}
-    total_steps = train.steps * per_step.get(train.algorithm, 1)
+    config, train = resolved.config, resolved.config.train
+    total_steps = train.steps * resolved.algorithm.steps_per_batch(config.loss, config.rejection)
     return Schedule(
         base=train.lr,
         warmup_steps=math.ceil(train.warmup_ratio * total_steps) if train.warmup_ratio else train.warmup_steps,

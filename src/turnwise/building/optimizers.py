@@ -11,7 +11,7 @@ import torch
 from turnwise.config.learning import ADAMW, DECAYS
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, TrainingError, boundary
-from turnwise.credit.methods import import_function
+from turnwise.core.offers import import_function
 from turnwise.training.optimizer import BuildOptimizer, Decay, DecayFunction, compute_lr
 
 

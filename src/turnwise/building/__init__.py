@@ -1,0 +1,1 @@
+"""A recipe is resolved here, once: which rows, models and corrections it means, and the objects that train."""

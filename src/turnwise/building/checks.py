@@ -1,0 +1,80 @@
+"""Whether what a recipe combines can work: checked before anything is built that costs."""
+
+from __future__ import annotations
+
+from turnwise.algorithms.credit import CreditMethod
+from turnwise.building.families import build_family
+from turnwise.building.losses import build_policy_loss
+from turnwise.building.optimizers import check_optimizer
+from turnwise.building.resolved import Resolved, resolve
+from turnwise.config.run import RunConfig
+from turnwise.core.episodes import AskingEnvironment
+from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import ForkableEnvironment, GoldAnswers
+from turnwise.environments.mixture import list_families
+
+
+def check_methods(config: RunConfig) -> RunConfig:
+    """The recipe with the canonical names of its credit method and loss.
+
+    Raises ConfigError with the reason when credit, critic, loss, group and environment do not fit together, or the
+    optimizer cannot be used."""
+    check_optimizer(config)
+    resolved = resolve(config)
+    config = resolved.config
+    if resolved.credit is not None:
+        method = resolved.credit.method
+        resolved.build_credit()
+        build_policy_loss(resolved)
+        check_groups(config, method)
+        check_environment(resolved, method)
+    return config
+
+
+def check_groups(config: RunConfig, method: CreditMethod) -> None:
+    """Raise ConfigError when credit compares what the rollouts do not give."""
+    rollout = config.rollout
+    if config.train.steps > 0 and method.compares == "group" and rollout.group_size < 2:
+        raise ConfigError(
+            f"credit.method={method.name!r} compares the members of a group, rollout.group_size={rollout.group_size} "
+            "has nothing to compare; use at least 2"
+        )
+    if method.compares == "leaves" and not rollout.train_truncated:
+        raise ConfigError(
+            f"rollout.train_truncated=false leaves out whole trajectories, credit.method={method.name!r} trains "
+            "branches, each with an end of its own; set it to true"
+        )
+
+
+def check_environment(resolved: Resolved, method: CreditMethod) -> None:
+    """Raise ConfigError when credit asks for what the environment cannot do, or for one sum of penalties where several
+    futures share a past."""
+    config = resolved.config
+    for family in list_families(build_family(config)) if resolved.branches != "none" else ():
+        environment = family.build_environment(family.task("train", 0))
+        if not isinstance(environment, ForkableEnvironment):
+            raise ConfigError(
+                f"credit.method={method.name!r} samples several futures from one state, and "
+                f"{type(environment).__name__} of environment.name={config.environment.name!r} cannot fork; give it "
+                "`async def fork(self)`, or choose another method"
+            )
+    for family in list_families(build_family(config)) if resolved.annotators else ():
+        environment = family.build_environment(family.task("train", 0))
+        if isinstance(environment, AskingEnvironment):
+            raise ConfigError(
+                f"credit.method={method.name!r} measures {' and '.join(method.annotators)} of one conversation, and "
+                f"{type(environment).__name__} of environment.name={config.environment.name!r} has several; choose "
+                "another method"
+            )
+    if method.compares == "leaves" and resolved.penalty > 0:
+        raise ConfigError(
+            f"credit.method={method.name!r} with loss.kl.place='reward': a turn above a fork has several futures, and "
+            "so no one sum of penalties to come; use loss.kl.place='loss'"
+        )
+    needs_answers = any(kind.needs_gold_answers for kind in resolved.annotators)
+    if needs_answers and not isinstance(build_family(config), GoldAnswers):
+        raise ConfigError(
+            f"credit.method={method.name!r} scores the right answer after every turn, and "
+            f"environment.name={config.environment.name!r} does not say which it is; give its family `gold_answer` and "
+            "`answer_reply`, or choose another method"
+        )

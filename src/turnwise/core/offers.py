@@ -1,0 +1,130 @@
+"""What lies outside the tables of built-in rows: objects at import paths, and names that installed packages offer.
+
+A package offers a name in an entry-point group, such as `turnwise.losses`:
+
+    [project.entry-points."turnwise.losses"]
+    soft_clip = "my_package.losses:SOFT_CLIP"
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, entry_points
+from typing import Any, TypeVar
+
+from turnwise.core.errors import ConfigError, boundary
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A name that an installed package offers."""
+
+    name: str
+    path: str
+    """Import path "package.module:NAME"."""
+    package: str
+    made_for: str = ""
+    """The versions of Turnwise that the package asks for, such as "turnwise>=0.2"; empty where it does not say."""
+
+
+def list_offers(group: str) -> tuple[Offer, ...]:
+    """What installed packages offer in an entry-point group, by name. Imports none of it."""
+    return _scan(group, tuple(sys.path))
+
+
+@cache
+def _scan(group: str, path: tuple[str, ...]) -> tuple[Offer, ...]:
+    """The offers of the packages in `path`, which is `sys.path`: it decides what is installed."""
+    offers = {
+        Offer(
+            name=entry.name,
+            path=entry.value,
+            package="an unknown package" if entry.dist is None else entry.dist.name,
+            made_for="" if entry.dist is None else _find_requirement(entry.dist),
+        )
+        for entry in entry_points(group=group)
+    }
+    return tuple(sorted(offers, key=lambda offer: (offer.name, offer.package, offer.path)))
+
+
+def _find_requirement(package: Distribution) -> str:
+    """What a package requires of Turnwise, as its metadata says it."""
+    found = [each for each in package.requires or () if each.lower().startswith("turnwise")]
+    return found[0] if found else ""
+
+
+def find_offer(group: str, name: str, *, key: str, built_in: Collection[str] = ()) -> Offer | None:
+    """What `key` = `name` means among the offers of a group; None where no package offers it.
+
+    Raises ConfigError where several packages offer the name, or one offers a `built_in` name."""
+    matches = [offer for offer in list_offers(group) if offer.name == name]
+    if not matches:
+        return None
+    owners = [*(["built in"] if name in built_in else []), *(offer.package for offer in matches)]
+    if len(owners) > 1:
+        raise ConfigError(
+            f"{key}={name!r} is offered several times ({' and '.join(owners)}); use the import path of one: "
+            + ", ".join(offer.path for offer in matches)
+        )
+    return matches[0]
+
+
+def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
+    """The object at the import path "package.module:NAME", or at that of an offer called `path`.
+
+    Raises ConfigError naming `key` and what importing raised."""
+    what = f"{key}={path!r} cannot be imported"
+    if offer is not None:
+        from turnwise import __version__
+
+        made_for = f", made for {offer.made_for!r}" if offer.made_for else ""
+        what = (
+            f"{key}={path!r} of the package {offer.package} ({offer.path}{made_for}) cannot be imported by Turnwise "
+            f"{__version__}; update one of the two, or uninstall {offer.package}"
+        )
+    module_name, _, name = (path if offer is None else offer.path).partition(":")
+    with boundary(ConfigError, what):
+        return getattr(importlib.import_module(module_name), name)
+
+
+def import_function(key: str, path: str) -> Callable[..., Any]:
+    """The function at "package.module:function". Raises ConfigError naming `key` when it leads nowhere or to something
+    else."""
+    value = import_object(key, path)
+    if not callable(value):
+        raise ConfigError(f"{key}={path!r} is a {type(value).__name__}; name a function")
+    function: Callable[..., Any] = value
+    return function
+
+
+def load_row(
+    key: str, name: str, kind: type[Row], *, group: str, built_in: Collection[str]
+) -> Row | Callable[..., Any] | None:
+    """What `key` = `name` means outside a table of built-in rows: a row or a function, at an import path or offered by
+    an installed package; None for a name that is `built_in` or that nobody offers.
+
+    Raises ConfigError in one line: two packages offer the name, the import fails, or the object is something else."""
+    offer = None if ":" in name else find_offer(group, name, key=key, built_in=built_in)
+    if offer is None and ":" not in name:
+        return None
+    value = import_object(key, name, offer)
+    if isinstance(value, kind):
+        return value
+    if callable(value):
+        function: Callable[..., Any] = value
+        return function
+    raise ConfigError(
+        f"{key}={name!r} is a {type(value).__name__}; name a function or the row, of class {kind.__name__}"
+    )
+
+
+def describe_offers(group: str) -> str:
+    """The names that packages offer, for an error about an unknown one; empty where there are none."""
+    names = sorted({offer.name for offer in list_offers(group)})
+    return f"; offered by installed packages: {', '.join(names)}" if names else ""
