@@ -4,7 +4,6 @@ A credit method or a loss checks its own options and combinations when it is bui
 
 from __future__ import annotations
 
-from turnwise.config.credit import ShapingSection
 from turnwise.config.learning import ADAMW
 from turnwise.config.lora import VLLM_RANKS, LoraSection
 from turnwise.config.run import RunConfig
@@ -239,7 +238,7 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
             "the buffer to 0",
         ),
         (
-            config.train.algorithm != "policy_gradient" and shaping != ShapingSection(),
+            config.train.algorithm != "policy_gradient" and shaping != type(shaping)(),
             f"credit.shaping changes rewards before credit, and train.algorithm={config.train.algorithm!r} has no "
             "credit; leave it out",
         ),
