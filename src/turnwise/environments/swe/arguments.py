@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share
-from turnwise.environments.swe.environment import ToolName
 
+ToolName = Literal["bash", "view", "search", "edit", "edit_lines", "edit_diff", "test", "python", "pdb", "submit"]
 Protocol = Literal["tools", "mini"]
 Prompt = Literal["full", "short", "oracle"]
 

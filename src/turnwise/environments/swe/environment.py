@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.types import Message, Reward, StopReason, Task, ToolRecord
 from turnwise.environments.shared_sandbox import SharedSandbox
+from turnwise.environments.swe.arguments import SweArguments, ToolName
 from turnwise.environments.swe.cases import Case
 from turnwise.environments.swe.tools.bash import Bash
 from turnwise.environments.swe.tools.edit import Edit
@@ -25,26 +24,6 @@ from turnwise.environments.swe.workspace import Changes, Workspace
 from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise_sandbox.types import Limits
 
-ToolName = Literal["bash", "view", "search", "edit", "edit_lines", "edit_diff", "test", "python", "pdb", "submit"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What an episode offers and allows."""
-
-    tools: tuple[ToolName, ...]
-    limits: Limits
-    """Of the session; `wall_s` is the deadline of a command."""
-    test_s: float
-    """The deadline of a run of tests, in seconds of real time."""
-    view_lines: int
-    """Lines of a file that are shown at a time."""
-    hide_tests: bool
-    """Whether the tree of the agent lacks the files of the FAIL_TO_PASS tests."""
-    tool_timeout_s: float
-    max_observation_chars: int
-
-
 NOTE_CHARS = 1000
 """Room for what a tool says about its output, beside the output that is cut to `max_observation_chars`."""
 
@@ -52,13 +31,13 @@ NOTE_CHARS = 1000
 class SweEnvironment(ToolEnvironment):
     """A repository with a bug. Single use."""
 
-    def __init__(self, *, sandbox: SharedSandbox, case: Case, rules: Rules) -> None:
+    def __init__(self, *, sandbox: SharedSandbox, case: Case, chosen: SweArguments) -> None:
         """`sandbox` is shared by all episodes."""
-        chars = rules.max_observation_chars + NOTE_CHARS
-        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=chars)
+        chars = chosen.max_observation_chars + NOTE_CHARS
+        super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chars)
         self._sandbox = sandbox
         self._case = case
-        self._rules = rules
+        self._chosen = chosen
         self._task_id = ""
         self._workspace: Workspace | None = None
         self._pdb: Pdb | None = None
@@ -68,33 +47,33 @@ class SweEnvironment(ToolEnvironment):
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The issue and the tools. The tree is opened by the first call that needs it."""
-        self._task_id = task.id
+        self._task_id, chosen = task.id, self._chosen
         workspace = Workspace(
             sandbox=self._sandbox,
             repository=self._case.repository,
-            bug=self._case.bug_without_tests if self._rules.hide_tests else self._case.bug,
-            limits=self._rules.limits,
+            bug=self._case.bug_without_tests if chosen.hide_tests else self._case.bug,
+            limits=Limits(wall_s=chosen.command_s, disk_bytes=chosen.disk_mib << 20, num_files=65_536),
             seed=seed,
         )
-        return task.prompt, self._take(workspace, Pdb(workspace, self._rules.max_observation_chars))
+        return task.prompt, self._take(workspace, Pdb(workspace, chosen.max_observation_chars))
 
     def _take(self, workspace: Workspace, debugger: Pdb) -> list[Callable[..., object]]:
         """The functions of the tools in a workspace, which becomes the episode's."""
-        rules, chars = self._rules, self._rules.max_observation_chars
+        chosen, chars = self._chosen, self._chosen.max_observation_chars
         self._workspace, self._pdb = workspace, debugger
         functions: dict[ToolName, Callable[..., object]] = {
             "bash": Bash(workspace, chars).bash,
-            "view": View(workspace, chars, rules.view_lines).view,
+            "view": View(workspace, chars, chosen.view_lines).view,
             "search": Search(workspace, chars).search,
             "edit": Edit(workspace).edit,
             "edit_lines": EditLines(workspace).edit_lines,
             "edit_diff": EditDiff(workspace).edit_diff,
-            "test": Test(workspace, chars, rules.test_s).test,
+            "test": Test(workspace, chars, chosen.test_s).test,
             "python": Python(workspace, chars).python,
             "pdb": debugger.pdb,
             "submit": Submit(self._submit).submit,
         }
-        return [functions[name] for name in rules.tools]
+        return [functions[name] for name in chosen.tools]
 
     async def _submit(self) -> None:
         """Take what was changed and end everything that runs, so that nothing changes it any more."""

@@ -103,7 +103,7 @@ class MiniEnvironment(SweEnvironment):
 
     def _take(self, workspace: Workspace, debugger: Pdb) -> list[Callable[..., object]]:
         self._workspace, self._pdb = workspace, debugger
-        return [MiniBash(workspace, self._rules.max_observation_chars, self._submit).bash]
+        return [MiniBash(workspace, self._chosen.max_observation_chars, self._submit).bash]
 
     async def reset(self, task: Task, seed: int) -> Opening:
         """See `Environment.reset`. No tool is offered: the prompt explains the protocol."""

@@ -13,8 +13,7 @@ from random import Random
 from typing import Any
 
 from turnwise.core.types import Message, Task, ToolCall, text_message
-from turnwise.environments.swe.arguments import Protocol
-from turnwise.environments.swe.environment import ToolName
+from turnwise.environments.swe.arguments import Protocol, ToolName
 from turnwise.environments.swe.mini import MARKER, write_command
 from turnwise.environments.swe.places import CONTEXT, Change, read_changes
 from turnwise.environments.swe.tools.test import ALL_PASS

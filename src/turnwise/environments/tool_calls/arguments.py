@@ -10,12 +10,13 @@ from pydantic import Field, SkipValidation, model_validator
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Share, check_weights
 from turnwise.environments.file_splits import MAX_BAD_ROWS
-from turnwise.environments.tool_calls.environment import Prompt, SchemaSwitch
 from turnwise.environments.tool_calls.problems import MAX_PARAMETERS, MAX_TOOLS, NUM_CALLS
 from turnwise.environments.tool_calls.words import MAX_WORDS, MIN_WORDS
 from turnwise.rewards.tool_rl import Granularity
 
 Mode = Literal["generated", "files"]
+Prompt = Literal["short", "chat"]
+SchemaSwitch = Literal["on", "shuffled", "blanked"]
 _OF_FILES = frozenset({"train_path", "heldout_path", "max_bad_rows"})
 _OF_BOTH = frozenset({"mode", "naive_skill", "naive_tact", *FamilyArguments.model_fields})
 
@@ -48,7 +49,8 @@ class ToolCallsArguments(FamilyArguments):
     """"short" writes the API out in the first message; "chat" leaves that to the chat template and explains the
     task."""
     schema_: SchemaSwitch = Field("on", alias="schema")
-    """"on", or a control that must fail: "shuffled" or "blanked" (see `Rules`)."""
+    """"on", or a control that must fail: "shuffled" gives the numbers of an API's names to each other, "blanked" makes
+    them all 0."""
     granularity: Granularity = "fine"
     """How partly right calls are rewarded: "fine" (ToolRL), "refined", "intermediate" or "coarse"."""
     scale: float = Field(3.0, ge=1e-6, le=1e6)

@@ -10,20 +10,17 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from turnwise.core.protocols import StepResult
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, RewardPart, StopReason, Task, ToolCall, ToolSpec, text_message
+from turnwise.environments.tool_calls.arguments import Prompt, SchemaSwitch, ToolCallsArguments
 from turnwise.environments.tool_calls.problems import Api
 from turnwise.environments.tool_calls.words import SLOTS
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.rewards.tool_rl import Call, Granularity, compute_correctness, compute_tool_rl_reward
+from turnwise.rewards.tool_rl import Call, compute_correctness, compute_tool_rl_reward
 from turnwise.tools.tool import Tool
-
-Prompt = Literal["short", "chat"]
-SchemaSwitch = Literal["on", "shuffled", "blanked"]
 
 PROMPTS: Mapping[Prompt, str] = {
     "short": "{apis}Request : {request} .\n",
@@ -37,21 +34,6 @@ PROMPTS: Mapping[Prompt, str] = {
 }
 """The first message. "short" writes the API out, a tool with its parameters per line; "chat" is for models whose
 template shows them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What an episode shows and how it is rewarded."""
-
-    prompt: Prompt
-    schema: SchemaSwitch
-    """"on", or a control that must fail: "shuffled" gives the numbers of an API's names to each other, "blanked" makes
-    them all 0."""
-    granularity: Granularity
-    scale: float
-    """Correctness lies in [-scale, scale]."""
-    tool_timeout_s: float
-    max_observation_chars: int
 
 
 def build_prompt(prompt: Prompt, apis: Sequence[Api], request: str) -> tuple[Message, ...]:
@@ -103,9 +85,9 @@ async def _accept(**arguments: object) -> str:
 class OneReplyEnvironment(ToolEnvironment):
     """An episode of one reply, whose calls are recorded and judged. A subclass defines `setup` and `score`."""
 
-    def __init__(self, *, tool_timeout_s: float, max_observation_chars: int) -> None:
-        """See `ToolEnvironment`."""
-        super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
+    def __init__(self, chosen: ToolCallsArguments) -> None:
+        super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
+        self._chosen = chosen
         self._task_id = ""
         self._reply: Message | None = None
 
@@ -133,20 +115,18 @@ class OneReplyEnvironment(ToolEnvironment):
 class ToolCallsEnvironment(OneReplyEnvironment):
     """An API, a request, one reply. Single use."""
 
-    def __init__(self, rules: Rules) -> None:
-        """See `Rules`."""
-        super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
-        self._rules = rules
+    def __init__(self, chosen: ToolCallsArguments) -> None:
+        super().__init__(chosen)
         self._gold: list[Call] = []
         self._missing: set[str] = set()
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """The prompt; the tools are the API's schemas, not functions."""
         self._gold = [(name, arguments) for name, arguments in task.payload["calls"]]
-        apis = hide_names(read_apis(task), self._rules.schema, seed)
+        apis = hide_names(read_apis(task), self._chosen.schema_, seed)
         self._missing = {task.payload["missing"]} - {None}
         self.show(task, (api.to_spec() for api in apis))
-        return build_prompt(self._rules.prompt, apis, task.payload["request"]), ()
+        return build_prompt(self._chosen.prompt, apis, task.payload["request"]), ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """Parts `format`, `correctness`, `question` (their sum is the total) and `success`.
@@ -171,8 +151,8 @@ class ToolCallsEnvironment(OneReplyEnvironment):
             predicted or None,
             self._gold,
             well_formed=well_formed,
-            granularity=self._rules.granularity,
-            scale=self._rules.scale,
+            granularity=self._chosen.granularity,
+            scale=self._chosen.scale,
         )
         if self._gold:
             question = 0.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task
+from turnwise.environments.tool_calls.arguments import ToolCallsArguments
 from turnwise.environments.tool_calls.environment import OneReplyEnvironment, read_calls
 from turnwise.environments.tool_calls.rows import to_allowed, to_spec
 from turnwise.rewards.allowed_calls import count_fulfilled
@@ -13,9 +14,8 @@ from turnwise.rewards.allowed_calls import count_fulfilled
 class RowCallsEnvironment(OneReplyEnvironment):
     """A request, the functions beside it, one reply. Single use."""
 
-    def __init__(self, *, tool_timeout_s: float, max_observation_chars: int) -> None:
-        """See `ToolEnvironment`."""
-        super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
+    def __init__(self, chosen: ToolCallsArguments) -> None:
+        super().__init__(chosen)
         self._task: Task | None = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
@@ -39,5 +39,4 @@ class RowCallsEnvironment(OneReplyEnvironment):
             count = count_fulfilled(wanted, made)
             success = count == len(wanted) == len(made)
             fulfilled = count / len(wanted) if wanted else float(success)
-        parts = (RewardPart(name="success", value=float(success)), RewardPart(name="fulfilled", value=fulfilled))
-        return Scored(total=float(success), parts=parts)
+        return Scored.of(float(success), {"success": success, "fulfilled": fulfilled})
