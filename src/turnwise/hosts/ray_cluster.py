@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -170,8 +171,20 @@ def check_folder() -> None:
 
 async def _called(reference: Any) -> Any:
     """What a call of an actor gives. Raises EngineError where the actor or its node has ended."""
+    from ray.exceptions import RayError
+
     with boundary(EngineError, "the actor"):
-        return await reference
+        try:
+            return await reference
+        except RayError as error:
+            raise EngineError(f"the actor: {describe_end(error)}") from error
+
+
+def describe_end(error: Exception) -> str:
+    """What Ray says of an actor, without the colours of a terminal; of a traceback its last line."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+    is_traceback = any(line.startswith('File "') for line in lines)
+    return f"{type(error).__name__}: {lines[-1] if is_traceback else ' '.join(lines)}"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

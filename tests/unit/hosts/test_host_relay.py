@@ -15,7 +15,7 @@ from turnwise.engines.workers import serving
 from turnwise.hosts import relay
 from turnwise.hosts.host import Program, import_path
 from turnwise.hosts.leftovers import sweep
-from turnwise.hosts.ray_cluster import check_folder
+from turnwise.hosts.ray_cluster import check_folder, describe_end
 from turnwise.hosts.relay import Relay
 
 ECHO = """
@@ -115,3 +115,18 @@ def test_a_log_is_cut_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         serving.cut_log(log.fileno())
         log.write(b", and on")
     assert path.read_bytes() == b"aaathe end, and on"
+
+
+def test_of_an_actors_traceback_the_error_is_told() -> None:
+    traceback = (
+        "\x1b[36mray::Relay.start()\x1b[39m (pid=1, ip=10.0.0.1)\n"
+        '  File "/opt/turnwise/hosts/local.py", line 78, in spawn\n'
+        "    running = subprocess.Popen(\n"
+        "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/python'\n"
+    )
+    told = describe_end(RuntimeError(traceback))
+    assert told == "RuntimeError: FileNotFoundError: [Errno 2] No such file or directory: '/no/such/python'"
+    lost = "The actor died unexpectedly.\n\tclass_name: Relay\nIts node has ended."
+    assert describe_end(RuntimeError(lost)) == (
+        "RuntimeError: The actor died unexpectedly. class_name: Relay Its node has ended."
+    )
