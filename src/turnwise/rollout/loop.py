@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from turnwise.core.checked import to_asking
-from turnwise.core.closing import CLOSE_S, close_environment, discard_result, finish_within
+from turnwise.core.closing import CLOSE_S as CLOSE_S
+from turnwise.core.closing import close_environment, discard_result, finish_within
 from turnwise.core.episodes import AGENT, AskingEnvironment
 from turnwise.core.errors import EngineError, ToolTimeout
 from turnwise.core.protocols import Engine, Environment, Renderer
