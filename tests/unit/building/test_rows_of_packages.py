@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from turnwise.building import learners
 from turnwise.building.checks import check_methods
 from turnwise.building.losses import build_policy_loss
 from turnwise.building.resolved import resolve
-from turnwise.config.engine_kinds.table import find_engine_kind
+from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind
 from turnwise.config.load import load_config
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import ALGORITHMS
 from turnwise.core.errors import ConfigError
-from turnwise.credit.annotator_table import find_annotator
+from turnwise.credit.annotator_table import ANNOTATORS, find_annotator
+from turnwise.engines import registry
 from turnwise.engines.registry import build_engine
 from turnwise.engines.settings import EngineSettings
 from turnwise.testing import build_tiny_model, make_group, make_trajectory, make_turn
@@ -136,6 +139,13 @@ def install(folder: Path, package: str, groups: dict[str, dict[str, str]], *, re
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
+
+
+def test_every_built_in_row_has_what_builds_it() -> None:
+    assert set(registry.BUILDERS) == set(ENGINE_KINDS)
+    assert set(learners.BUILDERS) == set(ALGORITHMS)
+    rows = [*ENGINE_KINDS.items(), *ALGORITHMS.items(), *ANNOTATORS.items()]
+    assert all(name == row.name for name, row in rows)
 
 
 @pytest.mark.parametrize("name", ["rows_of_loss:SOFT_CLIP", "soft_clip"])

@@ -53,7 +53,7 @@ class EngineKind:
     options: type[EngineOptions] | None = None
     """What `engine.options` may hold; None leaves the options, unchecked, to `build`."""
     build: Callable[..., Engine] | None = None
-    """Makes the engine (`engines.registry.BuildEngine`); None for a built-in kind, whose builder `engines/` has under
+    """Makes the engine (`engines.settings.BuildEngine`); None for a built-in kind, whose builder `engines/` has under
     its name."""
     records_experts: bool | None = None
     """Whether completions say which experts of a mixture computed them; None is judged by the completions."""
