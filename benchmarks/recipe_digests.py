@@ -77,6 +77,7 @@ FAMILIES: Mapping[str, tuple[str, list[str]]] = {
     "step_dpo": (SEARCH, ["train.algorithm=step_dpo", "preference.min_margin=0.05"]),
     "local_engine": (SEARCH, ["engine.kind=local", "loss.method=cispo"]),
     "workers_engine": (SEARCH, ["engine.kind=workers", "engine.options.num_workers=1"]),
+    "two_ranks": (SEARCH, ["train.ranks=2", "loss.kl.coefficient=0.01"]),
     "voices": ("memory/rolling.toml", []),
     "several_learners": ("teams/relay.toml", ["sft.steps=40", "roles.b=learns:second", "loss.kl.coefficient=0.01"]),
     "asynchronous": (SEARCH, ["schedule.max_staleness=1"]),

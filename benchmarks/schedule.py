@@ -171,13 +171,13 @@ def measure(output: Path, start: Path, job: Job) -> dict[str, Any]:
 
 def prepare_run(run: Path, start: Path, job: Job) -> None:
     """Return a run folder at the end of the warm-up: continuing it is the arm's training."""
-    from turnwise.building.checks import check_methods
+    from turnwise.building.checks import check_recipe
     from turnwise.config.load import dump_resolved, load_config
     from turnwise.runs.build import fit_to_machine
     from turnwise.store.run_folder import RunFolder
 
     config = load_config([job.recipe], [*job.overrides, f"run.name={job.name}"])
-    config = fit_to_machine(check_methods(config))
+    config = fit_to_machine(check_recipe(config)).config
     RunFolder.create(run).write_json("config.json", dump_resolved(config))
     shutil.copytree(start, run / "checkpoints" / start.name)
 

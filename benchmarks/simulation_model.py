@@ -77,7 +77,7 @@ def train(output: Path, start: Path, name: str, steps: int) -> None:
     """Train an arm unless it was trained before; the machine's load while it trained stays in `load.json`."""
     import torch
 
-    from turnwise.building.checks import check_methods
+    from turnwise.building.checks import check_recipe
     from turnwise.config.load import dump_resolved, load_config
     from turnwise.runs.build import fit_to_machine
     from turnwise.runs.train import run_train
@@ -92,7 +92,7 @@ def train(output: Path, start: Path, name: str, steps: int) -> None:
     median_s, p99_s = ARMS[name].latency
     arguments = {**config.environment.args, "median_s": median_s, "p99_s": p99_s}
     environment = config.environment.model_copy(update={"args": arguments})
-    config = fit_to_machine(check_methods(config.model_copy(update={"environment": environment})))
+    config = fit_to_machine(check_recipe(config.model_copy(update={"environment": environment}))).config
     RunFolder.create(run).write_json("config.json", dump_resolved(config))
     shutil.copytree(start, run / "checkpoints" / start.name)
     before = os.times()

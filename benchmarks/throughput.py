@@ -49,7 +49,8 @@ WARMUP = ["sft.steps=60", "sft.num_demonstrations=1024"]
 async def measure() -> dict[str, Any]:
     """The figures."""
     files = [Path(a) for a in sys.argv[1:] if "=" not in a] or [DEFAULT_RECIPE]
-    config = fit_to_machine(load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a]))
+    recipe = load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a])
+    config = fit_to_machine(resolve(recipe)).config
     system = build_system(config)
     built = build_trainer(system.resolved, system.model, system.tokenizer)
     trainer = TrainerThread(built, num_threads=config.train.num_threads)

@@ -15,20 +15,24 @@ from turnwise.environments.mixture import list_families
 
 
 def check_methods(config: RunConfig) -> RunConfig:
-    """The recipe with the canonical names of its credit method and loss.
+    """The recipe with the canonical names of its credit method and loss; raises as `check_recipe`."""
+    return check_recipe(config).config
+
+
+def check_recipe(config: RunConfig) -> Resolved:
+    """What the recipe means.
 
     Raises ConfigError with the reason when credit, critic, loss, group and environment do not fit together, or the
     optimizer cannot be used."""
     check_optimizer(config)
     resolved = resolve(config)
-    config = resolved.config
     if resolved.credit is not None:
         method = resolved.credit.method
         resolved.build_credit()
         build_policy_loss(resolved)
-        check_groups(config, method)
+        check_groups(resolved.config, method)
         check_environment(resolved, method)
-    return config
+    return resolved
 
 
 def check_groups(config: RunConfig, method: CreditMethod) -> None:

@@ -401,25 +401,24 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
 
     Raises ConfigError after printing if a new run does not fit this machine.
     """
-    from turnwise.building.checks import check_methods
-    from turnwise.building.resolved import resolve
+    from turnwise.building.checks import check_recipe
     from turnwise.building.sizes import measure_recipe
     from turnwise.config.load import dump_resolved
     from turnwise.config.plan import compute_plan
     from turnwise.models.build import describe_device
     from turnwise.runs.build import find_device, fit_to_machine
 
-    check_methods(config)
+    resolved = check_recipe(config)
     device = find_device(config)
     refusal = None
     if is_new:
         try:
-            config = fit_to_machine(config)
+            resolved = fit_to_machine(resolved)
         except ConfigError as error:
             refusal = error
+    config = resolved.config
     print(json.dumps(dump_resolved(config), indent=1))
     print(f"{'device':<31} {describe_device(device)}")
-    resolved = resolve(config)
     plan = compute_plan(
         config,
         resolved.copies,

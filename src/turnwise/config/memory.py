@@ -156,7 +156,7 @@ def _plan_run(config: RunConfig, copies: Copies, shapes: Shapes, device: str) ->
     shape, precision, on_cpu = shapes.policy, find_precision(config), device == "cpu"
     learners, ranks = copies.num_learners, config.train.ranks
     kind = find_engine_kind(config.engine.kind)
-    footprint = kind.predict(config.engine.options)
+    footprint = kind.footprint(config.engine.options)
     workers, guests = footprint.num_workers, learners * footprint.num_guests
     models = list_models(config, shapes, copies)
     held = _list_held(config, copies, shapes, models, on_cpu=on_cpu)

@@ -12,9 +12,6 @@ from turnwise.config.run import RunConfig
 from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import ConfigError
 
-METHODS_WITH_LEAVES = frozenset({"tree", "arpo"})
-"""Credit methods whose groups have several members even with one trajectory per task, because they add branches."""
-
 Problem = tuple[bool, str]
 """Whether something is wrong, and the error message if it is."""
 
@@ -193,11 +190,6 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             not rollout.train_truncated and find_algorithm(config.train.algorithm).has_pairs,
             "rollout.train_truncated=false keeps trajectories in credit and out of the loss, but "
             f"train.algorithm={config.train.algorithm!r} has no credit; set it to true",
-        ),
-        (
-            not rollout.train_truncated and config.credit.method in METHODS_WITH_LEAVES,
-            "rollout.train_truncated=false leaves out whole trajectories, but "
-            f"credit.method={config.credit.method!r} trains branches that end separately; set it to true",
         ),
         (
             rollout.max_tokens > engine.max_context,

@@ -51,7 +51,7 @@ def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineM
     kind = find_engine_kind(engine.kind)
     if kind.has_weights_outside:
         return EngineMemory(packed=0, cache=0, sampling=SAMPLING_BYTES if device == "cpu" else 0)
-    footprint = kind.predict(options)
+    footprint = kind.footprint(options)
     workers = footprint.num_workers
     concurrency = -(-engine.max_concurrency // workers)
     paged = footprint.has_pages and shape.is_packed

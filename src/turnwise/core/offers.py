@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, entry_points
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from turnwise.core.errors import ConfigError, boundary
 
@@ -115,6 +115,7 @@ def load_row(
         return None
     value = import_object(key, name, offer)
     if isinstance(value, kind):
+        check_choices(f"{key}={name!r}", value)
         return value
     if callable(value):
         function: Callable[..., Any] = value
@@ -122,6 +123,15 @@ def load_row(
     raise ConfigError(
         f"{key}={name!r} is a {type(value).__name__}; name a function or the row, of class {kind.__name__}"
     )
+
+
+def check_choices(what: str, row: object) -> None:
+    """Raise ConfigError where a field of a row that has a few choices (a `Literal`) holds none of them."""
+    for name, hint in get_type_hints(type(row)).items():
+        value = getattr(row, name, None)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            choices = ", ".join(map(repr, get_args(hint)))
+            raise ConfigError(f"{what}: its {name} is {value!r}; it must be one of {choices}")
 
 
 def describe_offers(group: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -77,13 +77,14 @@ def find_device(config: RunConfig) -> torch.device:
     return device
 
 
-def fit_to_machine(config: RunConfig) -> RunConfig:
-    """The recipe with `train.micro_batch_tokens` chosen for this machine; raises ConfigError as `fit_memory` and
+def fit_to_machine(resolved: Resolved) -> Resolved:
+    """The same with `train.micro_batch_tokens` chosen for this machine; raises ConfigError as `fit_memory` and
     `find_device` do."""
-    device = find_device(config)
-    copies = resolve(config).copies
-    shapes = measure_recipe(config, copies)
-    return fit_memory(config, copies, memory_bytes=read_memory_size(device), shapes=shapes, device=device.type)
+    config, copies = resolved.config, resolved.copies
+    device, shapes = find_device(config), measure_recipe(config, copies)
+    memory_bytes = read_memory_size(device)
+    fitted = fit_memory(config, copies, memory_bytes=memory_bytes, shapes=shapes, device=device.type)
+    return replace(resolved, config=fitted)
 
 
 def load_checkpoint(
@@ -271,7 +272,7 @@ def build_system(
     does not fit.
     """
     if not config.train.micro_batch_tokens:
-        config = fit_to_machine(config)
+        config = fit_to_machine(resolve(config)).config
     disable_progress_bar()
     keep_freed_memory()
     family = build_family(config)

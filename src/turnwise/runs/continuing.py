@@ -124,7 +124,7 @@ def _begin_choice(config: RunConfig) -> int:
 
 @contextmanager
 def _open_new(config: RunConfig) -> Iterator[OpenRun]:
-    config = prepare_new(config)  # before there is a run folder
+    config = prepare_new(config).config  # before there is a run folder
     folder = create_folder(config)
     with hold_run(folder.path) as lock:
         folder.write_json(CONFIG, dump_resolved(config))

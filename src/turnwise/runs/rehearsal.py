@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnwise.building.checks import check_methods
-from turnwise.building.resolved import resolve
+from turnwise.building.resolved import Resolved
 from turnwise.building.sizes import measure_recipe
 from turnwise.config.fit import MEMORY_SHARE
 from turnwise.config.memory import plan_memory
@@ -53,8 +53,9 @@ def rehearse_train(config: RunConfig | None, *, resume: Continuation | None) -> 
     tokenizer = None
     config, is_new = read_rehearsed(config, resume)
     if is_new:
-        config = prepare_new(config)
-        checks += [_describe_memory(config), check_disk(config)]
+        resolved = prepare_new(config)
+        config = resolved.config
+        checks += [_describe_memory(resolved), check_disk(resolved)]
     else:
         config = check_methods(config)
         find_device(config)
@@ -94,9 +95,10 @@ def _find_run(config: RunConfig | None, resume: Continuation | None) -> Path | N
     return None if config is None else find_newest(config)
 
 
-def _describe_memory(config: RunConfig) -> Check:
+def _describe_memory(resolved: Resolved) -> Check:
+    config, copies = resolved.config, resolved.copies
     device = find_device(config)
-    copies, size = resolve(config).copies, read_memory_size(device)
+    size = read_memory_size(device)
     memory = plan_memory(config, copies, shapes=measure_recipe(config, copies), device=device.type)
     needed = "unknown needs" if memory is None else format_size(memory.peak)
     return "memory", f"{needed} in {format_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"

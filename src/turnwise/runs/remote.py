@@ -30,7 +30,7 @@ def build_host(config: RunConfig) -> Host:
     scale, num_workers = config.scale, config.rollout.num_workers
     if not scale.ray:
         return LocalHost()
-    num_engines = find_engine_kind(config.engine.kind).predict(config.engine.options).num_guests
+    num_engines = find_engine_kind(config.engine.kind).footprint(config.engine.options).num_guests
     ranks = config.train.ranks
     num_ranks = ranks * (1 + len(list_learners(config.roles))) if ranks > 1 else 0
     num_actors = (num_workers or num_engines) + num_ranks

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnwise.building.checks import check_methods
+from turnwise.building.checks import check_recipe
 from turnwise.building.families import build_family
 from turnwise.building.learners import build_learner
-from turnwise.building.resolved import resolve
+from turnwise.building.resolved import Resolved
 from turnwise.building.trainer import build_trainer
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
@@ -101,26 +101,28 @@ def build_parts(
     )
 
 
-def prepare_new(config: RunConfig) -> RunConfig:
-    """The recipe of a new run, fitted to this machine: methods, device, memory, and the disk under `run.output`.
+def prepare_new(config: RunConfig) -> Resolved:
+    """What the recipe of a new run means, fitted to this machine: methods, device, memory, and the disk under
+    `run.output`.
 
     Raises ConfigError or StoreError."""
-    config = fit_to_machine(check_methods(config))
-    check_disk(config)
-    return config
+    resolved = fit_to_machine(check_recipe(config))
+    check_disk(resolved)
+    return resolved
 
 
-def check_disk(config: RunConfig) -> Check:
+def check_disk(resolved: Resolved) -> Check:
     """Check that a folder can be made in `run.output`, and that the run's checkpoints are predicted to fit there.
 
     Raises StoreError naming the folder and the remedy."""
+    config = resolved.config
     output = Path(config.run.output).absolute()
     folder = next(path for path in (output, *output.parents) if path.exists())
     if not folder.is_dir():
         raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
-    free, memory = shutil.disk_usage(folder).free, plan_memory(config, resolve(config).copies)
+    free, memory = shutil.disk_usage(folder).free, plan_memory(config, resolved.copies)
     if memory is None:
         return "disk", f"{format_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.

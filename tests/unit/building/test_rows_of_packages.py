@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from turnwise.building import learners
 from turnwise.building.checks import check_methods
 from turnwise.building.losses import build_policy_loss
 from turnwise.building.resolved import resolve
-from turnwise.config.engine_kinds.table import find_engine_kind
+from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind
 from turnwise.config.load import load_config
 from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
+from turnwise.config.train_algorithms.table import ALGORITHMS
 from turnwise.core.errors import ConfigError
 from turnwise.credit.annotator_table import find_annotator
+from turnwise.engines import registry
 from turnwise.engines.registry import build_engine
 from turnwise.engines.settings import EngineSettings
 from turnwise.testing import build_tiny_model, make_group, make_trajectory, make_turn
@@ -109,6 +112,9 @@ TWIN = EngineKind(
     predict=lambda options: Footprint(num_guests=options.get("copies", 2), guest_cache_bytes=1 << 20),
 )
 NOT_BUILT = EngineKind(name="lazy")
+LOOSE = EngineKind(name="loose", build=build_twin, options={"copies": 2})
+VAGUE = EngineKind(name="vague", build=build_twin, predict=lambda options: 3)
+MISSPELT = replace(SOFT_CLIP, stale="decoupeld")
 NUMBER = 3
 """
 
@@ -136,6 +142,13 @@ def install(folder: Path, package: str, groups: dict[str, dict[str, str]], *, re
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
+
+
+def test_every_built_in_row_has_what_builds_it() -> None:
+    assert set(registry.BUILDERS) == set(ENGINE_KINDS)
+    assert set(learners.BUILDERS) == set(ALGORITHMS)
+    assert all(name == kind.name for name, kind in ENGINE_KINDS.items())
+    assert all(name == algorithm.name for name, algorithm in ALGORITHMS.items())
 
 
 @pytest.mark.parametrize("name", ["rows_of_loss:SOFT_CLIP", "soft_clip"])
@@ -203,6 +216,8 @@ def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> 
         ("loss.method", "bad_rows:JUDGE", "is a AnnotatorKind; name a function or the row, of class LossMethod"),
         ("credit.method", "bad_rows:SOFT_CLIP", "is a LossMethod; name a function or the row, of class CreditMethod"),
         ("engine.kind", "bad_rows:NOT_BUILT", "is the row of an engine without `build`"),
+        ("engine.kind", "bad_rows:LOOSE", r"its options are \{'copies': 2\}; give a subclass of EngineOptions"),
+        ("loss.method", "bad_rows:MISSPELT", "its stale is 'decoupeld'; it must be one of 'decoupled', 'sequence'"),
         ("engine.kind", "twain", "is none of paged, workers, local, vllm, server nor a path"),
         ("loss.method", "gone", r"unknown loss 'gone'.*known: ppo"),
         ("loss.method", "twice", r"offered several times \(bad_rows and second_rows\); use the import path of one"),
@@ -229,6 +244,13 @@ def test_what_leads_nowhere_is_refused_in_one_line(folder: Path, option: str, va
         resolve(config(f"{option}={value}"))
     assert "\n" not in str(raised.value)
     assert str(raised.value).startswith(option)
+
+
+def test_a_plan_that_cannot_be_made_is_one_line(folder: Path) -> None:
+    install(folder, "vague_rows", {})
+    recipe = config("engine.kind=vague_rows:VAGUE", "train.micro_batch_tokens=1024")
+    with pytest.raises(ConfigError, match=r"engine.kind='vague_rows:VAGUE': its predict returned a int, no Footprint"):
+        plan_memory(recipe, resolve(recipe).copies)
 
 
 def test_a_name_that_nobody_offers_is_answered_with_those_that_are(folder: Path) -> None:

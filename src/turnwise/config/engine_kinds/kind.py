@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from turnwise.config.section import Section
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import Engine
 
 
@@ -53,7 +53,7 @@ class EngineKind:
     options: type[EngineOptions] | None = None
     """What `engine.options` may hold; None leaves the options, unchecked, to `build`."""
     build: Callable[..., Engine] | None = None
-    """Makes the engine (`engines.registry.BuildEngine`); None for a built-in kind, whose builder `engines/` has under
+    """Makes the engine (`engines.settings.BuildEngine`); None for a built-in kind, whose builder `engines/` has under
     its name."""
     records_experts: bool | None = None
     """Whether completions say which experts of a mixture computed them; None is judged by the completions."""
@@ -73,7 +73,15 @@ class EngineKind:
     one_learner: str = ""
     """Why several learners cannot have an engine of this kind each; empty where they can."""
     predict: Callable[[Mapping[str, Any]], Footprint] = predict_one_process
-    """From `engine.options` to what the engine holds."""
+    """From `engine.options` to what the engine holds (`footprint` asks for it)."""
+
+    def footprint(self, options: Mapping[str, Any]) -> Footprint:
+        """What the engine holds. Raises ConfigError where `predict` fails or returns something else."""
+        with boundary(ConfigError, f"engine.kind={self.name!r}: its predict"):
+            held: object = self.predict(options)
+        if not isinstance(held, Footprint):
+            raise ConfigError(f"engine.kind={self.name!r}: its predict returned a {type(held).__name__}, no Footprint")
+        return held
 
 
 Options = TypeVar("Options", bound=EngineOptions)

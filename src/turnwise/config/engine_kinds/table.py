@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from turnwise.config.engine_kinds.kind import EngineKind
+from turnwise.config.engine_kinds.kind import EngineKind, EngineOptions
 from turnwise.config.engine_kinds.local import LOCAL
 from turnwise.config.engine_kinds.paged import PAGED
 from turnwise.config.engine_kinds.server import SERVER
@@ -30,6 +30,9 @@ def find_engine_kind(name: str) -> EngineKind:
     if isinstance(found, EngineKind):
         if found.build is None:
             raise ConfigError(f"engine.kind={name!r} is the row of an engine without `build`; give it the function")
+        given: object = found.options
+        if given is not None and not (isinstance(given, type) and issubclass(given, EngineOptions)):
+            raise ConfigError(f"engine.kind={name!r}: its options are {given!r}; give a subclass of EngineOptions")
         return replace(found, name=name)
     if found is not None:
         return EngineKind(name=name, build=_without_host(found))
