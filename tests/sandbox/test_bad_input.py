@@ -201,6 +201,36 @@ def test_processor_time_runs_out(attempt):
     assert 0.8 < execution.cpu_s < 2.2  # one second, in the kernel's ticks
 
 
+HELD = {
+    "sleep": "print('held')\nimport time\ntime.sleep(60)",
+    "loop": "print('held')\nwhile True: pass",
+    "lock": "print('held')\nimport threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+    "the original stream": "import io, sys\nprint('held')\nsys.stdout = io.StringIO()\nwhile True: pass",
+    "standard input": "print('held')\nimport os\nos.read(os.pipe()[0], 1)",
+}
+
+
+@pytest.mark.parametrize("mode", ["slot", "strict"])
+def test_what_a_program_printed_before_its_time_was_over_is_kept(run, mode):
+    # Buffered by Python, as in every program whose output is no terminal.
+    async def all_of_them():
+        async with LocalSandbox(num_slots=1, mode=mode) as sandbox:
+            ends = {name: await sandbox.run(Program(code=code), SHORT) for name, code in HELD.items()}
+            busy = await sandbox.run(Program(code="print('held')\nwhile True: pass"), replace(LIMITS, cpu_s=1))
+            return ends, busy
+
+    ends, busy = run(all_of_them())
+    assert {name: (each.stdout, each.limit, each.signal) for name, each in ends.items()} == dict.fromkeys(
+        HELD, (b"held\n", "wall", None)
+    )
+    assert (busy.stdout, busy.limit) == (b"held\n", "cpu")
+
+
+def test_a_stream_that_was_replaced_is_written_at_the_end(attempt):
+    execution, _ = attempt("import io, sys\nsys.stdout = io.StringIO()\nsys.__stdout__.write('kept')")
+    assert (execution.stdout, execution.exit_code) == (b"kept", 0)
+
+
 # ------------------------------------------------------------------------------------------------ amounts
 
 
