@@ -110,15 +110,16 @@ def check_row(contract: Contract, row: Mapping[str, Any]) -> None:
 def read_messages(prompt: object, observation: object, where: str) -> tuple[Message, ...]:
     """The first messages of an episode: those of the row's column "prompt", then what `reset` returned.
 
-    As in TRL, returned text goes to the end of the last message. Returned messages follow the prompt's. Raises
-    EnvironmentFault when either is something else, or when there is no text at all.
+    As in TRL, returned text goes to the end of the last message; behind the assistant's it is a message of the user.
+    Returned messages follow the prompt's. Raises EnvironmentFault when either is something else, or when there is no
+    text at all.
     """
     messages = [text_message("user", prompt)] if isinstance(prompt, str) else _read_list(prompt, f"prompt of {where}")
     if isinstance(observation, Sequence) and not isinstance(observation, str) and _have(observation, "role"):
         messages += _read_list(observation, f"{where}.reset")
     elif observation is not None:
         text = read_text(observation, f"{where}.reset")
-        last = messages.pop() if messages else text_message("user", "")
+        last = messages.pop() if messages and messages[-1].role != "assistant" else text_message("user", "")
         messages.append(text_message(last.role, last.text + text))
     if not any(message.text for message in messages):
         raise EnvironmentFault(
@@ -137,6 +138,10 @@ def _read_list(messages: object, where: str) -> list[Message]:
     for message in messages:
         if message["role"] not in roles:
             raise EnvironmentFault(f"{where} has a message of role {message['role']!r}; use one of {', '.join(roles)}")
+        if message.get("tool_calls"):
+            raise EnvironmentFault(f"{where} has a message with tool calls, which it would lose; write them as text")
+        if message["content"] is None:
+            raise EnvironmentFault(f"{where} has a message without text; give content, or leave the message out")
     return [text_message(message["role"], read_text(message["content"], where)) for message in messages]
 
 

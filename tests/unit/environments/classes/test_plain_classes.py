@@ -133,6 +133,28 @@ def test_what_reset_may_return(returned: object, expected: list[tuple[str, str]]
     assert [(message.role, message.text) for message in messages] == expected
 
 
+EXCHANGE = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4."}]
+
+
+def test_what_reset_returns_behind_a_reply_is_the_users() -> None:
+    plain = with_methods(reset=lambda self, prompt, seed: "And 3 + 3?")
+    messages = play(plain, rows=[{"prompt": EXCHANGE}]).opening.messages
+    assert [(m.role, m.text) for m in messages] == [("user", "2 + 2?"), ("assistant", "4."), ("user", "And 3 + 3?")]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        (EXCHANGE, "opens with a message of the assistant"),
+        ([{"role": "user", "content": None}], r"prompt of .* has a message without text"),
+        ([{**EXCHANGE[1], "tool_calls": [{"function": {}}]}, EXCHANGE[0]], "with tool calls, which it would lose"),
+    ],
+)
+def test_prompts_that_would_lose_something_are_refused(prompt: object, words: str) -> None:
+    with pytest.raises((EnvironmentFault, ConfigError), match=words):
+        play(with_methods(reset=lambda self, prompt, seed: None), rows=[{"prompt": prompt}])
+
+
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
