@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import ENVIRONMENT
 from turnwise_sandbox.supervisor import LocalSandbox
-from turnwise_sandbox.types import Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program
 
 LIMITS = Limits(wall_s=20.0, memory_bytes=256 << 20, disk_bytes=8 << 20, num_files=512, num_pids=32)
 """Enough time for every test of another limit."""
@@ -323,6 +323,12 @@ def test_output_up_to_the_limit_is_no_limit(attempt):
     assert (execution.limit, len(execution.stdout), execution.stdout_dropped) == (None, 1 << 20, 0)
     execution, _ = attempt(f"import sys\nsys.stdout.write('x' * {(1 << 20) + 1})")
     assert (execution.limit, len(execution.stdout), execution.stdout_dropped) == ("output", 1 << 20, 1)
+
+
+def test_a_character_that_the_cut_divides_is_no_junk():
+    # Three bytes each: of seven bytes two characters are whole.
+    cut = Execution(stdout="\u65e5\u65e5\u65e5".encode()[:7], stderr=b"\xff", exit_code=None, stdout_dropped=2)
+    assert cut.text() == "\u65e5\u65e5\n[2 bytes of output dropped]\ufffd"
 
 
 def test_a_daemon_that_holds_the_output_is_not_waited_for(attempt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
 from pathlib import Path
@@ -146,6 +147,11 @@ def write_package(name: str, folder: Path) -> Path:
     target = folder / name
     if target.exists():
         raise ConfigError(f"{target} exists; choose another name or another folder with --in")
+    found = importlib.util.find_spec(name)
+    if found is not None and found.origin is not None:
+        raise ConfigError(
+            f"name {name!r} is that of a module ({found.origin}), which the package would hide; choose another"
+        )
     class_name = "".join(part.capitalize() for part in name.split("_"))
     for path, text in FILES.items():
         values = {"@name@": name, "@Class@": class_name, "@version@": __version__}

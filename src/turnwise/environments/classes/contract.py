@@ -54,7 +54,7 @@ def is_plain_class(thing: object) -> bool:
 
 def read_contract(plain: type) -> Contract:
     """What the class offers. Raises ConfigError when it has no tool, or its constructor or `reset` cannot be called."""
-    functions = [name for name, _ in inspect.getmembers(plain, predicate=inspect.isfunction)]
+    functions = [name for name, _ in inspect.getmembers(plain, predicate=_is_method)]
     tools = {name: _read_spec(plain, name) for name in functions if name not in RESERVED and name[0] != "_"}
     if "reset" not in functions:
         raise ConfigError(f"class {plain.__name__} has no method reset; define reset(self, **row)")
@@ -75,12 +75,24 @@ def read_contract(plain: type) -> Contract:
     )
 
 
+def _is_method(member: object) -> bool:
+    """Whether a class's attribute is a method of any kind: also of the class, or what a decorator made of one."""
+    is_wrapped = callable(member) and not isinstance(member, type) and hasattr(member, "__wrapped__")
+    return inspect.isfunction(member) or inspect.ismethod(member) or is_wrapped
+
+
 def _read_spec(plain: type, name: str) -> ToolSpec:
     """What the model is told about a method. Raises ConfigError naming class, method and what is missing."""
     function = getattr(plain, name)
-    is_static = isinstance(inspect.getattr_static(plain, name), staticmethod)
-    with boundary(ConfigError, f"class {plain.__name__}"):
-        return to_tool(function if is_static else MethodType(function, object())).spec
+    is_whole = isinstance(inspect.getattr_static(plain, name), staticmethod | classmethod)
+    try:
+        with boundary(ConfigError, f"class {plain.__name__}"):
+            spec = to_tool(function if is_whole else MethodType(function, object())).spec
+    except ConfigError as cause:
+        raise ConfigError(
+            f"class {plain.__name__}, method {name}: {cause} A method that is no tool starts with an underscore"
+        ) from None
+    return spec
 
 
 def _check_constructor(plain: type) -> None:
