@@ -226,6 +226,16 @@ def test_what_a_program_printed_before_its_time_was_over_is_kept(run, mode):
     assert (busy.stdout, busy.limit) == (b"held\n", "cpu")
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_every_start_method_find_the_programs_functions(attempt, method):
+    code = (
+        "import multiprocessing\ndef square(x): return x * x\nif __name__ == '__main__':\n"
+        f"    with multiprocessing.get_context({method!r}).Pool(2) as pool:\n        print(pool.map(square, [1, 2, 3]))"
+    )
+    execution, _ = attempt(code)
+    assert (execution.stdout, execution.limit) == (b"[1, 4, 9]\n", None)
+
+
 def test_a_stream_that_was_replaced_is_written_at_the_end(attempt):
     execution, _ = attempt("import io, sys\nsys.stdout = io.StringIO()\nsys.__stdout__.write('kept')")
     assert (execution.stdout, execution.exit_code) == (b"kept", 0)

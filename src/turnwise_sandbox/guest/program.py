@@ -188,9 +188,30 @@ def run_python(source: bytes, name: str = FILENAME) -> int:
     return status
 
 
+class _Main(types.ModuleType):
+    """`__main__` of a program that comes in no file. One is written when its place is asked for, as the processes are
+    told it that multiprocessing starts by "spawn" and "forkserver"."""
+
+    def __getattr__(self, name: str) -> str:
+        if name != "__file__" or not _sources:
+            raise AttributeError(f"module '__main__' has no attribute {name!r}")
+        path = os.path.join(os.environ.get("TMPDIR", "/tmp"), ".main.py")
+        try:
+            with open(path, "wb") as file:
+                file.write(_sources[-1])
+        except OSError as cause:
+            raise AttributeError(f"module '__main__' has no file: {cause}") from None
+        return path
+
+
+_sources: list[bytes] = []
+"""The text of the program that runs."""
+
+
 def execute_as_main(source: bytes, name: str) -> int:
     """Execute `source` as a new `__main__` and return the exit status it asks for."""
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main = sys.modules["__main__"] = _Main("__main__")
+    _sources[:] = [source]
     main.__dict__["__builtins__"] = builtins
     sys.argv = [name]
     return _execute(source, name, main.__dict__)
