@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import keyword
 import re
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Annotated
 
@@ -147,11 +148,9 @@ def write_package(name: str, folder: Path) -> Path:
     target = folder / name
     if target.exists():
         raise ConfigError(f"{target} exists; choose another name or another folder with --in")
-    found = importlib.util.find_spec(name)
-    if found is not None and found.origin is not None:
-        raise ConfigError(
-            f"name {name!r} is that of a module ({found.origin}), which the package would hide; choose another"
-        )
+    owner = "Python" if name in sys.stdlib_module_names else ", ".join(packages_distributions().get(name, ()))
+    if owner:
+        raise ConfigError(f"name {name!r} is that of a module of {owner}, which the package would hide; choose another")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     for path, text in FILES.items():
         values = {"@name@": name, "@Class@": class_name, "@version@": __version__}
