@@ -188,6 +188,9 @@ class _Place:
             ready = poll.poll((deadline - time.monotonic()) * 1000)
         if (pidfd, select.POLLIN) not in ready:
             ended = wire.KILLED if ready else wire.WALL
+            if not ready:
+                os.kill(pid, signal.SIGXCPU)  # a Python program writes what it still holds
+                poll.poll(wire.FLUSH_S * 1000)
             os.kill(pid, signal.SIGKILL)  # the pid is still the child's, since it has not been reaped
         if ended == wire.KILLED:
             wire.receive_packet(self.connection)  # the request to kill, or the end of the stream

@@ -339,10 +339,17 @@ class Cell:
         else:
             self._kill_process()
 
+    def let_flush(self) -> None:
+        """Let a program that is its own cell write what its streams hold, before it is killed."""
+        self._signal(signal.SIGXCPU)
+
     def _kill_process(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
         if self.pidfd != -1:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # the end of its socket ends it as well
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(self.pidfd, number)
 
     def close(self) -> None:
         """Kill the cell and close its descriptors. A second call does nothing."""

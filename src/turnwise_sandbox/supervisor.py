@@ -547,7 +547,7 @@ class LocalSandbox:
         cell.stdout.reset(limits.output_bytes)
         cell.stderr.reset(limits.output_bytes)
         cell.on_overflow = lambda: _stop(cell)
-        timer = None
+        timers: list[asyncio.TimerHandle] = []
         if cell.cgroup is not None:
             cell.cgroup.mark()
         answer = cell.expect()
@@ -558,10 +558,11 @@ class LocalSandbox:
             if cell.kind == "once":
                 assert self._loop is not None
                 started = time.monotonic()
-                timer = self._loop.call_later(limits.wall_s, _stop, cell)
+                timers.append(self._loop.call_later(limits.wall_s, cell.let_flush))
+                timers.append(self._loop.call_later(limits.wall_s + wire.FLUSH_S, _stop, cell))
             async with asyncio.timeout(limits.wall_s + REPORT_GRACE_S):
                 report, opened = await answer
-            if timer is not None:
+            if timers:
                 report = _complete(report, time.monotonic() - started, limits)
             return report, opened
         except (ConnectionError, BrokenPipeError):
@@ -572,7 +573,7 @@ class LocalSandbox:
             ) from error
         finally:
             cell.on_overflow = None
-            if timer is not None:
+            for timer in timers:
                 timer.cancel()
 
     def _lost(self, cell: Cell) -> Execution | None:
@@ -624,11 +625,19 @@ class LocalSandbox:
 
 
 def _complete(report: bytes, elapsed_s: float, limits: Limits) -> bytes:
-    """Complete the report on a cell that was its own program with its elapsed time and the reason for its end."""
-    status, ended, _, *rest = wire.REPORT.unpack(report)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        ended = wire.WALL if elapsed_s >= limits.wall_s else wire.KILLED
-    return wire.REPORT.pack(status, ended, elapsed_s, *rest)
+    """Complete the report on a cell that was its own program with its elapsed time and the reason for its end.
+
+    As the first process of its pid namespace it survives SIGXCPU, and the kernel kills it a second of processor time
+    later."""
+    status, ended, _, cpu_s, *rest = wire.REPORT.unpack(report)
+    signalled = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    if signalled in (signal.SIGKILL, signal.SIGXCPU) and elapsed_s >= limits.wall_s:
+        ended = wire.WALL
+    elif signalled == signal.SIGKILL and limits.cpu_s is not None and cpu_s >= limits.cpu_s:
+        status = int(signal.SIGXCPU)
+    elif signalled == signal.SIGKILL:
+        ended = wire.KILLED
+    return wire.REPORT.pack(status, ended, elapsed_s, cpu_s, *rest)
 
 
 def _stop(cell: Cell) -> None:

@@ -6,6 +6,7 @@ can be trusted; everything that the code printed or wrote cannot."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -120,10 +121,12 @@ class Execution:
         return self.exit_code == 0 and self.limit is None
 
     def text(self, *, marker: str = "\n[{dropped} bytes of output dropped]") -> str:
-        """stdout, then stderr, as text. Invalid UTF-8 is replaced, and a marker follows a stream that was cut."""
+        """stdout, then stderr, as text. Invalid UTF-8 is replaced, and a marker follows a stream that was cut, where a
+        character that the cut divides is left out."""
         parts = []
         for stream, dropped in ((self.stdout, self.stdout_dropped), (self.stderr, self.stderr_dropped)):
-            parts.append(stream.decode("utf-8", "replace") + (marker.format(dropped=dropped) if dropped else ""))
+            text = codecs.getincrementaldecoder("utf-8")("replace").decode(stream, final=not dropped)
+            parts.append(text + (marker.format(dropped=dropped) if dropped else ""))
         return "".join(parts)
 
 

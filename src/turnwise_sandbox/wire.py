@@ -108,6 +108,8 @@ LIVE = struct.Struct("<BQI")
 """Of a live process: language (0 Python, 1 bash), seed, processor seconds (0 means no bound)."""
 
 HAS_STDIN, HAS_PEER = 1, 2
+FLUSH_S = 0.02
+"""Seconds that a program has at its wall limit to write what its streams hold (`guest/program.py`)."""
 BY_ITSELF, WALL, KILLED = 0, 1, 2
 LAST = 8
 """Added to how a program ended if its cell ends as well, because what the program left could not be removed."""

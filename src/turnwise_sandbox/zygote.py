@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from turnwise_sandbox import wire
 from turnwise_sandbox.cell import MAX_FD, CellKind, CellPlan, rehearse, run_cell
-from turnwise_sandbox.guest.program import install_entropy, open_streams, warm_up
+from turnwise_sandbox.guest.program import flush_at_limits, install_entropy, open_streams, warm_up
 from turnwise_sandbox.kernel import landlock, limits, overlay, root, seccomp, syscalls
 from turnwise_sandbox.types import Network, TreeMethod
 
@@ -474,6 +474,7 @@ def preload(profile: str) -> None:
         raise RuntimeError(f"profile {profile} left {len(threads) - 1} threads running; it cannot be forked")
     install_entropy()
     open_streams()
+    flush_at_limits()
     rehearse()
     gc.collect()
     gc.freeze()

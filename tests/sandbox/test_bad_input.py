@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.handles import ENVIRONMENT
 from turnwise_sandbox.supervisor import LocalSandbox
-from turnwise_sandbox.types import Limits, Program
+from turnwise_sandbox.types import Execution, Limits, Program
 
 LIMITS = Limits(wall_s=20.0, memory_bytes=256 << 20, disk_bytes=8 << 20, num_files=512, num_pids=32)
 """Enough time for every test of another limit."""
@@ -201,6 +201,46 @@ def test_processor_time_runs_out(attempt):
     assert 0.8 < execution.cpu_s < 2.2  # one second, in the kernel's ticks
 
 
+HELD = {
+    "sleep": "print('held')\nimport time\ntime.sleep(60)",
+    "loop": "print('held')\nwhile True: pass",
+    "lock": "print('held')\nimport threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+    "the original stream": "import io, sys\nprint('held')\nsys.stdout = io.StringIO()\nwhile True: pass",
+    "standard input": "print('held')\nimport os\nos.read(os.pipe()[0], 1)",
+}
+
+
+@pytest.mark.parametrize("mode", ["slot", "strict"])
+def test_what_a_program_printed_before_its_time_was_over_is_kept(run, mode):
+    # Buffered by Python, as in every program whose output is no terminal.
+    async def all_of_them():
+        async with LocalSandbox(num_slots=1, mode=mode) as sandbox:
+            ends = {name: await sandbox.run(Program(code=code), SHORT) for name, code in HELD.items()}
+            busy = await sandbox.run(Program(code="print('held')\nwhile True: pass"), replace(LIMITS, cpu_s=1))
+            return ends, busy
+
+    ends, busy = run(all_of_them())
+    assert {name: (each.stdout, each.limit, each.signal) for name, each in ends.items()} == dict.fromkeys(
+        HELD, (b"held\n", "wall", None)
+    )
+    assert (busy.stdout, busy.limit) == (b"held\n", "cpu")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_every_start_method_find_the_programs_functions(attempt, method):
+    code = (
+        "import multiprocessing\ndef square(x): return x * x\nif __name__ == '__main__':\n"
+        f"    with multiprocessing.get_context({method!r}).Pool(2) as pool:\n        print(pool.map(square, [1, 2, 3]))"
+    )
+    execution, _ = attempt(code)
+    assert (execution.stdout, execution.limit) == (b"[1, 4, 9]\n", None)
+
+
+def test_a_stream_that_was_replaced_is_written_at_the_end(attempt):
+    execution, _ = attempt("import io, sys\nsys.stdout = io.StringIO()\nsys.__stdout__.write('kept')")
+    assert (execution.stdout, execution.exit_code) == (b"kept", 0)
+
+
 # ------------------------------------------------------------------------------------------------ amounts
 
 
@@ -293,6 +333,12 @@ def test_output_up_to_the_limit_is_no_limit(attempt):
     assert (execution.limit, len(execution.stdout), execution.stdout_dropped) == (None, 1 << 20, 0)
     execution, _ = attempt(f"import sys\nsys.stdout.write('x' * {(1 << 20) + 1})")
     assert (execution.limit, len(execution.stdout), execution.stdout_dropped) == ("output", 1 << 20, 1)
+
+
+def test_a_character_that_the_cut_divides_is_no_junk():
+    # Three bytes each: of seven bytes two characters are whole.
+    cut = Execution(stdout="\u65e5\u65e5\u65e5".encode()[:7], stderr=b"\xff", exit_code=None, stdout_dropped=2)
+    assert cut.text() == "\u65e5\u65e5\n[2 bytes of output dropped]\ufffd"
 
 
 def test_a_daemon_that_holds_the_output_is_not_waited_for(attempt):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.algorithms.ratios import MAX_LOG_RATIO, compute_ratio
+from turnwise.algorithms.ratios import MAX_LOG_RATIO, compute_ratio, refuse_short_format
 
 if TYPE_CHECKING:
     import torch
@@ -60,8 +60,10 @@ def compute_kl(
     kinds ignore `old_logprobs`.
 
     Raises:
-        ValueError: unknown kind, or "k3_weighted" without `old_logprobs`.
+        ValueError: unknown kind, "k3_weighted" without `old_logprobs`, or log-probabilities in float16 or bfloat16.
     """
+    refuse_short_format(policy_logprobs, "policy_logprobs")
+    refuse_short_format(reference_logprobs, "reference_logprobs")
     if kind == "k1":
         return compute_k1(policy_logprobs, reference_logprobs)
     if kind == "k2":

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
 
 MAX_LOG_RATIO = 20.0
-"""exp(20) is 5e8: larger log-ratios are clamped *before* exp, so that values and gradients stay finite."""
+"""exp(20) is 5e8: larger log-ratios are clamped *before* exp, so that values and gradients stay finite in float32."""
+
+
+def refuse_short_format(values: torch.Tensor, name: str) -> None:
+    """Raise ValueError for float16, in which exp(20) is infinite, and for bfloat16, which rounds -8.02 to -8."""
+    if values.is_floating_point() and values.element_size() < 4:
+        raise ValueError(
+            f"{name} is {values.dtype}, in which ratios overflow or are rounded away; give float32, such as "
+            "`logits.float().log_softmax(-1)`"
+        )
 
 
 def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:

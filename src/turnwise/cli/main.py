@@ -303,16 +303,22 @@ def evaluate(
         if not separator:
             raise ConfigError(f"--set {item!r} is not of the form key=value")
         changes[key] = parse_value(value)
-    summary = run_evaluate(
-        run,
-        tasks=tasks,
-        samples=samples,
-        temperature=temperature,
-        changes=changes,
-        step=step,
-        device=device,
-        tell=Display(total_steps=0, title="").note,
-    ).to_json()
+    try:
+        summary = run_evaluate(
+            run,
+            tasks=tasks,
+            samples=samples,
+            temperature=temperature,
+            changes=changes,
+            step=step,
+            device=device,
+            tell=Display(total_steps=0, title="").note,
+        ).to_json()
+    except KeyboardInterrupt:
+        raise Stopped(
+            f"stopped before every task was played; nothing of this evaluation is stored, others of {run} are as they "
+            "were"
+        ) from None
     if as_json:
         print(json.dumps(summary, indent=1))
     else:

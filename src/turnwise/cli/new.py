@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Annotated
 
@@ -146,6 +148,9 @@ def write_package(name: str, folder: Path) -> Path:
     target = folder / name
     if target.exists():
         raise ConfigError(f"{target} exists; choose another name or another folder with --in")
+    owner = "Python" if name in sys.stdlib_module_names else ", ".join(packages_distributions().get(name, ()))
+    if owner:
+        raise ConfigError(f"name {name!r} is that of a module of {owner}, which the package would hide; choose another")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     for path, text in FILES.items():
         values = {"@name@": name, "@Class@": class_name, "@version@": __version__}

@@ -181,6 +181,8 @@ def _describe_expected(kind: str, message: str, value: Any) -> str:
         return "it must be true or false"
     if kind == "list_type":
         return 'it must be a list, such as ["a", "b"]'
+    if kind == "string_type" and not isinstance(value, list | dict | None):
+        return f'it must be a text: "{str(value).lower() if isinstance(value, bool) else value}" with its quotes'
     if kind == "int_type" and isinstance(value, float) and value.is_integer():
         return f"it must be an integer; write {int(value)}"
     if value in ("null", "None", "none"):

@@ -29,6 +29,12 @@ def describe_alarms(values: Mapping[str, float | None]) -> list[str]:
             "alarm: no group had members with different rewards, so credit has nothing to compare; change the tasks "
             "or the reward"
         )
+    sampled = values.get("rollout/sampled_tokens") or 0
+    if 0 < sampled <= (values.get("dropped/truncated") or 0):
+        alarms.append(
+            "alarm: a limit ended every trajectory, and rollout.train_truncated=false trains none of them; raise "
+            "rollout.max_turn_tokens, rollout.max_tokens or rollout.max_turns"
+        )
     stepped = (values.get("train/grad_norm") or 0) > 0 and (values.get("train/lr") or 0) > 0
     if values.get("train/changed_tensors") == 0 and stepped:
         alarms.append(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeGuard
 
 WIDTH, HEIGHT = 420, 200
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 26
@@ -24,8 +25,12 @@ class Series:
 
     @property
     def values(self) -> list[float]:
-        """Every y that is not None."""
-        return [y for _, y in self.points if y is not None]
+        """Every y that can be drawn: neither None nor infinite."""
+        return [y for _, y in self.points if _is_drawn(y)]
+
+
+def _is_drawn(y: float | None) -> TypeGuard[float]:
+    return y is not None and math.isfinite(y)
 
 
 def draw_chart(title: str, series: Sequence[Series], *, x_label: str, note: str = "") -> str:
@@ -74,7 +79,7 @@ def _draw_line(line: Series, number: int, at: Callable[[float, float], tuple[flo
     """Draw the unbroken stretches of a line; a stretch of one point is a dot."""
     stretches: list[list[tuple[float, float]]] = [[]]
     for x, y in line.points:
-        if y is None:
+        if not _is_drawn(y):
             stretches.append([])
         else:
             stretches[-1].append(at(x, y))

@@ -72,9 +72,17 @@ def describe_samples(row: Mapping[str, Any]) -> str:
     """Say how many attempts at how many tasks a row has, and how often one of k succeeds; "" where each has one."""
     episodes, passes = row.get("episodes", row["n"]), row.get("pass_at") or ()
     if episodes == row["n"]:
-        return ""
-    shares = "".join(f"pass@{each['k']} {_format_share(each)}, " for each in passes if each["k"] > 1)
-    return f"{episodes} episodes on {row['n']} tasks, {shares}"
+        return f"{row['invalid']} more could not be scored, " if row.get("invalid") else ""
+    shares = "".join(
+        f"pass@{each['k']} {_format_share(each)}{_format_fewer(each, row)}, " for each in passes if each["k"] > 1
+    )
+    invalid = f" ({row['invalid']} more could not be scored)" if row.get("invalid") else ""
+    return f"{episodes} episodes on {row['n']} tasks{invalid}, {shares}"
+
+
+def _format_fewer(each: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Of how many tasks a pass@k is, where some have fewer than k scored samples."""
+    return f" of the {each['n']} with {each['k']} scored samples" if each.get("n", row["n"]) != row["n"] else ""
 
 
 def format_success(row: Mapping[str, Any]) -> str:

@@ -166,7 +166,7 @@ def write_instances(path: Path, instances: Iterable[Instance]) -> None:
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Place and object of each line of a JSONL file. Raises DataError naming the place of what is no JSON object."""
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogatepass")
+        text = path.read_text(encoding="utf-8", errors="surrogatepass").removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as cause:
         raise DataError(f"cannot read {path}: {getattr(cause, 'strerror', None) or 'it is not UTF-8'}") from cause
     for number, line in enumerate(text.split("\n"), 1):

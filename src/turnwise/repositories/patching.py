@@ -8,12 +8,13 @@ nothing. Parts that only say that binary files differ are left out, as `patch` d
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnwise.core.errors import ConfigError, SandboxError
 from turnwise.core.guests import guest_source
-from turnwise.repositories.diffs import why_refused, without_empty_binaries
+from turnwise.repositories.diffs import NO_FILE, read_path, strip_prefix, why_refused, without_empty_binaries
 from turnwise.repositories.testing import PACKAGE
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Layer, Tree
@@ -69,10 +70,28 @@ async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> 
         if answer["applied"]:
             return Patched(changes=execution.changes or {}, way=way)
         num_missing += bool(answer["is_missing"])
-        reason = _last_line(str(answer["reason"])) if not answer["is_missing"] else reason
+        reason = _explain(str(answer["reason"]), content) if not answer["is_missing"] else reason
     if num_missing == len(WAYS):
         raise ConfigError("neither git nor patch is installed; install one to grade patches")
     return Patched(reason=reason)
+
+
+def _explain(text: str, patch: bytes) -> str:
+    """Why a way did not apply the patch: the file that `patch` did not find, or the last line that it said."""
+    missing = re.search(r"can't find file to patch at input line (\d+)", text)
+    if missing is None:
+        return _last_line(text)
+    above = patch.decode("utf-8", "surrogateescape").split("\n")[: int(missing[1])]
+    named = [read_path(line[4:]) for line in above if line.startswith(("--- ", "+++ "))]
+    path = next((each for each in reversed(named) if each != NO_FILE), "")
+    if not path:
+        return _last_line(text)
+    if path.startswith(("a/", "b/")):
+        return f"it changes {strip_prefix(path)}, which is not in the tree"
+    return (
+        f"it names {path}, of which the first folder is taken away as git's a/ and b/ are, and the rest is not in the "
+        "tree; make it with git diff --default-prefix"
+    )
 
 
 def _last_line(text: str) -> str:

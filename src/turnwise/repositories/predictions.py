@@ -43,6 +43,8 @@ def load_samples(path: Path, instances: Sequence[Instance]) -> list[dict[str, st
         if free is None:
             rounds.append(free := {})
         free[name] = patch or ""
+    if rounds == [{}]:
+        raise DataError(f"{path} holds no prediction; give each instance one, with model_patch null for none")
     return rounds
 
 
@@ -50,12 +52,15 @@ def _read_predictions(path: Path) -> list[tuple[str, dict[str, Any]]]:
     if path.suffix == ".jsonl":
         return list(read_rows(path))
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as cause:
         raise DataError(
             f"cannot read {path} as JSON: {cause}; predictions are JSON, or JSONL in a .jsonl file"
         ) from None
     if isinstance(value, dict):
+        for name, row in value.items():
+            if isinstance(row, dict) and row.get("instance_id", name) != name:
+                raise DataError(f"{path} has {row['instance_id']!r} under the key {name!r}; give both the same id")
         value = [{"instance_id": name, **row} if isinstance(row, dict) else row for name, row in value.items()]
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise DataError(f"{path} is neither a list of predictions nor an object of them")

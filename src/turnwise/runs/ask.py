@@ -11,7 +11,7 @@ from typing import Any
 from turnwise.core.episodes import AGENT
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, Episode, Scored, Task, TrajectoryGroup, text_message
-from turnwise.reporting.transcript import draw_episode
+from turnwise.reporting.transcript import clean_for_terminal, draw_episode
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
 from turnwise.runs.data_files import check_data_files
@@ -41,13 +41,16 @@ def run_ask(
     task = question_task(system.family, question, index)
     episode = asyncio.run(_answer(system, task))
     show(f"checkpoint of step {at}")
-    show("".join(m.text for m in task.prompt).strip())
+    # What the environment opened with: the prompt of a task may only name it.
+    opened = next((each.messages for t in episode.trajectories for each in t.conversations[:1]), task.prompt)
+    show(clean_for_terminal("".join(message.text for message in opened)))
     for line in draw_episode(_to_rows(episode, system), colour=colour):
         show(line)
     for trajectory in episode.trajectories:
         name = "" if trajectory.id.role == AGENT else f" of {trajectory.id.role}"
         if question is None and isinstance(trajectory.reward, Scored):
-            show(f"reward{name} {trajectory.reward.total:g}, expected {task.payload.get('answers')}")
+            expected = f", expected {task.payload['answers']}" if task.payload.get("answers") is not None else ""
+            show(f"reward{name} {trajectory.reward.total:g}{expected}")
         elif trajectory.error is not None:
             show(f"failed: {trajectory.error}")
 

@@ -21,9 +21,11 @@ from turnwise.core.holding import named
 from turnwise.core.threads import OwnThread, run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
 from turnwise.tools.arguments import read_arguments
+from turnwise.tools.members import find_members, read_members
 
 # Environments are built thousands of times and their tools are the same functions; weak, so that closures may go.
 _specs: WeakKeyDictionary[Callable[..., object], ToolSpec] = WeakKeyDictionary()
+_members: WeakKeyDictionary[Callable[..., object], dict[str, Any]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ def to_tool(function: Callable[..., object]) -> Tool:
     spec = _specs.get(underlying)
     if spec is None:
         spec = _specs[underlying] = _read_spec(function)
+        _members[underlying] = find_members(function)
     return Tool(spec=spec, function=function)
 
 
@@ -51,12 +54,33 @@ def _read_spec(function: Callable[..., object]) -> ToolSpec:
     from transformers.utils import get_json_schema
 
     name = getattr(function, "__name__", repr(function))
+    _check_names(function, name)
     with boundary(
         ConfigError,
         f"tool {name!r} needs type hints and a Google-style docstring with an 'Args:' entry for every parameter",
     ):
         schema = get_json_schema(_unbound(function) if inspect.ismethod(function) else function)["function"]
     return ToolSpec(name=schema["name"], description=schema["description"], parameters=schema["parameters"])
+
+
+def _check_names(function: Callable[..., object], name: str) -> None:
+    """Raise ConfigError where a call, which gives arguments by name, cannot fill a parameter."""
+    kinds = {
+        inspect.Parameter.POSITIONAL_ONLY: ("{0}, which takes no name", "take the mark / out of its signature"),
+        inspect.Parameter.VAR_POSITIONAL: ("*{0}", "give it a parameter {0}: list[...]"),
+        inspect.Parameter.VAR_KEYWORD: ("**{0}", "give it a parameter {0}: dict[str, ...]"),
+    }
+    for parameter in _parameters(function):
+        if parameter.kind in kinds:
+            what, remedy = (text.format(parameter.name) for text in kinds[parameter.kind])
+            raise ConfigError(f"tool {name!r} has the parameter {what}; a model gives arguments by name: {remedy}")
+
+
+def _parameters(function: Callable[..., object]) -> tuple[inspect.Parameter, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return ()
 
 
 def _unbound(method: Callable[..., object]) -> Callable[..., object]:
@@ -86,6 +110,8 @@ async def run_tool(
     error: str | None = None
     try:
         arguments = read_arguments(tool.spec, call.arguments, tool.function)
+        if hints := _members.get(getattr(tool.function, "__func__", tool.function)):
+            arguments = read_members(arguments, hints)
         with boundary(
             EnvironmentFault, f"tool {tool.spec.name!r} crashed (raise ToolFailure for what the model did wrong)"
         ):

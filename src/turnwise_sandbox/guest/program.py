@@ -14,6 +14,7 @@ import itertools
 import linecache
 import os
 import random
+import signal
 import sys
 import threading
 import traceback
@@ -149,6 +150,20 @@ def open_streams() -> None:
     )
 
 
+def flush_at_limits() -> None:
+    """Let a program write what its streams hold when its time is over: at SIGXCPU, which the kernel sends for processor
+    time and the cell for real time. Call once per zygote: forks inherit it, and what they execute does not."""
+    signal.signal(signal.SIGXCPU, _flush_and_end)
+
+
+def _flush_and_end(number: int, frame: object) -> None:
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(BaseException):  # closed, replaced, or in the middle of a write
+            stream.flush()  # type: ignore[union-attr]
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def run_python(source: bytes, name: str = FILENAME) -> int:
     """Execute `source` as `__main__` and return its exit status. Prints the traceback of what it raises.
 
@@ -166,12 +181,37 @@ def run_python(source: bytes, name: str = FILENAME) -> int:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             status = status or 120  # the status of Python when its last flush fails
+    if sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__:
+        for original in (sys.__stdout__, sys.__stderr__):  # Python closes these after the flush, without a status
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                original.flush()  # type: ignore[union-attr]
     return status
+
+
+class _Main(types.ModuleType):
+    """`__main__` of a program that comes in no file. One is written when its place is asked for, as the processes are
+    told it that multiprocessing starts by "spawn" and "forkserver"."""
+
+    def __getattr__(self, name: str) -> str:
+        if name != "__file__" or not _sources:
+            raise AttributeError(f"module '__main__' has no attribute {name!r}")
+        path = os.path.join(os.environ.get("TMPDIR", "/tmp"), ".main.py")
+        try:
+            with open(path, "wb") as file:
+                file.write(_sources[-1])
+        except OSError as cause:
+            raise AttributeError(f"module '__main__' has no file: {cause}") from None
+        return path
+
+
+_sources: list[bytes] = []
+"""The text of the program that runs."""
 
 
 def execute_as_main(source: bytes, name: str) -> int:
     """Execute `source` as a new `__main__` and return the exit status it asks for."""
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main = sys.modules["__main__"] = _Main("__main__")
+    _sources[:] = [source]
     main.__dict__["__builtins__"] = builtins
     sys.argv = [name]
     return _execute(source, name, main.__dict__)

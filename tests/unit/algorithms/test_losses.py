@@ -8,6 +8,7 @@ import torch
 from turnwise.algorithms.aggregate import compute_token_mean
 from turnwise.algorithms.kl import compute_k3
 from turnwise.algorithms.losses import compute_ppo_clip_loss
+from turnwise.algorithms.losses.inputs import LossInputs
 
 
 def log(*values: float) -> torch.Tensor:
@@ -67,3 +68,13 @@ def test_token_mean_takes_the_denominator_it_is_given() -> None:
     assert float(compute_token_mean(torch.zeros(0), 6.0)) == 0.0
     with pytest.raises(ValueError, match="denominator"):
         compute_token_mean(losses, 0.0)
+
+
+@pytest.mark.parametrize("short", [torch.float16, torch.bfloat16])
+def test_short_formats_are_refused_because_ratios_do_not_fit(short: torch.dtype) -> None:
+    # exp(20) = 4.9e8 is above float16's largest number, 65,504; bfloat16 keeps 8 bits, so that -8.02 is -8.
+    number, sequence = torch.zeros(1), torch.zeros(1, dtype=torch.long)
+    fields = dict.fromkeys(("policy_logprobs", "old_logprobs", "behavior_logprobs", "advantages"), number)
+    for name in fields:
+        with pytest.raises(ValueError, match=rf"{name} is {short}.*give float32"):
+            LossInputs(**{**fields, name: number.to(short)}, sequence=sequence)

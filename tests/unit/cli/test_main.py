@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import run_command
@@ -308,6 +309,15 @@ def test_the_home_folder_is_found_where_a_shell_does_not_look(monkeypatch: pytes
         "/home/me/b.toml",
         *arguments[2:],
     ]
+
+
+def test_ctrl_c_during_an_evaluation_says_that_nothing_of_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("turnwise.runs.evaluate.run_evaluate", interrupted)
+    with pytest.raises(Stopped, match="nothing of this evaluation is stored, others of runs/a are as they were"):
+        app(["evaluate", "runs/a"], standalone_mode=False)
 
 
 def test_ctrl_c_during_a_callback_is_not_lost() -> None:

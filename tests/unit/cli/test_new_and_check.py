@@ -71,7 +71,7 @@ def test_the_new_package_trains(package: Path, tmp_path: Path) -> None:
     assert [row["step"] for row in folder.read_metrics() if row["phase"] == "train"] == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["Game", "9lives", "my-game", "class", "search_qa", "../game"])
+@pytest.mark.parametrize("name", ["Game", "9lives", "my-game", "class", "search_qa", "../game", "numpy", "json", "sys"])
 def test_a_name_that_cannot_be_one_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name"):
         write_package(name, tmp_path)

@@ -13,6 +13,9 @@ from turnwise.core.errors import ConfigError
         ("+trainer.logger=wandb", r"has '\+' in front"),
         ("--train.lr=1e-6", "has '--' in front"),
         ("train.shared_prefix=True", r"'True'; it must be true or false$"),
+        ("run.name=123", r"run\.name is 123; it must be a text: \"123\" with its quotes$"),
+        ("run.name=true", r"it must be a text: \"true\" with its quotes$"),
+        ("run.name=2024-01-01", r"it must be a text: \"2024-01-01\" with its quotes$"),
         ("train.steps=1e3", r"1000\.0; it must be an integer; write 1000$"),
         (
             "environment.tool_timeout_s=null",

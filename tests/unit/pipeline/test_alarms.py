@@ -29,6 +29,13 @@ def test_groups_without_a_difference_raise_an_alarm() -> None:
     assert describe_alarms({}) == []
 
 
+def test_a_step_of_nothing_but_truncated_trajectories_raises_an_alarm() -> None:
+    [alarm] = describe_alarms({"rollout/sampled_tokens": 16.0, "dropped/truncated": 16.0})
+    assert "train_truncated=false trains none of them" in alarm
+    assert describe_alarms({"rollout/sampled_tokens": 16.0, "dropped/truncated": 15.0}) == []
+    assert describe_alarms({"rollout/sampled_tokens": 0.0, "dropped/truncated": 0.0}) == []
+
+
 def record(name: str, exception: str | None = None) -> ToolRecord:
     call = ToolCall(id="c", name=name, arguments="{}")
     return ToolRecord(call=call, observation="", error=exception, seconds=0.0, exception=exception)

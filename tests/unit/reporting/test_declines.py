@@ -10,7 +10,13 @@ from rich.table import Table
 from turnwise.evaluation.intervals import compute_wilson_interval
 from turnwise.reporting.console import find_width, results_table
 from turnwise.reporting.sections import draw_headline
-from turnwise.reporting.summaries import describe_behaviour, describe_best, describe_declines, list_declines
+from turnwise.reporting.summaries import (
+    describe_behaviour,
+    describe_best,
+    describe_declines,
+    describe_samples,
+    list_declines,
+)
 
 
 def summary(step: int, label: str, *, control: str = "", **right: tuple[int, int]) -> dict[str, Any]:
@@ -65,6 +71,18 @@ def test_reward_and_parts_of_an_evaluation_are_told(parts: dict[str, float], tex
     row = {"kind": "all", "n": 4, "tool_calls": 1.0, "response_tokens": 3.0, "recovered": None}
     row |= {"reward": 0.25, "parts": parts}
     assert text in describe_behaviour({"label": "after RL", "rows": [row]})
+
+
+def test_what_could_not_be_scored_is_told_beside_the_attempts() -> None:
+    share = {"low": 0.1, "high": 0.3}
+    row = {"kind": "all", "n": 40, "episodes": 140, "invalid": 20}
+    row |= {"pass_at": [{"k": 1, "n": 40, "share": 0.2, **share}, {"k": 4, "n": 30, "share": 0.2, **share}]}
+    assert describe_samples(row) == (
+        "140 episodes on 40 tasks (20 more could not be scored), "
+        "pass@4 20.0% [10.0,\u00a030.0] of the 30 with 4 scored samples, "
+    )
+    assert describe_samples({"n": 4, "episodes": 4, "invalid": 1}) == "1 more could not be scored, "
+    assert describe_samples({"n": 4, "episodes": 4, "invalid": 0}) == ""
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_it_needs() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -162,6 +163,13 @@ def test_a_gap_breaks_the_line_and_no_value_draws_nothing() -> None:
     drawn = draw_chart("t", [line], x_label="step")
     assert (drawn.count("<polyline"), drawn.count("<circle")) == (2, 1)
     assert draw_chart("t", [Series(label="x", points=((1, None),))], x_label="step") == ""
+
+
+def test_what_is_not_finite_is_a_gap() -> None:
+    line = Series(label="x", points=((1, 0.1), (2, 0.2), (3, math.inf), (4, 0.3), (5, math.nan)))
+    drawn = draw_chart("t", [line], x_label="step")
+    assert (drawn.count("<polyline"), drawn.count("<circle")) == (1, 1)
+    assert "<b>0.3</b>" in drawn
 
 
 def test_time_is_split_by_phase() -> None:

@@ -63,6 +63,8 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
             "without an end": gold.rstrip("\n"),
             "after prose": f"Here is the change:\n\n{gold}\nIt adds.\n",
             "surrogate": gold.replace("a + b", "a + b  # \ud83d"),
+            "without prefixes": gold.replace("a/src", "src").replace("b/src", "src"),
+            "of a parent folder": gold.replace("a/src", "a/sums/src").replace("b/src", "b/sums/src"),
         },
     )
     assert {label: grade.ending for label, grade in grades.items()} == {
@@ -83,7 +85,12 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
         "after prose": "resolved",
         "surrogate": "patch_refused",
         "fuzzy": "resolved",
+        "without prefixes": "patch_failed",
+        "of a parent folder": "patch_failed",
     }
+    assert "names src/sums/core.py, of which the first folder" in grades["without prefixes"].reason
+    assert "git diff --default-prefix" in grades["without prefixes"].reason
+    assert grades["of a parent folder"].reason == "it changes sums/src/sums/core.py, which is not in the tree"
     assert grades["gold"].way == "git apply"
     assert grades["fuzzy"].way == "patch --fuzz=5"
     assert all(grade.forgeable for grade in grades.values())

@@ -22,7 +22,9 @@ ROWS: list[dict[str, str | None]] = [
     ("name", "text"),
     [
         ("p.jsonl", "\n".join(map(json.dumps, ROWS))),
+        ("p.jsonl", "\ufeff" + "\n".join(map(json.dumps, ROWS))),
         ("p.json", json.dumps(ROWS)),
+        ("p.json", "\ufeff" + json.dumps(ROWS)),
         ("p.json", json.dumps({row["instance_id"]: row for row in ROWS})),
     ],
 )
@@ -39,6 +41,8 @@ def test_every_format_reads_the_same(tmp_path: Path, name: str, text: str) -> No
         ([{"instance_id": "sums-1", "model_patch": 3}], "no model_patch"),
         ([ROWS[0], ROWS[0]], "p.json has a second prediction for sums-1; give one each"),
         ([{"instance_id": "other", "model_patch": ""}], "other, which is not among the 2 instances"),
+        ([], "p.json holds no prediction"),
+        ({"sums-1": ROWS[1]}, "'sums-2' under the key 'sums-1'; give both the same id"),
         (3, "neither a list"),
         (["x"], "neither a list"),
     ],

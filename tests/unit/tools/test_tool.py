@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,70 @@ def test_missing_hint_or_docstring_is_a_config_error_naming_the_function() -> No
     for function in (untyped, undocumented, half_documented):
         with pytest.raises(ConfigError, match=rf"tool '{function.__name__}' needs type hints"):
             to_tool(function)
+
+
+def test_a_parameter_that_no_call_can_fill_is_refused() -> None:
+    def by_position(x: int, /) -> None:
+        """Do.
+
+        Args:
+            x: Something.
+        """
+
+    def many(*names: str) -> None:
+        """Do.
+
+        Args:
+            names: Something.
+        """
+
+    def more(**counts: int) -> None:
+        """Do.
+
+        Args:
+            counts: Something.
+        """
+
+    for function, words in (
+        (by_position, "tool 'by_position' has the parameter x, which takes no name; .*: take the mark /"),
+        (many, r"tool 'many' has the parameter \*names; .*: give it a parameter names: list"),
+        (more, r"tool 'more' has the parameter \*\*counts; .*: give it a parameter counts: dict"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            to_tool(function)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Size(IntEnum):
+    SMALL = 1
+
+
+def test_a_hint_of_an_enumeration_gets_its_members() -> None:
+    def paint(
+        colour: Colour, rest: list[Colour] | None = None, size: Size | str = "", named: dict[str, Colour] | None = None
+    ) -> str:
+        """Paint.
+
+        Args:
+            colour: The colour.
+            rest: More of them.
+            size: How large.
+            named: Colours by name.
+        """
+        return repr((colour, rest, size, named))
+
+    assert run(paint, '{"colour": "blue"}').observation == "(<Colour.BLUE: 'blue'>, None, '', None)"
+    assert run(paint, '{"colour": "red", "rest": ["red"], "size": 1, "named": {"a": "blue"}}').observation == (
+        "(<Colour.RED: 'red'>, [<Colour.RED: 'red'>], <Size.SMALL: 1>, {'a': <Colour.BLUE: 'blue'>})"
+    )
+    assert run(paint, '{"colour": "red", "size": "red", "rest": null}').observation == (
+        "(<Colour.RED: 'red'>, None, 'red', None)"
+    )
+    assert "must be one of" in run(paint, '{"colour": "green"}').observation
 
 
 @pytest.mark.parametrize(

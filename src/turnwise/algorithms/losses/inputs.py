@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 
 import torch
 
+from turnwise.algorithms.ratios import refuse_short_format
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossInputs:
     """K trained tokens, laid end to end. Prompt, observation and padding tokens never appear.
 
     Raises:
-        ValueError: shapes differ, `sequence` is not integer, or anything but `policy_logprobs` and `entropy` carries a
-            gradient.
+        ValueError: shapes differ, numbers are in float16 or bfloat16, `sequence` is not integer, or anything but
+            `policy_logprobs` and `entropy` carries a gradient.
     """
 
     policy_logprobs: torch.Tensor
@@ -42,6 +44,8 @@ class LossInputs:
         shape = self.policy_logprobs.shape
         if len(shape) != 1:
             raise ValueError(f"policy_logprobs has shape {tuple(shape)}; losses take packed trained tokens, shape [K]")
+        for name in ("policy_logprobs", "old_logprobs", "behavior_logprobs", "advantages"):
+            refuse_short_format(getattr(self, name), name)
         for name in ("old_logprobs", "behavior_logprobs", "advantages", "sequence", "entropy", "selected"):
             tensor: torch.Tensor | None = getattr(self, name)
             if tensor is None:

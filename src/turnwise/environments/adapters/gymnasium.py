@@ -70,7 +70,10 @@ class GymnasiumGame(TextGame):
                 options["desc"] = generate_random_map(size=chosen.map_size, seed=seed)
             self._env = gymnasium.make(chosen.id, render_mode="ansi" if _draws_text(chosen.id) else None, **options)
         if not isinstance(self._env.action_space, gymnasium.spaces.Discrete):
-            raise ConfigError(f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones")
+            raise ConfigError(
+                f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones: register one "
+                "in a gymnasium.ActionWrapper that numbers them, or write a plain class with them as a tool's arguments"
+            )
         start, count = int(self._env.action_space.start), int(self._env.action_space.n)
         numbers = range(start, start + count)
         names = ACTIONS.get(chosen.id.rpartition("/")[2].partition("-")[0], ())

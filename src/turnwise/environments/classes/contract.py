@@ -54,7 +54,7 @@ def is_plain_class(thing: object) -> bool:
 
 def read_contract(plain: type) -> Contract:
     """What the class offers. Raises ConfigError when it has no tool, or its constructor or `reset` cannot be called."""
-    functions = [name for name, _ in inspect.getmembers(plain, predicate=inspect.isfunction)]
+    functions = [name for name, _ in inspect.getmembers(plain, predicate=_is_method)]
     tools = {name: _read_spec(plain, name) for name in functions if name not in RESERVED and name[0] != "_"}
     if "reset" not in functions:
         raise ConfigError(f"class {plain.__name__} has no method reset; define reset(self, **row)")
@@ -75,12 +75,24 @@ def read_contract(plain: type) -> Contract:
     )
 
 
+def _is_method(member: object) -> bool:
+    """Whether a class's attribute is a method of any kind: also of the class, or what a decorator made of one."""
+    is_wrapped = callable(member) and not isinstance(member, type) and hasattr(member, "__wrapped__")
+    return inspect.isfunction(member) or inspect.ismethod(member) or is_wrapped
+
+
 def _read_spec(plain: type, name: str) -> ToolSpec:
     """What the model is told about a method. Raises ConfigError naming class, method and what is missing."""
     function = getattr(plain, name)
-    is_static = isinstance(inspect.getattr_static(plain, name), staticmethod)
-    with boundary(ConfigError, f"class {plain.__name__}"):
-        return to_tool(function if is_static else MethodType(function, object())).spec
+    is_whole = isinstance(inspect.getattr_static(plain, name), staticmethod | classmethod)
+    try:
+        with boundary(ConfigError, f"class {plain.__name__}"):
+            spec = to_tool(function if is_whole else MethodType(function, object())).spec
+    except ConfigError as cause:
+        raise ConfigError(
+            f"class {plain.__name__}, method {name}: {cause} A method that is no tool starts with an underscore"
+        ) from None
+    return spec
 
 
 def _check_constructor(plain: type) -> None:
@@ -110,15 +122,16 @@ def check_row(contract: Contract, row: Mapping[str, Any]) -> None:
 def read_messages(prompt: object, observation: object, where: str) -> tuple[Message, ...]:
     """The first messages of an episode: those of the row's column "prompt", then what `reset` returned.
 
-    As in TRL, returned text goes to the end of the last message. Returned messages follow the prompt's. Raises
-    EnvironmentFault when either is something else, or when there is no text at all.
+    As in TRL, returned text goes to the end of the last message; behind the assistant's it is a message of the user.
+    Returned messages follow the prompt's. Raises EnvironmentFault when either is something else, or when there is no
+    text at all.
     """
     messages = [text_message("user", prompt)] if isinstance(prompt, str) else _read_list(prompt, f"prompt of {where}")
     if isinstance(observation, Sequence) and not isinstance(observation, str) and _have(observation, "role"):
         messages += _read_list(observation, f"{where}.reset")
     elif observation is not None:
         text = read_text(observation, f"{where}.reset")
-        last = messages.pop() if messages else text_message("user", "")
+        last = messages.pop() if messages and messages[-1].role != "assistant" else text_message("user", "")
         messages.append(text_message(last.role, last.text + text))
     if not any(message.text for message in messages):
         raise EnvironmentFault(
@@ -137,6 +150,10 @@ def _read_list(messages: object, where: str) -> list[Message]:
     for message in messages:
         if message["role"] not in roles:
             raise EnvironmentFault(f"{where} has a message of role {message['role']!r}; use one of {', '.join(roles)}")
+        if message.get("tool_calls"):
+            raise EnvironmentFault(f"{where} has a message with tool calls, which it would lose; write them as text")
+        if message["content"] is None:
+            raise EnvironmentFault(f"{where} has a message without text; give content, or leave the message out")
     return [text_message(message["role"], read_text(message["content"], where)) for message in messages]
 
 

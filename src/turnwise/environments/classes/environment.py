@@ -46,6 +46,11 @@ class ClassEnvironment(ToolEnvironment):
                 "define get_reward(self) -> float"
             )
         messages = read_messages(row.get("prompt"), observation, contract.name)
+        if messages[-1].role == "assistant":
+            raise EnvironmentFault(
+                f"{contract.name} opens with a message of the assistant, whose reply is asked for; end prompt, or what "
+                "reset returns, with the user's"
+            )
         return messages, [getattr(self._played, name) for name in contract.tools]
 
     async def _call(self, call: ToolCall) -> ToolRecord:

@@ -74,6 +74,8 @@ def to_coding_row(row: Mapping[str, Any]) -> CodingRow:
     rules: list[CallRule] = []
     if form == "stdin" and not any(test.output.split() for test in read):
         raise DataError("every expected output is empty, so that any program that prints nothing would pass")
+    if form == "functional" and (node := _find_node(entry, f"{starter}\n{problem}")):
+        raise DataError(f"{entry} takes or gives a {node}, and tests have plain values; take the row out")
     if form == "functional" and _changes_in_place(entry, f"{starter}\n{problem}"):
         rules.append("in_place")
     if form == "functional" and (is_columns or all(test.get("type") == "function_call" for test in tests)):
@@ -160,6 +162,13 @@ def _leaves(value: Any) -> Iterable[Any]:
 def _changes_in_place(entry: str, text: str) -> bool:
     """Whether a signature in the text says that the function returns None."""
     return re.search(rf"\bdef\s+{entry}\s*\([^)]*\)\s*->\s*None\b", text) is not None
+
+
+def _find_node(entry: str, text: str) -> str | None:
+    """The class of LeetCode's lists, trees or graphs that a signature names: no test can hold one."""
+    signature = re.search(rf"\bdef\s+{entry}\s*\([^)]*\)[^:]*:", text)
+    named = re.search(r"\b(ListNode|TreeNode|Node|NestedInteger)\b", signature[0]) if signature else None
+    return named[1] if named else None
 
 
 def _check_texts(values: Mapping[str, Any]) -> None:

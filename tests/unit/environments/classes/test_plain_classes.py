@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import math
 import sqlite3
@@ -131,6 +132,28 @@ def test_what_reset_may_return(returned: object, expected: list[tuple[str, str]]
     plain = with_methods(reset=lambda self, prompt, seed: returned)
     messages = play(plain, rows=[{"prompt": "Go."}]).opening.messages
     assert [(message.role, message.text) for message in messages] == expected
+
+
+EXCHANGE = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4."}]
+
+
+def test_what_reset_returns_behind_a_reply_is_the_users() -> None:
+    plain = with_methods(reset=lambda self, prompt, seed: "And 3 + 3?")
+    messages = play(plain, rows=[{"prompt": EXCHANGE}]).opening.messages
+    assert [(m.role, m.text) for m in messages] == [("user", "2 + 2?"), ("assistant", "4."), ("user", "And 3 + 3?")]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        (EXCHANGE, "opens with a message of the assistant"),
+        ([{"role": "user", "content": None}], r"prompt of .* has a message without text"),
+        ([{**EXCHANGE[1], "tool_calls": [{"function": {}}]}, EXCHANGE[0]], "with tool calls, which it would lose"),
+    ],
+)
+def test_prompts_that_would_lose_something_are_refused(prompt: object, words: str) -> None:
+    with pytest.raises((EnvironmentFault, ConfigError), match=words):
+        play(with_methods(reset=lambda self, prompt, seed: None), rows=[{"prompt": prompt}])
 
 
 @pytest.mark.parametrize(
@@ -311,6 +334,38 @@ def test_the_attribute_reward_counts_where_there_is_no_method() -> None:
 
     with pytest.raises(ConfigError, match="neither a method get_reward nor"):
         play(Nothing)
+
+
+class Kinds(Counter):
+    @classmethod
+    def of_class(cls, number: int) -> str:
+        """Take.
+
+        Args:
+            number: One.
+        """
+        return f"{cls.__name__} {number}"
+
+    @functools.lru_cache  # noqa: B019
+    def kept(self, number: int) -> str:
+        """Take.
+
+        Args:
+            number: One.
+        """
+        return f"kept {number}"
+
+
+def test_methods_of_every_kind_are_tools() -> None:
+    played = play(Kinds, calls({"number": 1}, name="of_class"), calls({"number": 2}, name="kept"))
+    shown = [record.observation for result in played.results for record in result.tool_records]
+    assert shown == ["Kinds 1", "kept 2"]
+
+
+def test_a_helper_without_an_underscore_is_told_how_to_be_none() -> None:
+    words = "class Changed, method close: tool '<lambda>' needs type hints.* starts with an underscore"
+    with pytest.raises(ConfigError, match=words):
+        play(with_methods(close=lambda self: None))
 
 
 def untyped(self: Any, number) -> str:  # type: ignore[no-untyped-def]

@@ -27,6 +27,15 @@ IDIOMS = {
         "def main(): print(sum(map(int, input().split())) + depth(20000) - 20000)\n"
         "thread = threading.Thread(target=main)\nthread.start()\nthread.join()"
     ),
+    "deep recursion through a cache": (
+        "import sys\nfrom functools import lru_cache\nsys.setrecursionlimit(10**6)\n"
+        "@lru_cache(None)\ndef depth(n): return n and 1 + depth(n - 1)\n"
+        "print(sum(map(int, input().split())) + depth(50000) - 50000)"
+    ),
+    "a replaced standard output": (
+        "import io, sys\nsys.stdout = io.StringIO()\nprint(sum(map(int, input().split())))\n"
+        "sys.__stdout__.write(sys.stdout.getvalue())"
+    ),
     "main under its guard": (
         "def main():\n    print(sum(map(int, input().split())))\nif __name__ == '__main__':\n    main()"
     ),

@@ -163,6 +163,14 @@ def test_every_message_of_a_prompt_is_in_the_statement() -> None:
         ({"problem": "p \ud83d", "tests": COLUMNS}, r'"problem" holds \\ud83d, half of a surrogate pair'),
         ({"problem": "p", "tests": [{"input": "1", "output": "\udc00"}]}, r'"tests\[0\]" holds \\udc00'),
         ({"problem": "p", "tests": [{"input": [1], "output": float("nan"), "fn_name": "f"}]}, "holds NaN"),
+        (
+            {
+                "problem": "p",
+                "starter_code": "class Solution:\n    def f(self, head: Optional[ListNode], k: int) -> bool:\n        ",
+                "tests": [{"input": [[1, 2], 3], "output": True, "fn_name": "f"}],
+            },
+            "f takes or gives a ListNode, and tests have plain values; take the row out",
+        ),
     ],
 )
 def test_a_published_row_that_cannot_be_used_says_why(row: dict[str, Any], message: str) -> None:
