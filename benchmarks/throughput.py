@@ -23,7 +23,7 @@ import torch
 from turnwise.batching.collate import collate
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.samples import to_samples
-from turnwise.building.losses import build_policy_loss
+from turnwise.building.objectives import build_policy_loss
 from turnwise.building.resolved import resolve
 from turnwise.building.trainer import build_trainer
 from turnwise.config.load import load_config

@@ -53,7 +53,7 @@ import json, sys
 from pathlib import Path
 from turnwise.config.load import load_config
 from turnwise.core.types import Scored
-from turnwise.building.losses import build_policy_loss
+from turnwise.building.objectives import build_policy_loss
 from turnwise.building.resolved import resolve
 from turnwise.runs.train import run_train
 from turnwise.store.advantages import load_advantages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnwise.algorithms.credit import CreditMethod
 from turnwise.building.families import build_family
-from turnwise.building.losses import build_policy_loss
+from turnwise.building.objectives import build_policy_loss
 from turnwise.building.optimizers import check_optimizer
 from turnwise.building.resolved import Resolved, resolve
 from turnwise.config.run import RunConfig

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.batching.collate import Packing
-from turnwise.building.losses import build_pair_loss, build_policy_loss
+from turnwise.building.objectives import build_pair_loss, build_policy_loss
 from turnwise.building.optimizers import find_decay, find_optimizer
 from turnwise.building.resolved import Resolved, resolve
 from turnwise.config.catalog import find_model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, JsonValue, field_validator
 
@@ -36,37 +36,6 @@ class SftSection(Section):
     """Optimizer steps over which the learning rate rises linearly."""
     policy: str = "naive"
     """Name of the family's scripted policy that demonstrates. Not read beside `path`."""
-
-
-class RejectionSection(Section):
-    """For train.algorithm = "rejection": keep the best attempts at each task, fine-tune on them, sample again. Attempts
-    at a limit are left out by `rollout.train_truncated`."""
-
-    num_kept: int = Field(1, ge=1)
-    """Most trajectories kept of a task in one step, best first; of several with the same replies one is kept."""
-    first_threshold: float = 1.0
-    """Least reward of a trajectory that is kept in the first pass over a batch."""
-    last_threshold: float = 1.0
-    """Least reward in the last pass; in between it rises evenly (ReST)."""
-    passes: int = Field(1, ge=1)
-    """Passes over a batch of rollouts, each over the trajectories that reach its least reward, in
-    `loss.updates_per_step` optimizer steps."""
-
-
-class PreferenceSection(Section):
-    """Pairs mined from groups, for train.algorithm = "dpo" (whole attempts) and "step_dpo" (the step at which two
-    attempts diverge)."""
-
-    beta: float = Field(0.1, gt=0)
-    """Strength of the tie to the policy that training started from."""
-    kind: Literal["sigmoid", "ipo"] = "sigmoid"
-    """The pair loss: DPO's sigmoid or IPO's; step_dpo has "sigmoid" only."""
-    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
-    """Probability that a pair is the wrong way round; for dpo with "sigmoid" only."""
-    min_margin: float = Field(0.5, gt=0)
-    """Smallest difference in reward of a pair."""
-    max_pairs: int = Field(1, ge=1)
-    """Most pairs of whole attempts mined from one group."""
 
 
 class TrainSection(Section):

@@ -8,13 +8,14 @@ from turnwise.config.credit import CreditSection, CriticSection
 from turnwise.config.engine import EngineSection
 from turnwise.config.environment import EnvironmentSection
 from turnwise.config.evaluate import EvaluateSection, ReportSection
-from turnwise.config.learning import PreferenceSection, RejectionSection, SftSection, TrainSection
+from turnwise.config.learning import SftSection, TrainSection
 from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
 from turnwise.config.rollout import RolloutSection
 from turnwise.config.scale import ScaleSection
 from turnwise.config.schedule import ScheduleSection
 from turnwise.config.section import Section
+from turnwise.config.selection import PreferenceSection, RejectionSection
 from turnwise.config.trackers import TrackersSection
 
 

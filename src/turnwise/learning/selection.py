@@ -10,7 +10,7 @@ from turnwise.algorithms.advantages import has_signal
 from turnwise.algorithms.preference.pairs import mine_outcome_pairs, mine_step_pairs
 from turnwise.algorithms.preference.rejection import compute_rest_thresholds, select_best_of_n
 from turnwise.batching.samples import from_turns, take_scored, to_samples
-from turnwise.config.learning import PreferenceSection, RejectionSection
+from turnwise.config.selection import PreferenceSection, RejectionSection
 from turnwise.core.batch import Assignment, Columns, Pair, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Mean, Sum

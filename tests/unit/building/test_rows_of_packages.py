@@ -11,7 +11,7 @@ import torch
 
 from turnwise.building import learners
 from turnwise.building.checks import check_methods
-from turnwise.building.losses import build_policy_loss
+from turnwise.building.objectives import build_policy_loss
 from turnwise.building.resolved import resolve
 from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind
 from turnwise.config.load import load_config

@@ -14,7 +14,7 @@ from turnwise.algorithms.losses.inputs import LossInputs
 from turnwise.algorithms.losses.reinforce import compute_reinforce_loss
 from turnwise.algorithms.losses.table import LOSSES
 from turnwise.building.checks import check_methods
-from turnwise.building.losses import build_correction, build_policy_loss
+from turnwise.building.objectives import build_correction, build_policy_loss
 from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig

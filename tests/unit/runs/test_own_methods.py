@@ -10,7 +10,7 @@ import torch
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
 from turnwise.algorithms.losses.inputs import LossInputs
-from turnwise.building.losses import build_policy_loss
+from turnwise.building.objectives import build_policy_loss
 from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from turnwise.config.learning import RejectionSection
-    from turnwise.config.loss import LossSection
+from turnwise.config.loss import LossSection
+from turnwise.config.selection import RejectionSection
 
-CountPasses = Callable[["LossSection", "RejectionSection"], int]
+CountPasses = Callable[[LossSection, RejectionSection], int]
 """How often a step goes through its batch."""
 
 
