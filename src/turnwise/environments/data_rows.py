@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -185,10 +186,12 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
     with boundary(DataError, f"{path}: not a readable Parquet file"):
         file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
         batches = file.iter_batches(batch_size=BATCH_ROWS)
+        # A map with texts as keys is an object; one with other keys, which JSON has not, stays a list of pairs.
+        has_odd_keys = re.search(r"\bmap<(?!(?:large_)?string\b)", str(file.schema_arrow)) is not None
     while True:
         with boundary(DataError, f"{path}: not a readable Parquet file"):
             batch = next(batches, None)
-            rows = [] if batch is None else batch.to_pylist()
+            rows = [] if batch is None else batch.to_pylist(maps_as_pydicts=None if has_odd_keys else "strict")
         if batch is None:
             return
         yield from enumerate(rows, start=before + 1)
