@@ -149,7 +149,9 @@ def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
 def _read_list(data: bytes) -> list[Any] | None:
     """The list that a whole file is; None if it is something else, such as one object per line."""
     try:
-        value = json.loads(data.decode("utf-8-sig"))
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_read_object)
+    except DataError:
+        raise
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) else None
@@ -157,11 +159,23 @@ def _read_list(data: bytes) -> list[Any] | None:
 
 def _parse(line: bytes) -> Row | DataError:
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = json.loads(line.decode("utf-8"), object_pairs_hook=_read_object)
+    except DataError as error:
+        return error
     except (ValueError, RecursionError) as error:
         cause = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
         return DataError(f"not JSON in UTF-8 ({cause}); expected one JSON object per line")
     return _check_object(row)
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> Row:
+    """An object of JSON; of a name that comes twice Python keeps the last value and drops the others."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{twice!r} comes twice in an object; keep one of them")
+    return row
 
 
 def _check_object(row: object) -> Row | DataError:
