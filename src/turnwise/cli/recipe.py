@@ -36,6 +36,11 @@ def check_flags(arguments: Sequence[str]) -> None:
             continue
         name, other = flag.lstrip("-"), find_other_name(flag)
         if name not in list_options(RunConfig):
+            if other is None and "." in name:
+                raise ConfigError(
+                    f"{flag} is no option of this command; options of the recipe have no dashes, and true or false "
+                    "after the name: train.recompute_activations=false (`turnwise options WORD` finds a name)"
+                )
             if other is None:
                 continue
             if not other.option or other.note:

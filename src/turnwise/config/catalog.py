@@ -81,10 +81,14 @@ def find_model(path: str) -> Path:
     """The folder that an option such as `model.path` means: a local folder (`~` is the home folder), or that of a model
     of the catalog.
 
-    Raises ConfigError if it names a model of the catalog that has not been fetched. Whether any other folder exists
-    and holds a model is for the reader to see.
+    Raises ConfigError if it names a model of the catalog that has not been fetched, or a run and none of its
+    checkpoints. Whether any other folder exists and holds a model is for the reader to see.
     """
     local = Path(os.path.expanduser(path))
+    if (local / "format.json").is_file() and (local / "checkpoints").is_dir():
+        steps = sorted((local / "checkpoints").glob("step_*"))
+        remedy = f"give one of its checkpoints, such as {str(steps[-1])!r}" if steps else "it has no checkpoint yet"
+        raise ConfigError(f"{path!r} is a run folder and no model; {remedy}")
     if path not in CATALOG or local.is_dir():
         return local
     folder = default_folder(path)

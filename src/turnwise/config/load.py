@@ -108,6 +108,8 @@ def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources
         raise ConfigError(f"{source} is not of the form section.key=value")
     if (plain := key.lstrip("+-~")) != key:
         raise ConfigError(f"{source} has {key[: -len(plain)]!r} in front; an option is set and added by its name alone")
+    if '"' in key or "'" in key:
+        raise ConfigError(f"{source} has quotes in its name; write the table around it, TABLE={{\"a.b\" = VALUE}}")
     *parents, last = key.split(".")
     table = tree
     for name in parents:
@@ -188,7 +190,8 @@ def _describe_expected(kind: str, message: str, value: Any) -> str:
     if value in ("null", "None", "none"):
         return f"{message.replace('Input should be', 'it must be', 1)}; leave out an option that is to be none"
     if kind in ("model_type", "dict_type"):
-        return "it must be a table"
+        is_other = isinstance(value, str) and value.lstrip().startswith("{")  # JSON, YAML, or Hydra's own form
+        return "it must be a table" + ("; write it as in TOML, {name = \"text\", count = 3}" if is_other else "")
     if kind == "invalid-json-value":
         return "it must be a number, a string, a boolean, a list or a table"
     return message.replace("Input should be", "it must be", 1).removeprefix("Value error, ")
@@ -204,6 +207,8 @@ def _suggest(key: str, value: Any) -> str:
         if other is not None:
             return f"{name!r}; {other.describe()}"
     options = list_options(RunConfig)
+    if (dotted := key.replace("/", ".")) != key and dotted in options:
+        return f"{key!r}; did you mean {dotted!r}? `turnwise options` lists all of them"
     section, last = key.split(".")[0], key.split(".")[-1]
     namesakes = [option for option in options if option.split(".")[-1] == last]
     siblings = [option for option in options if option.startswith(f"{section}.")]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -148,7 +149,9 @@ def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
 def _read_list(data: bytes) -> list[Any] | None:
     """The list that a whole file is; None if it is something else, such as one object per line."""
     try:
-        value = json.loads(data.decode("utf-8-sig"))
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_read_object)
+    except DataError:
+        raise
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) else None
@@ -156,11 +159,23 @@ def _read_list(data: bytes) -> list[Any] | None:
 
 def _parse(line: bytes) -> Row | DataError:
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = json.loads(line.decode("utf-8"), object_pairs_hook=_read_object)
+    except DataError as error:
+        return error
     except (ValueError, RecursionError) as error:
         cause = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
         return DataError(f"not JSON in UTF-8 ({cause}); expected one JSON object per line")
     return _check_object(row)
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> Row:
+    """An object of JSON; of a name that comes twice Python keeps the last value and drops the others."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{twice!r} comes twice in an object; keep one of them")
+    return row
 
 
 def _check_object(row: object) -> Row | DataError:
@@ -185,10 +200,12 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
     with boundary(DataError, f"{path}: not a readable Parquet file"):
         file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
         batches = file.iter_batches(batch_size=BATCH_ROWS)
+        # A map with texts as keys is an object; one with other keys, which JSON has not, stays a list of pairs.
+        has_odd_keys = re.search(r"\bmap<(?!(?:large_)?string\b)", str(file.schema_arrow)) is not None
     while True:
         with boundary(DataError, f"{path}: not a readable Parquet file"):
             batch = next(batches, None)
-            rows = [] if batch is None else batch.to_pylist()
+            rows = [] if batch is None else batch.to_pylist(maps_as_pydicts=None if has_odd_keys else "strict")
         if batch is None:
             return
         yield from enumerate(rows, start=before + 1)

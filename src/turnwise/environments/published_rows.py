@@ -99,12 +99,24 @@ def find_ground_truth(row: Mapping[str, Any]) -> tuple[str, Any] | None:
     """The name and value of a `ground_truth`; None where the row has no column for one."""
     for name in _GROUND_TRUTHS:
         if name in row:
-            place, value = f"{name}.ground_truth", row[name]
+            place, value = f"{name}.ground_truth", _read_written(row[name], "ground_truth")
             value = value.get("ground_truth") if isinstance(value, Mapping) else None
+            value = _read_written(value, "target")
             if isinstance(value, Mapping):
                 place, value = f"{place}.target", value.get("target")
             return place, value
     return None
+
+
+def _read_written(value: Any, name: str) -> Any:
+    """The object that a column of text holds as JSON, if it has the field `name`; else the value."""
+    if not isinstance(value, str) or not value.lstrip().startswith("{"):
+        return value
+    try:
+        written = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return written if isinstance(written, dict) and name in written else value
 
 
 def read_answers(value: object, name: str) -> tuple[str, ...]:

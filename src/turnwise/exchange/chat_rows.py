@@ -128,6 +128,9 @@ def _find_messages(row: Row) -> tuple[list[Row], list[Row]]:
         return [], [turn if "role" in turn else _read_turn(turn, index) for index, turn in enumerate(turns)]
     if row.get("chosen") is not None:
         raise DataError('"chosen" and "rejected" are pairs of preferences; write the chosen reply as "completion"')
+    names = ("messages", "prompt", "completion", "conversations")
+    if empty := [name for name in names if name in row and row[name] is None]:
+        raise DataError(f"{' and '.join(map(repr, empty))} is null; fill it in, or leave the row out")
     raise DataError(f"columns {', '.join(map(repr, row)) or 'none'}; {_LAYOUTS}")
 
 
@@ -140,8 +143,11 @@ def _as_messages(value: Any, name: str, role: str) -> list[Row]:
 
 def _read_list(value: Any, name: str) -> list[Row]:
     value = _parse_if_text(value, f'"{name}"')
-    if not isinstance(value, list) or not value or not all(isinstance(item, Mapping) for item in value):
+    if not isinstance(value, list) or not value:
         raise DataError(f'"{name}" is {_show(value)}; expected a list of messages')
+    for index, item in enumerate(value):
+        if not isinstance(item, Mapping):
+            raise DataError(f'"{name}": message {index} is {_show(item)}; expected an object with "role" and "content"')
     return value
 
 

@@ -29,6 +29,15 @@ ADAPTER = "default"
 CONFIG_FILE, WEIGHTS_FILE, PICKLED_FILE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 MIN_PEFT = (0, 20)
 _MARK, _PREFIX = ".lora_", "base_model.model."
+_PLAIN_OPTIONS = frozenset(
+    (
+        *("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "lora_dropout", "inference_mode"),
+        *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "fan_in_fan_out"),
+        *("task_type", "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision"),
+        *("loftq_config", "runtime_config", "ensure_weight_tying"),
+    )
+)
+"""Options of peft that change no product of the matrices, or are followed here; any other that is set is refused."""
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 Value = TypeVar("Value")
@@ -199,24 +208,19 @@ def _check_kind(peft: Any, config: Any, where: str) -> None:
     """Raise ConfigError unless the adapter is plain LoRA."""
     if not isinstance(config, peft.LoraConfig):
         raise ConfigError(f"{where} is of the kind {config.peft_type}; only LoRA is supported")
-    plain: dict[str, tuple[Any, ...]] = {
-        "bias": ("none",),
-        "use_dora": (False, None),
-        "modules_to_save": (None, []),
-        "trainable_token_indices": (None, []),
-        "init_lora_weights": (True, False, "gaussian"),
-        "lora_bias": (False, None),
-    }
     if not isinstance(config.lora_alpha, int | float) or config.lora_alpha <= 0:
         raise ConfigError(
             f"{where} has lora_alpha={config.lora_alpha!r}, by which all that it adds is multiplied; it must be a "
             "number above 0"
         )
-    for option, values in plain.items():
-        if getattr(config, option, values[0]) not in values:
-            raise ConfigError(
-                f"{where} has {option}={getattr(config, option)!r}; only plain LoRA on linear layers is supported"
-            )
+    usual = peft.LoraConfig()
+    for option, value in vars(config).items():
+        if option == "init_lora_weights":
+            is_plain = value in (True, False, "gaussian")
+        else:
+            is_plain = option in _PLAIN_OPTIONS or not value or value == getattr(usual, option, None)
+        if not is_plain:
+            raise ConfigError(f"{where} has {option}={value!r}; only plain LoRA on linear layers is supported")
 
 
 def _absolute(base: str) -> str:

@@ -8,6 +8,8 @@ token), and any reply parses.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,6 +41,13 @@ if TYPE_CHECKING:
 _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
 """Tokens that a model samples inside a reply; spelled out in a reply's content, they are encoded as the tokens."""
 
+_TAGGED_KEY = re.compile(r"<arg_key>\s*([^<>]*?)\s*</arg_key>|<parameter name=\"([^\"]*)\">")
+"""The name of an argument in GLM's and MiniMax's tags."""
+_TAG = "arg_key>"
+_TAGGED_TEXT = (
+    "a tool call must be NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>, and a value that is no text JSON"
+)
+"""What a call in GLM's tags that cannot be read is told."""
 _ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {
     "invalid_json": "bad_json",
     "unclosed_block": "unclosed",
@@ -302,12 +311,18 @@ def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
         return parse_tool_call(attempt.raw, closed=True, call_id=call_id)
     if status in ("ok", "unknown_tool") and isinstance(attempt.name, str):
         arguments = attempt.arguments
+        keys = [match[1] or match[2] or "" for match in _TAGGED_KEY.finditer(attempt.raw)]
+        if isinstance(arguments, dict) and len(arguments) < len(keys) and len(set(keys)) < len(keys):
+            twice = Counter(keys).most_common(1)[0][0]
+            message = f"the parameter {twice[:50]!r} is given twice"
+            return ToolCallError(kind="bad_call", raw=attempt.raw, message=message)
         written = find_object(attempt.raw, arguments) if isinstance(arguments, dict) else arguments
         if not isinstance(written, str):
             written = json.dumps(arguments, ensure_ascii=False)
         return ToolCall(id=call_id, name=attempt.name, arguments=written)
     kind = _ERROR_KINDS.get(status, "bad_call")
-    return ToolCallError(kind=kind, raw=attempt.raw, message=_ERROR_TEXTS[kind])
+    is_tagged = kind != "unclosed" and _TAG in attempt.raw
+    return ToolCallError(kind=kind, raw=attempt.raw, message=_TAGGED_TEXT if is_tagged else _ERROR_TEXTS[kind])
 
 
 def _holds_more(attempt: Any) -> bool:

@@ -35,6 +35,14 @@ class ChatTemplate:
     """Renders messages to text by the tokenizer's own template."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raises RenderError for several templates none of which is the default."""
+        named = tokenizer.chat_template
+        if isinstance(named, dict) and "default" not in named:
+            raise RenderError(
+                f"the tokenizer has chat templates named {', '.join(map(repr, sorted(named)))} and none named "
+                "'default'; copy the one to use to chat_template.jinja of the tokenizer's folder, or name it 'default' "
+                "in chat_template of its tokenizer_config.json"
+            )
         self._tokenizer = tokenizer
 
     def render(

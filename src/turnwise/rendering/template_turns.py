@@ -27,6 +27,10 @@ _REMEDY = (
     'use renderer.kind="chat" if the renderers package knows this model, renderer.kind="tags" or "calls" otherwise, or '
     "give the tokenizer a chat template that keeps earlier turns as they were"
 )
+_WHERE = "mend it in chat_template.jinja of the tokenizer's folder, or in chat_template of its tokenizer_config.json"
+_SCHEMA = {"type": "object", "properties": {"zq_argument": {"type": "string"}}, "required": ["zq_argument"]}
+_TOOL = {"type": "function", "function": {"name": "zq_tool", "description": "zq text", "parameters": _SCHEMA}}
+"""The tool that templates are asked to describe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,9 @@ def read_turns(
         opening = render([_user(0)])
         whole = render([_user(0), _assistant(1), _user(2)])
     except RenderError as cause:
+        line = getattr(cause.__cause__, "lineno", None)
+        if line is not None:  # a template that Jinja cannot compile
+            raise RenderError(f"{cause} (line {line} of the template; {_WHERE})") from cause
         raise RenderError(f"{cause}, when asked for a question, a reply and another question; {_REMEDY}") from cause
     _check_order(whole, (0, 1, 2))
     history = opening[: _find_difference(opening, whole)]
@@ -117,9 +124,10 @@ def read_turns(
     )
     probe = _Probe(render=render, lead=lead, reply_end=trail + ("" if adds_end else end), prefill=prefill)
     probe.check(user, "user", opening=[_user(0)])
-    tool = _read_tool_slot(probe, added_tokens, trail, None if adds_end else end)
     has_system = _holds(lambda: probe.check(user, "user", opening=[_system(), _user(0)]))
     native = write_call is not None and _holds(lambda: _check_native(probe, user, write_call))
+    # With tools, a tokenizer of several templates takes the one named "tool_use".
+    tool = _read_tool_slot(probe, added_tokens, trail, None if adds_end else end, [_TOOL] if native else [])
     return TemplateTurns(
         lead=lead,
         trail=trail,
@@ -231,8 +239,10 @@ def _holds(check: Callable[[], None]) -> bool:
     return True
 
 
-def _read_tool_slot(probe: _Probe, added_tokens: re.Pattern[str], trail: str, end: str | None) -> Slot | None:
-    """The slot of tool messages.
+def _read_tool_slot(
+    probe: _Probe, added_tokens: re.Pattern[str], trail: str, end: str | None, tools: Sequence[dict[str, Any]]
+) -> Slot | None:
+    """The slot of tool messages, in conversations with `tools`.
 
     None where the template has no such role, rewrites what a tool says, writes the name or id of the call beside it, or
     ends the reply before it in another way.
@@ -240,20 +250,21 @@ def _read_tool_slot(probe: _Probe, added_tokens: re.Pattern[str], trail: str, en
     start = [_user(0), _assistant(1)]
     odd = f'{_mark(2)} "x"\n<y> {_mark(3)}'
     try:
-        two = probe.render([*start, _answer("tool", 2), _answer("tool", 3)])
+        two = probe.render([*start, _answer("tool", 2), _answer("tool", 3)], tools=tools)
         _check_order(two, (0, 1, 2, 3))
-        named = probe.render([*start, _answer("tool", 2)])
-        kept = odd in probe.render([*start, _answer("tool", 2, odd)])
-        trims = f" {_mark(2)} " not in probe.render([*start, _answer("tool", 2, f" {_mark(2)} ")])
+        named = probe.render([*start, _answer("tool", 2)], tools=tools)
+        kept = odd in probe.render([*start, _answer("tool", 2, odd)], tools=tools)
+        spaced = probe.render([*start, _answer("tool", 2, f" {_mark(2)} ")], tools=tools)
         tail = _split_at_end(_between(two, 1, 2), added_tokens)
         after = two[two.index(_mark(3)) + len(_mark(3)) :]
-        slot = Slot(before=tail[2], between=_between(two, 2, 3), after=after, trims=trims)
-        probe.check(slot, "tool", opening=[_user(0)])
+        slot = Slot(before=tail[2], between=_between(two, 2, 3), after=after, trims=f" {_mark(2)} " not in spaced)
+        probe.check(slot, "tool", opening=[_user(0)], tools=tools)
     except RenderError:
         return None
     try:
         # A template that prints any role's name has never seen a tool.
-        generic = probe.render([*start, _answer("zqzq", 2)]).replace("zqzq", "tool") == named
+        other = probe.render([*start, _answer("zqzq", 2)], tools=tools)
+        generic = other.replace("zqzq", "tool") == named
     except RenderError:
         generic = False
     names_call = any(_mark(number) in two for number in (97, 98))
@@ -262,16 +273,14 @@ def _read_tool_slot(probe: _Probe, added_tokens: re.Pattern[str], trail: str, en
 
 def _check_native(probe: _Probe, user: Slot, write_call: Callable[[str, str], str]) -> None:
     """Raise RenderError unless the template describes tools, once and for all turns, and writes calls like ours."""
-    schema = {"type": "object", "properties": {"zq_argument": {"type": "string"}}, "required": ["zq_argument"]}
-    tool = {"type": "function", "function": {"name": "zq_tool", "description": "zq text", "parameters": schema}}
-    text = probe.render([_user(0)], tools=[tool])
+    text = probe.render([_user(0)], tools=[_TOOL])
     called = {
         "id": "call_0",
         "type": "function",
         "function": {"name": "zq_tool", "arguments": {"zq_argument": "x"}},
     }
     structured, written = (
-        probe.render([_user(0), {"role": "assistant", **reply}, _user(2)], tools=[tool])
+        probe.render([_user(0), {"role": "assistant", **reply}, _user(2)], tools=[_TOOL])
         for reply in (
             {"content": "", "tool_calls": [called]},
             {"content": write_call("zq_tool", '{"zq_argument": "x"}')},
@@ -279,8 +288,8 @@ def _check_native(probe: _Probe, user: Slot, write_call: Callable[[str, str], st
     )
     if not all(word in text for word in ("zq_tool", "zq_argument", "zq text")) or structured != written:
         raise RenderError("the chat template writes calls in another way")
-    probe.check(user, "user", opening=[_user(0)], tools=[tool])
-    probe.check(user, "user", opening=[_system(), _user(0)], tools=[tool])
+    probe.check(user, "user", opening=[_user(0)], tools=[_TOOL])
+    probe.check(user, "user", opening=[_system(), _user(0)], tools=[_TOOL])
 
 
 def _list_notes(render: Render, prefill: str, added_end: str | None, *, has_system: bool) -> list[str]:

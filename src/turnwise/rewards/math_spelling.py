@@ -8,6 +8,7 @@ what stands beside each other ("5 7" is 12), and evaluates what was asked for (2
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from turnwise.rewards.units import read_unit
 
@@ -61,6 +62,13 @@ _REWRITES = tuple(
         (r"\A[A-Za-z]\s*\\in\s*(?=[\[(\\])", ""),
     )
 )
+_PERIOD = re.compile(
+    r"""(?<![\d.,])(?P<whole>\d{0,40})\.(?P<fixed>\d{0,40})
+        (?:\\(?:overline|bar|overbar)\s*(?:\{\s*(?P<period>\d{1,40})\s*\}|(?P<one>\d))
+        |\\dot\s*\{?(?P<first>\d)\}?(?:(?P<middle>\d{0,40})\\dot\s*\{?(?P<last>\d)\}?)?)(?![\d.\\])""",
+    re.VERBOSE,
+)
+"""A decimal number with the digits that repeat under a bar or between dots."""
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[\s'-]+[^\W\d_]+)*")
 _SHORT_WORDS = frozenset({"yes", "no", "odd", "even", "all", "none", "true", "false", "and", "or"})
@@ -103,9 +111,18 @@ def spell(answer: str) -> str:
     text = _trim(answer.translate(_SIGNS))
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
+    text = _PERIOD.sub(_write_period, text)
     if _ROW.fullmatch(text):
         text = re.sub(r"(?<=\d)\s+(?=[-+.\d])", ", ", text)
     return text.strip()
+
+
+def _write_period(match: re.Match[str]) -> str:
+    """A decimal number whose last digits repeat without end, as the fraction that it is."""
+    start = match["whole"] + match["fixed"]
+    period = match["period"] or match["one"] or match["first"] + (match["middle"] or "") + (match["last"] or "")
+    value = Fraction(int(start + period) - int(start or "0"), 10 ** len(match["fixed"]) * (10 ** len(period) - 1))
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}" if value.denominator > 1 else str(value.numerator)
 
 
 def _trim(text: str) -> str:

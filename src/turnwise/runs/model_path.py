@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import torch
 from transformers import PreTrainedModel
 
 from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.run import RunConfig
+from turnwise.core.errors import ConfigError
 from turnwise.engines.check import check_steps
 from turnwise.models.paths import find_path
 from turnwise.models.rope import pin_length
@@ -17,6 +19,7 @@ from turnwise.models.routing import find_routing, is_mixture
 def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
     """Pin the length that ropes turn by, and let the model take the generic path if the engine's steps need it;
     returns it. Raises ConfigError where no path computes the model."""
+    _check_positions(model, config.engine.max_context)
     pin_length(model, config.engine.max_context)
     if not find_engine_kind(config.engine.kind).has_checked_steps:
         return model  # other kinds have checks of their own (a canary, the parity gate)
@@ -26,6 +29,22 @@ def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
         fused=None if options.get("fused", True) else False,
         attention=str(options.get("attention", "gather")),
     )
+
+
+def _check_positions(model: PreTrainedModel, length: int) -> None:
+    """Raise ConfigError where a model has an embedding for each of fewer positions (GPT-2, OPT): the next token has
+    none."""
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if most is None or length <= most:
+        return
+    words = model.get_input_embeddings()
+    for name, layer in model.named_modules():
+        # OPT and BART keep two rows in front of those of the positions.
+        if isinstance(layer, torch.nn.Embedding) and layer is not words and most <= layer.num_embeddings <= most + 2:
+            raise ConfigError(
+                f"engine.max_context={length} is beyond the {most} positions that the model has learned ({name}); set "
+                f"engine.max_context={most} or less, and rollout.max_tokens within it"
+            )
 
 
 def describe_model_path(config: RunConfig, model: PreTrainedModel) -> str:

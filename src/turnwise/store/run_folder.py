@@ -88,10 +88,10 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """An existing run. Raises StoreError when the folder holds no run, or one of another format."""
-        if not (path / CONFIG).is_file():
-            raise StoreError(
-                f"{path} is not a run folder: it holds no {CONFIG}; name a folder that `turnwise train` made"
-            )
+        around = _find_run(path)
+        if not (path / CONFIG).is_file() or (around is not None and not (path / FORMAT_FILE).is_file()):
+            nothing = f"it holds no {CONFIG}; name a folder that `turnwise train` made"
+            raise StoreError(f"{path} is not a run folder: {nothing if around is None else f'did you mean {around}?'}")
         check_format(path)
         return cls(path)
 
@@ -143,6 +143,15 @@ class RunFolder:
                 match = re.search(r"_(\d{6,})(?!\d)", file.name)
                 if match and int(match.group(1)) > after_step:
                     _remove(file)
+
+
+def _find_run(path: Path) -> Path | None:
+    """The run that a path lies in (its checkpoint or a file of it), else the newest run in the folder `path`."""
+    for above in list(path.absolute().parents)[:2]:
+        if (above / FORMAT_FILE).is_file() and (above / CONFIG).is_file():
+            return above
+    runs = [file.parent for file in path.glob(f"*/{FORMAT_FILE}")]
+    return max(runs, key=lambda run: (run / FORMAT_FILE).stat().st_mtime, default=None)
 
 
 def check_format(run: Path) -> None:

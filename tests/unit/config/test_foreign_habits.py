@@ -35,6 +35,10 @@ from turnwise.core.errors import ConfigError
         ("run.name=../up", "a name for a folder"),
         ("run.name=", "''; it must be a name for a folder"),
         ("run.name=a*", "a name for a folder"),
+        ('environment.args={"mode": "files"}', "it must be a table; write it as in TOML"),
+        ("environment.args=files", "it must be a table$"),
+        ("train/steps=3", r"unknown key 'train/steps'; did you mean 'train\.steps'\?"),
+        ('evaluate.controls."x.y"={code=false}', r"has quotes in its name; write .* TABLE=\{\"a\.b\" = VALUE\}"),
     ],
 )
 def test_one_line_says_what_to_write(override: str, message: str) -> None:

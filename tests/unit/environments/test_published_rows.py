@@ -523,8 +523,9 @@ def test_only_a_line_feed_ends_a_row(tmp_path: Path, end: str) -> None:
         (b"[" * 200_000, r":1: not JSON"),
         (b'{"a": "\\ud83d"}', ":1: half a surrogate pair"),
         (b'{"a": 1} {"a": 2}', ":1: not JSON in UTF-8"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', ":1: 'c' comes twice in an object; keep one of them"),
     ],
-    ids=["digits", "depth", "surrogate", "two objects"],
+    ids=["digits", "depth", "surrogate", "two objects", "one name twice"],
 )
 def test_lines_that_no_reader_takes_are_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "rows.jsonl"
@@ -549,3 +550,12 @@ def test_rows_of_parquet_are_counted_through_its_parts(tmp_path: Path) -> None:
     path.write_bytes(data[:2000] + b"\xff" * 2000 + data[4000:])
     with pytest.raises(DataError, match=r"rows.parquet: not a readable Parquet file"):
         list(read_rows(path))
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_objects_that_a_column_of_text_holds_as_json_are_read(inner: bool) -> None:
+    truth: Any = {"ground_truth": json.dumps({"target": ["7"]}) if inner else "7", "style": "rule"}
+    row = {"prompt": [{"role": "user", "content": "3+4?"}], "reward_model": truth if inner else json.dumps(truth)}
+    assert to_math_row(row).answers == ("7",)
+    row["reward_model"] = {"ground_truth": '{"a": 1}'}  # an answer that is JSON stays a text
+    assert to_question(row).answers == ('{"a": 1}',)

@@ -128,6 +128,8 @@ def test_a_reply_that_a_limit_cut_is_not_taught() -> None:
         ({"messages": [ASK, {**SAY, "weight": 0.5}]}, "weight=0.5"),
         ({"messages": []}, '"messages" is \\[\\]'),
         ({"messages": "hello"}, "no JSON"),
+        ({"messages": None}, "'messages' is null; fill it in"),
+        ({"messages": [ASK, None, SAY]}, '"messages": message 1 is None; expected an object'),
         ({"messages": [{"role": "bot", "content": "x"}]}, "message 0: role='bot' is unknown; use one of system"),
         ({"messages": [{"content": "x"}, SAY]}, "message 0: role=None"),
         ({"messages": [ASK, {"role": "assistant", "content": None}]}, "message 1: .* says nothing"),

@@ -140,3 +140,13 @@ def test_preferences_are_refused_by_line(tmp_path: Path) -> None:
         convert(
             tmp_path / "in.jsonl", tmp_path / "out.jsonl", source_format="trl", target_format="turnwise", columns={}
         )
+
+
+def test_a_map_of_parquet_is_an_object_where_json_has_its_keys(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = arrow.array([[("split", "x")], None], type=arrow.map_(arrow.string(), arrow.string()))
+    parquet.write_table(arrow.table({"info": texts}), tmp_path / "texts.parquet")
+    assert [row for _, row in read_rows(tmp_path / "texts.parquet")] == [{"info": {"split": "x"}}, {"info": None}]
+    numbers = arrow.array([[(1, "x")]], type=arrow.map_(arrow.int64(), arrow.string()))
+    parquet.write_table(arrow.table({"info": numbers}), tmp_path / "numbers.parquet")
+    assert [row for _, row in read_rows(tmp_path / "numbers.parquet")] == [{"info": [(1, "x")]}]

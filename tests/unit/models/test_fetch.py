@@ -121,6 +121,18 @@ def test_a_name_means_the_folder_in_the_cache_once_it_is_fetched(tmp_path, monke
     assert str(find_model("some/folder")) == "some/folder"
 
 
+def test_a_run_is_no_model_and_its_last_checkpoint_is_named(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "format.json").write_text('{"format": 2}')
+    with pytest.raises(ConfigError, match="is a run folder and no model; it has no checkpoint yet"):
+        find_model(str(tmp_path))
+    for step in ("step_000002", "step_000010"):
+        (tmp_path / "checkpoints" / step).mkdir()
+    with pytest.raises(ConfigError, match=r"give one of its checkpoints, such as '.*/checkpoints/step_000010'"):
+        find_model(str(tmp_path))
+    assert find_model(str(tmp_path / "checkpoints" / "step_000002")).name == "step_000002"
+
+
 def test_every_entry_of_the_catalog_is_complete():
     for name, entry in CATALOG.items():
         assert name == entry.name

@@ -183,6 +183,9 @@ def test_pickled_and_renamed_adapters_are_refused(tmp_path: Path) -> None:
     [
         ({"use_dora": True}, "use_dora=True; only plain LoRA"),
         ({"bias": "all"}, "bias='all'; only plain LoRA"),
+        ({"layer_replication": [[0, 2], [1, 2]]}, r"layer_replication=\[\[0, 2\], \[1, 2\]\]; only plain LoRA"),
+        ({"alora_invocation_tokens": [5, 6]}, r"alora_invocation_tokens=\[5, 6\]; only plain LoRA"),
+        ({"target_parameters": ["mlp.experts.down_proj"]}, r"target_parameters=\['mlp\.experts.*; only plain LoRA"),
         ({"peft_type": "IA3", "feedforward_modules": []}, "only LoRA is supported"),
         (None, "lacks adapter_config.json or adapter_model.safetensors"),
     ],

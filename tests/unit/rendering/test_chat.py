@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.core.errors import ConfigError, RenderError
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, text_message, to_ids
 from turnwise.rendering.chat import ChatRenderer
+from turnwise.rendering.tokenizer import train_tokenizer
 
 PROPERTY = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SEARCH = ToolSpec(
@@ -174,3 +175,28 @@ def test_a_tokenizer_or_name_that_does_not_fit_is_a_config_error(
         ChatRenderer(tag_tokenizer)
     with pytest.raises(ConfigError, match=r"renderer.name='qwen99'"):
         ChatRenderer(chat_tokenizer, name="qwen99")
+
+
+def test_calls_in_tags_that_give_an_argument_twice_or_cannot_be_read_are_told() -> None:
+    marks = ("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
+    tags = ("think", "tool_call", "tool_response", "arg_key", "arg_value")
+    tokens = (*marks, *(f"<{slash}{tag}>" for tag in tags for slash in ("", "/")), "/nothink")
+    tokenizer = train_tokenizer(["list the folder"], vocab_size=300, special_tokens=tokens)
+    renderer = ChatRenderer(tokenizer, name="glm-4.5")
+    prompt, end = to_ids(tokenizer.encode("<|user|>hi<|assistant|><think>")), renderer.stop_token_ids[:1]
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    tool = ToolSpec(name="list", description="", parameters=schema)
+
+    def read(call: str) -> Message:
+        text = f"</think><tool_call>list{call}</tool_call>"
+        return renderer.parse(prompt, to_ids([*tokenizer.encode(text, add_special_tokens=False), *end]), [tool])
+
+    key, value = "<arg_key>path</arg_key>", "<arg_value>a</arg_value>"
+    assert [call.arguments for call in read(key + value).tool_calls] == ['{"path": "a"}']
+    for call, message in (
+        (key + value + key + "<arg_value>b</arg_value>", "the parameter 'path' is given twice"),
+        ("<arg_key>" + key + value, "must be NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>"),
+    ):
+        reply = read(call)
+        assert not reply.tool_calls
+        assert message in reply.tool_errors[0].message

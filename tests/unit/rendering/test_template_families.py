@@ -87,6 +87,27 @@ def test_a_template_that_cannot_be_extended_is_refused_in_one_line(family: Famil
     assert "\n" not in message
 
 
+def test_a_template_that_is_no_jinja_is_named_by_line_and_file() -> None:
+    tokenizer = build_tokenizer(BY_NAME["Qwen2.5"])
+    tokenizer.chat_template = "{% for m in messages %}\n{{ m.content | shout }}{% endfor %}"
+    with pytest.raises(RenderError, match=r"No filter named 'shout'.*\(line 2 of the template; mend it in chat_templ"):
+        TemplateRenderer(tokenizer)
+
+
+def test_of_several_templates_the_one_for_tools_says_how_results_are_written() -> None:
+    tokenizer, family = build_tokenizer(BY_NAME["Qwen2.5"]), BY_NAME["Qwen2.5"]
+    with_tools = family.template.replace("{{ '<|im_start|>user' }}", "{{ '<|im_start|>tool' }}")
+    assert with_tools != family.template
+    tokenizer.chat_template = {"default": BY_NAME["ChatML (Yi, Dolphin)"].template, "tool_use": with_tools}
+    renderer, reply = TemplateRenderer(tokenizer), Message(role="assistant", content=(), tool_calls=(write_call(0),))
+    appended = renderer.extend(renderer.open(ASK, [TOOL]), renderer.encode_reply(reply), [result("one")], [TOOL])
+    said = "\n<|im_start|>tool\n<tool_response>\none\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.decode(appended) == said
+    tokenizer.chat_template = {"rag": family.template, "tool_use": with_tools}
+    with pytest.raises(RenderError, match="templates named 'rag', 'tool_use' and none named 'default'; copy the one"):
+        TemplateRenderer(tokenizer)
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_several_results_and_a_user_message_are_appended_as_the_template_renders_them(name: str) -> None:
     renderer, tokenizer = build(name)

@@ -130,3 +130,20 @@ def test_what_is_no_unit_stays() -> None:
 def test_an_inequality_that_only_bounds_a_variable() -> None:
     assert all(map(is_bounded, ("x < 3", r"3 \le x", r"-1 < x \leq \frac{1}{2}", r"x > -\infty")))
     assert not any(map(is_bounded, ("x - 1 < 2", "2x < 6", "x < y", "x", "3", "x^2 < 9")))
+
+
+@pytest.mark.parametrize(
+    ("answer", "spelled"),
+    [
+        (r"0.\overline{3}", r"\frac{1}{3}"),
+        (r"-0.1\bar 6", r"-\frac{1}{6}"),  # (16 - 1) / 90
+        (r"0.\dot{1}4285\dot{7}", r"\frac{1}{7}"),  # 142857 / 999999
+        (r".\overline{9}", "1"),
+        (r"4.\overline{6}, 0.5", r"\frac{14}{3}, 0.5"),  # (46 - 4) / 9
+        (r"\overline{AB}", r"\overline{AB}"),
+        (r"0.\overline{3}4", r"0.\overline{3}4"),
+    ],
+)
+def test_digits_that_repeat_without_end_are_a_fraction(answer: str, spelled: str) -> None:
+    assert spell(answer) == spelled
+    assert spell(spelled) == spelled

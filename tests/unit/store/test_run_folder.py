@@ -54,6 +54,16 @@ def test_open_wants_a_run(run: RunFolder) -> None:
     assert RunFolder.open(run.path) == run
 
 
+def test_what_lies_in_a_run_or_around_it_names_the_run(run: RunFolder) -> None:
+    run.write_json("config.json", {"a": 1})
+    checkpoint = run.path / "checkpoints" / "step_000002"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")  # that of the model
+    for path in (checkpoint, checkpoint.parent, run.path / "config.json", run.path.parent):
+        with pytest.raises(StoreError, match=rf"{path} is not a run folder: did you mean {run.path}\?"):
+            RunFolder.open(path)
+
+
 def test_metrics_come_back_and_what_is_not_finite_is_null(run: RunFolder) -> None:
     assert run.read_metrics() == []
     run.append_metrics(1, "train", {"a": 0.5, "b": math.nan, "c": -math.inf})
