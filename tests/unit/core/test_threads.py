@@ -29,9 +29,11 @@ def test_a_freed_thread_serves_others_and_a_further_job_takes_another(monkeypatc
     async def work() -> tuple[int, int]:
         own = OwnThread()
         first = await own.run(threading.get_ident)
+        worker = own._worker
         own.free()
-        while not threads._idle:  # the thread puts itself back
+        while worker not in threads._idle:  # the thread puts itself back
             await asyncio.sleep(0)
+        threads._idle[:] = [worker]  # without those of owners that were collected meanwhile
         return first, await run_in_thread(threading.get_ident)
 
     first, second = asyncio.run(work())

@@ -70,7 +70,10 @@ class ToolCallsArguments(FamilyArguments):
         _ = self.weights
         others = set(ToolCallsArguments.model_fields) - _OF_FILES - _OF_BOTH if self.mode == "files" else _OF_FILES
         for name in sorted(others & self.model_fields_set):
-            shown = ToolCallsArguments.model_fields[name].alias or name
+            field = ToolCallsArguments.model_fields[name]
+            if getattr(self, name) == field.get_default(call_default_factory=True):
+                continue
+            shown = field.alias or name
             raise ConfigError(
                 f"{shown}={getattr(self, name)!r} says nothing in mode={self.mode!r}; leave it out or change the mode"
             )
