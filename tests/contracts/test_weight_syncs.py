@@ -373,6 +373,7 @@ def test_receipts_are_compared_tensor_by_tensor() -> None:
             check_receipt(wrong, given, version)
 
 
+@pytest.mark.slow
 def test_a_dead_worker_does_not_stop_a_publication_and_the_next_request_restarts_it(
     model: PreTrainedModel, served: PreTrainedModel, loop: asyncio.Runner
 ) -> None:

@@ -215,7 +215,7 @@ def test_an_engine_that_was_killed_is_replaced_on_the_adapter_of_now(python: Pat
     assert distance < 1e-4
 
 
-@pytest.mark.parametrize("is_adapted", [True, False])
+@pytest.mark.parametrize("is_adapted", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_process_that_starts_while_a_version_is_adopted_takes_it_over(
     stand_in: StandIn, tmp_path: Path, is_adapted: bool
 ) -> None:
@@ -328,6 +328,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_take_over_an_adapter_is_started_anew(stand_in: StandIn, tmp_path: Path) -> None:
     """Each of these leaves the checksums of what was received right. One engine meets all, a version each."""
     model = make_adapted()
@@ -366,6 +367,7 @@ def test_checksums_that_are_not_the_trainers_end_the_adoption(stand_in: StandIn)
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_a_base_that_is_read_otherwise_ends_the_start(stand_in: StandIn) -> None:
     async def play() -> None:
         async with open_engine(make_adapted(), stand_in("lost_base")) as engine:
@@ -395,6 +397,7 @@ def forget_first(folder: Path) -> None:
     manifest.write_text(json.dumps(names))
 
 
+@pytest.mark.slow
 def test_a_damaged_adapter_is_refused_before_it_is_loaded(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +445,7 @@ def test_adapters_that_vllm_cannot_hold_are_refused(stand_in: StandIn) -> None:
             build(model, python)
 
 
+@pytest.mark.slow
 def test_a_layer_that_vllm_has_no_place_for_ends_the_start(stand_in: StandIn) -> None:
     async def play() -> None:
         async with open_engine(make_adapted(), stand_in("no_place")) as engine:

@@ -78,7 +78,8 @@ def test_what_arrived_changed_is_refused_before_it_is_loaded(stand_in: StandIn, 
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("fault", ["dies", pytest.param("never_comes", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["dies", "never_comes"])
 def test_one_that_is_lost_on_the_way_is_replaced_and_the_others_are_sent_all_anew(
     stand_in: StandIn, tmp_path: Path, fault: str
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_process_that_fails_after_staging_is_started_anew(stand_in: StandIn, t
     assert gap < 1e-4
 
 
+@pytest.mark.slow
 def test_a_fault_that_stays_ends_the_adoption(stand_in: StandIn) -> None:
     model = make_model()
 
@@ -275,6 +276,7 @@ def test_one_that_cannot_start_says_why(stand_in: StandIn) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_one_that_says_nothing_is_ended(stand_in: StandIn) -> None:
     async def play() -> float:
         async with open_engine(make_model(), stand_in("hang"), silence_s=1.0, start_s=20.0) as engine:

@@ -306,6 +306,7 @@ def test_a_worker_that_cannot_start_says_why(model: PreTrainedModel, settings: d
         LOOP.run(engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=2), session=Session("a", "0")))
 
 
+@pytest.mark.slow
 def test_workers_sample_from_a_models_own_cache(settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
     sizes = {**CONFIG, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}
     other = build_model("lfm2", sizes, vocab_size=len(tokenizer), seed=1)
