@@ -38,11 +38,11 @@ REFUSED = {
 }
 """What vLLM 0.32 says on a CPU, by kind."""
 NEEDS_VLLM = pytest.mark.skipif("TURNWISE_VLLM" not in os.environ, reason="TURNWISE_VLLM names no interpreter")
-QUICK = ("lfm2",)
+MARKS = {"lfm2": (), "mistral, window": (pytest.mark.slow,)}
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow, NEEDS_VLLM)) for name in SAMPLED]
+    "kind", [pytest.param(name, marks=MARKS.get(name, (pytest.mark.slow, NEEDS_VLLM))) for name in SAMPLED]
 )
 def test_logprobs_beyond_the_window_are_the_trainers_in_four_versions(python: Path, kind: str) -> None:
     """40 and 21 tokens before the replies, windows of 16."""
