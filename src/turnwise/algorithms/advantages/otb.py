@@ -1,4 +1,5 @@
-"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by gathered gradient."""
+"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by accumulated gradient
+norms."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
             f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per sampled "
             "token"
         )
-    # Rounding may take a certain token a hair below 0.
+    # Rounding may put a certain token slightly below 0.
     energy: FloatArray = np.cumsum(np.maximum(1 - 2 * np.exp(logprobs) + squared_mass, 0.0))
     return energy
 
@@ -56,7 +57,7 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
         energies: `[L_i]` per member (`compute_path_energy`).
 
     Returns:
-        `[L_i]` per member. A group of one gives exactly 0 (deviation: the reference gives the return itself), and so
+        `[L_i]` per member. A group of one gets exactly 0 (deviation: the reference returns the return itself), and so
         does a position at which all members that reach it, two or more, have the same return.
 
     Raises:
