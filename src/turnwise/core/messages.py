@@ -83,7 +83,7 @@ def reply_message(text: str, **fields: Any) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What the model is told about a tool."""
+    """A tool's description for the model."""
 
     name: str
     description: str

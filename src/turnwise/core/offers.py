@@ -62,7 +62,7 @@ def _find_requirement(package: Distribution) -> str:
 def find_offer(group: str, name: str, *, key: str, built_in: Collection[str] = ()) -> Offer | None:
     """Find the offer that `key` = `name` refers to; None if no package offers it.
 
-    Raises ConfigError where several packages offer the name, or one offers a `built_in` name."""
+    Raises ConfigError if several packages offer the name, or one offers a `built_in` name."""
     matches = [offer for offer in list_offers(group) if offer.name == name]
     if not matches:
         return None

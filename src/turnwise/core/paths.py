@@ -1,4 +1,5 @@
-"""Branched trajectories: one attempt with several futures, and how to look at each of them as a trajectory of its own.
+"""Branched trajectories: one attempt with several continuations, each of which can be extracted as a trajectory of its
+own.
 
 The turns of a branched trajectory form a tree (`Turn.parent`), so what branches share is recorded, and sampled, once.
 The first path, turns 0 to T - 1, is the attempt itself: the trajectory's stop reason and reward belong to it. Every

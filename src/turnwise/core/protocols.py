@@ -177,7 +177,7 @@ class Renderer(Protocol):
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """Return the reply as a message. Total: any ids give a message, malformed calls become `tool_errors`.
 
-        `tools` are those on offer: where a format writes values without quotes, their schemas say what is text.
+        `tools` are those on offer: if a format writes values without quotes, their schemas determine which are text.
         """
         ...
 

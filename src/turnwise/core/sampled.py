@@ -86,7 +86,7 @@ def digest_tokens(trajectory: Trajectory) -> str:
     """16 hexadecimal digits of what was sampled: attempt, tree, context, token ids, log-probabilities and versions of
     every turn.
 
-    Log-probabilities of the whole distribution and experts count where there are any, and versions one by one where
+    Log-probabilities of the whole distribution and experts are included if there are any, and versions one by one if
     they differ.
     """
     digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.id.attempt}".encode())

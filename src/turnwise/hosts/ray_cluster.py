@@ -74,7 +74,7 @@ class RayCluster:
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         if address == "local":
             check_folder()
-            # Ray starts workers at niceness 15: beside anything else on the machine trainer ranks would starve.
+            # Ray starts workers at niceness 15, at which trainer ranks would starve beside any other load.
             os.environ.setdefault("RAY_worker_niceness", "0")
             self._ray.init(
                 num_cpus=num_cpus, include_dashboard=False, _node_ip_address=LOOPBACK, address="local", **quiet

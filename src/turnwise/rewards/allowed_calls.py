@@ -5,8 +5,8 @@ A wanted call lists the allowed values of every argument; "" among them also all
 call fulfils it when the names agree, every required argument is present, every argument is among the schema's and the
 wanted ones, omitted arguments may be omitted, and every value is allowed:
 
-    type        the value has the parameter's type (a whole number is a `float` too, 5.0 is no `integer`, `true` is
-                none of both; items of a list have theirs, except that 1 is no `float` there), or else the type of the
+    type        the value has the parameter's type (a whole number is a `float` too, 5.0 is not an `integer`, `true`
+                is neither; items of a list have theirs, except that 1 is not a `float` there), or else the type of the
                 first allowed value, and is then compared as it stands, as it also is where those two types differ
     text        without blanks and the marks , . / - _ * ^, in lower case, ' as ": "April 1, 2024" is "april 1 2024"
     list        the same number of items in the same order, texts among them as above; [] where "" is allowed
@@ -23,9 +23,10 @@ Differences from the published checker (`bfcl_eval`, `ast_checker.py`):
   that exist. Here any one-to-one pairing counts.
 - Names are compared as they are. The published one turns "." into "_" for models whose service forbids dots.
 - Arguments are JSON. The published one also reads Python calls, and treats a malformed reply as one without calls,
-  which is right where no call is wanted; here a malformed call is never right.
-- A list without a type of its items says nothing about them, and a type that the table lacks nothing about the value;
-  the published one raises KeyError. Rows of Java and JavaScript, whose values are source text, are not for these rules.
+  which is right if no call is wanted; here a malformed call is never right.
+- A list without an item type does not constrain its items, and a type missing from the table does not constrain the
+  value; the published one raises KeyError. These rules do not apply to rows of Java and JavaScript, whose values are
+  source text.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Desk:
         await asyncio.gather(*(self._end(key, seat) for key, seat in list(self._seats.items())))
 
     async def _open(self, key: str, seat: _Seat, build: Build | None, seed: int) -> OutsideEpisode:
-        assert build is not None  # whoever found no seat brought it
+        assert build is not None  # a caller that found no seat has passed it
         where = f"{self._noun} {key[:80]}"
         with boundary(EnvironmentFault, f"opening {where}"):
             environment, task = build()

@@ -120,7 +120,7 @@ class OutsideEpisode:
         if self._limit is None and self._wanted.asks:
             end = EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=next(iter(self._wanted.asks)))
         replies = {name: list(told) for name, told in self.replies.items()}
-        for name, held in self._held.items():  # a reply that was given counts, also where it was never told
+        for name, held in self._held.items():  # a reply counts even if the environment never received it
             replies.setdefault(name, []).append(held)
         return await self._run("the score of", lambda: self._environment.score(replies, end))
 

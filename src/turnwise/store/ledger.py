@@ -99,7 +99,7 @@ def account_batch(
         step: RL step, for messages and the record.
         version: weight version that trains.
         max_staleness: how many versions older a trained token may be.
-        max_times: how often a token may train in this step; None where one trajectory may be in several pairs.
+        max_times: how often a token may train in this step; None if one trajectory may be in several pairs.
         observations_train: whether observation tokens may carry loss.
         learner: the learner that trains all of them; the first has no name.
 

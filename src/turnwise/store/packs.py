@@ -91,7 +91,7 @@ def _write(pack: Path, members: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         archive.comment = _MARK
         for name, data in sorted(members.items()):
-            archive.writestr(zipfile.ZipInfo(name), data)  # of no time: equal groups make equal packs
+            archive.writestr(zipfile.ZipInfo(name), data)  # without a time: equal groups make equal packs
     write_bytes_atomic(pack, buffer.getvalue())
 
 

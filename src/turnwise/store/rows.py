@@ -104,7 +104,7 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
             for ending in row["endings"]
         ),
         conversations=tuple(_opening_from_json(opening) for opening in row["conversations"]),
-        compare=row.get("compare", "task"),  # runs of before there were several roles
+        compare=row.get("compare", "task"),  # runs from before there were several roles
         learns=row.get("learns", True),
     )
 

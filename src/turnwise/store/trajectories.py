@@ -12,7 +12,7 @@ file in order of line, turn, context, completion:
     full_logprobs  float32  under the whole distribution, where a grammar cut the sampler's (`guided` in the JSONL);
                             else 0
     experts        uint8    of turns of a mixture-of-experts model, end to end in the order of turns; `experts` in a
-                            turn's JSON says from where on and their shape `[R, layers, k]` (see `Completion`). It is
+                            turn's JSON has their start and their shape `[R, layers, k]` (see `Completion`). It is
                             not `[T]`, and missing where no turn has any
 
 A group's lines are its members, then its baseline, then what was discarded; `place` says which of these a line is,

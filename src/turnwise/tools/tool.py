@@ -171,7 +171,7 @@ def _decode(result: str | bytes | bytearray) -> str:
 def _write_json(result: object) -> str:
     try:
         return json.dumps(result, ensure_ascii=False, default=_to_plain)
-    except TypeError:  # keys that are no text
+    except TypeError:  # keys that are not text
         return json.dumps(_with_text_keys(result), ensure_ascii=False, default=_to_plain)
 
 

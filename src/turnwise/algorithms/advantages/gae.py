@@ -35,7 +35,7 @@ def compute_gae(
     Args:
         rewards, values: `[L]` each, one per step; `values[t]` is the value of the state before step t.
         gamma, gae_lambda: in [0, 1].
-        final_value: value after the last step; 0 where the trajectory ended.
+        final_value: value after the last step; 0 if the trajectory ended.
 
     Returns:
         Advantages and returns (the critic's targets), `[L]` each; empty for no steps. No deviation, no epsilon.

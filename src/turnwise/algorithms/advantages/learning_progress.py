@@ -61,7 +61,7 @@ class LearningProgressCredit:
         lead: int = 0,
         epsilon: float = 1e-6,
     ) -> None:
-        """`scale` multiplies the advantages of groups with proposals, whose tokens are few beside their solvers'. In
+        """`scale` multiplies the advantages of groups with proposals, which are short beside their solvers'. In
         the first `lead` steps only these groups train, as the challenger goes first in R-Zero (arXiv 2508.05004)."""
         check_range("progress", progress, 0)
         check_range("duplicates", duplicates, 0)

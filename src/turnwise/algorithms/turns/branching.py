@@ -32,7 +32,7 @@ def compute_sampled_entropy(
         raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
     total = 0.0
     for position, logprob in enumerate(logprobs[:max_tokens]):
-        # Rounding may leave a token of probability 1 slightly above 0.
+        # Rounding may leave the log-probability of a near-certain token slightly above 0.
         if not logprob <= 1e-6:
             raise ValueError(
                 f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0"

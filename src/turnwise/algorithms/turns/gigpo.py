@@ -35,8 +35,8 @@ def compute_anchor_advantages(
     Each trajectory counts once per state, however often it returned to it: `baseline(s)` is the mean over trajectories
     of the mean return of their visits, and with "sample" (the paper's mean_std_norm) `F(s)^2 = sum_i mean_visits (G -
     baseline)^2 / (n - 1)`, plus epsilon on F; "population" divides by n, "none" (mean_norm, the default) is F = 1. The
-    original counts every visit, so that a trajectory that walks in a circle is compared with itself; where no state is
-    visited twice both agree. A state that only one trajectory visited, a state key of None, and a state with equal
+    original counts every visit, so that a trajectory that walks in a circle is compared with itself; if no state is
+    visited twice, both agree. A state that only one trajectory visited, a state key of None, and a state with equal
     returns get exactly 0. Averaged over visits, then summed over trajectories, the advantages of a state are 0.
 
     Raises:

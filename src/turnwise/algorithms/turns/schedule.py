@@ -1,7 +1,7 @@
 """A reward mix that moves from dense step scores to the outcome alone as training proceeds.
 
 Early: 0.7 mean step score + 0.3 outcome. Middle: 0.3 mean milestone score + 0.7 outcome. Late: outcome only. This is an
-illustration found beside progressive reward shaping (arXiv 2512.07478), not that paper's method, which is
+illustration found alongside progressive reward shaping (arXiv 2512.07478), not that paper's method, which is
 `rewards/staged.py`.
 """
 

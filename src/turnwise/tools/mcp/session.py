@@ -185,7 +185,7 @@ async def _until(ended: asyncio.Future[None], work: Awaitable[Any]) -> Any:
     try:
         await asyncio.wait({working, ended}, return_when="FIRST_COMPLETED")
         if working.done() and working.exception() is not None:
-            with contextlib.suppress(TimeoutError):  # the session fails a moment before the process tells why
+            with contextlib.suppress(TimeoutError):  # the session fails a moment before the process reports why
                 await asyncio.wait_for(asyncio.shield(ended), 2.0)
     finally:
         if not working.done():
