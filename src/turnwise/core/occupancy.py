@@ -19,7 +19,7 @@ class Occupancy:
         self._seconds: Counter[str] = Counter()
 
     def switch(self, state: str, now_s: float) -> None:
-        """Enter `state`; the time before now is credited to the state before."""
+        """Enter `state`; the time until now is credited to the previous state."""
         self._seconds[self.state] += now_s - self._since_s  # type: ignore[assignment]
         self.state, self._since_s = state, now_s
 

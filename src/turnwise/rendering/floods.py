@@ -27,7 +27,7 @@ _WHOLE: Mapping[str, re.Pattern[str]] = {
         ('<｜DSML｜parameter name="', r'<｜DSML｜parameter name="[^"]*" string="[^"]*">.*?</｜DSML｜parameter>'),
     )
 }
-"""Patterns of the complete arguments that the openings must begin."""
+"""The pattern, by opening, of the complete argument that it must begin."""
 
 
 def count_open(text: str) -> int:

@@ -43,8 +43,8 @@ class TagFormat:
     observation: str
     """Name of the tag around the tool's answer."""
     gaps: tuple[str, str, str, str]
-    """If tags are plain text: the text before and after the observation's opening tag, and the text before its closing
-    tag."""
+    """If tags are plain text: the text before and after the observation's opening tag, then before and after its
+    closing tag."""
     ends_unmarked: str | None
     """Regular expression for a text that ends the episode without a tag, matched at the content's start and linear in
     its length; None if only `<answer>` ends it."""
