@@ -1,4 +1,4 @@
-"""From per-token losses to one number: `sum(weights * losses)` with weights computed once per optimizer step.
+"""Reduces per-token losses to one number: `sum(weights * losses)` with weights computed once per optimizer step.
 
 Denominators count tokens, sequences, prompts or trajectories of the *whole* step. Micro-batches and ranks only sum, so
 how the step was split cannot matter. A framework that averages gradients over D ranks multiplies the loss by D.
@@ -37,7 +37,7 @@ def compute_weights(
     rejected: Literal["in", "out"] = "in",
     constant: float | None = None,
 ) -> NDArray[np.float64]:
-    """One weight per trained token of the step, `[K]` float64.
+    """Compute one weight per trained token of the step, `[K]` float64.
 
     The loss is `sum(weights * losses)` over any split.
 
@@ -47,12 +47,12 @@ def compute_weights(
         prompt_of_sequence: `[S]`, any integers; needed by "prompt_mean".
         trajectory_of_sequence: `[S]`, any integers; needed by "trajectory_mean".
         kept: `[K]`; False where a correction rejected the token: its weight is 0. None keeps all.
-        rejected: whether rejected tokens count in the denominators. "in" leaves the step's scale as it was, so
+        rejected: whether rejected tokens count in the denominators. "in" leaves the step's scale unchanged, so
             rejection shrinks the gradient; "out" renormalises, so the kept tokens are scaled up by N / N_kept.
         constant: the divisor C of "constant" (the longest possible sequence, in tokens).
 
-    Sequences, prompts and trajectories without a counted token do not count. No counted token at all gives all zeros,
-    and so a loss of 0.
+    Sequences, prompts and trajectories without a counted token do not count. If no token is counted, all weights are 0,
+    and so is the loss.
 
     Raises:
         ValueError: unknown mode, a needed argument is missing, lengths differ, or the constant is not positive.
@@ -93,7 +93,7 @@ def compute_weights(
 def _units(
     mode: str, name: str, of_sequence: NDArray[np.integer] | None, sequence: NDArray[np.int64]
 ) -> NDArray[np.intp]:
-    """0-based index of each token's prompt or trajectory."""
+    """Return the 0-based index of each token's prompt or trajectory."""
     if of_sequence is None:
         raise ValueError(f"aggregation {mode!r} needs {name}: which one each sequence belongs to")
     keys = np.asarray(of_sequence)

@@ -2,7 +2,7 @@
 
 The sampler's log-probabilities (`behavior`) differ from the trainer's recomputed ones (`old`) through kernels,
 precision and stale weights. A correction multiplies the losses (`weights`), leaves tokens out (`keep`), or both;
-`aggregate.compute_weights` says whether tokens left out count in the denominator. Where `old` *is* the behavior, every
+`aggregate.compute_weights` says whether tokens left out count in the denominator. If `old` *is* the behavior, every
 weight is 1 and nothing is corrected.
 """
 
@@ -22,7 +22,7 @@ CorrectionLevel = Literal["token", "sequence", "geometric"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Correction:
-    """What to multiply each token's loss with."""
+    """What each token's loss is multiplied with."""
 
     weights: torch.Tensor
     """`[K]`, at least 0; exactly 0 where `keep` is False."""
@@ -50,9 +50,9 @@ def compute_correction(
         mode: "truncate" clamps w to [low, high] and keeps everything (TIS: Yao et al. 2025, "Your Efficient RL
             Framework Secretly Brings You Off-Policy RL Training"; usual high 2). "mask" uses w inside [low, high] and
             drops the rest (MIS; per token it is IcePop: arXiv 2510.18855; usual 0.5 to 5). "reject" drops the rest and
-            weighs what it keeps 1 (geometric rejection; 0.999 to 1.001).
-        level: what w is: "token" the token's ratio; "sequence" the product over the sequence; "geometric" its L-th
-            root. The product of a long sequence is rarely near 1: a mean log-ratio of 0.001 is 2.7 at 1000 tokens.
+            gives the kept tokens weight 1 (geometric rejection; 0.999 to 1.001).
+        level: the definition of w: "token" the token's ratio; "sequence" the product over the sequence; "geometric" its
+            L-th root. The product of a long sequence is rarely near 1: a mean log-ratio of 0.001 is 2.7 at 1000 tokens.
         low: smallest w.
         high: largest w; inf is the unbiased weight.
         veto: drop the whole sequence when any token's ratio is below this, at any level; None does not.
@@ -107,7 +107,7 @@ def compute_second_moment_mask(
 ) -> Correction:
     """M2PO (arXiv 2510.01161): drop the largest squared log-ratios until the mean of the others is small enough.
 
-    That is, at most `max_second_moment`. The rule looks at all tokens it is given: call it once with the whole step's
+    That is, at most `max_second_moment`. The rule considers all tokens passed to it: call it once with the whole step's
     batch. Among equal squares the later token is dropped first. Raises ValueError when `max_second_moment` is negative.
     """
     if not max_second_moment >= 0:

@@ -1,4 +1,4 @@
-"""Checks before and after any credit function: its inputs are there and finite, its advantages fit the batch."""
+"""Checks before and after any credit function: its inputs are present and finite, its advantages fit the batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FIELD_REMEDIES = {
     "tree": "train with credit.method='tree' or 'arpo' (credit.branching.num_branches)",
     "final_value": "set critic.kind to 'head' or 'separate'",
 }
-"""What supplies an optional field: the remedy when it is missing."""
+"""Where to get an optional field: the remedy when it is missing."""
 
 _TURN_NUMBERS = ("reward", "state_value", "process_score", "answer_probability", "progress", "potential")
 _TRAJECTORY_FIELDS = {field.name for field in fields(CreditTrajectory)}
@@ -63,7 +63,7 @@ class CheckedCredit:
     function: CreditFunction
 
     def __call__(self, trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
-        """One array per turn for every trajectory, None where it must not train."""
+        """Return one array per turn for every trajectory, None if it must not train."""
         for index, trajectory in enumerate(trajectories):
             if trajectory.reward is not None:
                 name = f"trajectory {index} (group {trajectory.group!r})"
@@ -75,11 +75,11 @@ class CheckedCredit:
         return advantages
 
     def state_dict(self) -> dict[str, object]:
-        """What the method remembers between steps; empty for most."""
+        """Return the method's state between steps; empty for most methods."""
         return self.function.state_dict() if isinstance(self.function, StatefulCredit) else {}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Restore what `state_dict` returned. Raises ValueError when it is not this method's."""
+        """Restore what `state_dict` returned. Raises ValueError if it belongs to another method."""
         if isinstance(self.function, StatefulCredit):
             self.function.load_state_dict(state)
         elif state:
@@ -121,7 +121,7 @@ def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
 
 
 def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -> None:
-    """Raise ValueError naming field, method and remedy where `trajectory` lacks what `method` needs."""
+    """Raise ValueError naming field, method and remedy if `trajectory` lacks a field that `method` needs."""
     for field in method.needs:
         remedy = f"{FIELD_REMEDIES[field]}, or choose another credit method"
         if field in _TRAJECTORY_FIELDS:
@@ -139,8 +139,8 @@ def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -
 def read_advantages(
     name: str, trajectories: Sequence[CreditTrajectory], returned: object
 ) -> list[TokenAdvantages | None]:
-    """What credit method `name` returned as arrays of float64; lists and tensors count as arrays. Raises ValueError
-    naming what is something else."""
+    """Convert what credit method `name` returned to arrays of float64; lists and tensors count as arrays. Raises
+    ValueError naming anything else."""
     remedy = (
         "return one list per trajectory with one array per turn (build_outcome_credit makes them of one number each), "
         "or None where it must not train"
@@ -162,7 +162,7 @@ def read_advantages(
 def _read_array(values: object, where: str, remedy: str) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as cause:  # ragged lists; a tensor with a gradient or of a GPU
+    except (TypeError, ValueError, RuntimeError) as cause:  # ragged lists; a tensor with a gradient or on a GPU
         raise ValueError(f"{where}: {type(values).__name__} is no array ({cause}); {remedy}") from None
     if array.ndim != 1 or array.dtype.kind not in "fiub":
         what = f"an array of shape {list(array.shape)} and dtype {array.dtype}" if array.ndim else type(values).__name__
@@ -173,7 +173,7 @@ def _read_array(values: object, where: str, remedy: str) -> NDArray[np.float64]:
 def check_advantages(
     name: str, trajectories: Sequence[CreditTrajectory], advantages: Sequence[TokenAdvantages | None]
 ) -> None:
-    """Raise ValueError where the advantages of credit method `name` do not fit the trajectories or are not finite."""
+    """Raise ValueError if the advantages of credit method `name` do not fit the trajectories or are not finite."""
     if len(advantages) != len(trajectories):
         raise ValueError(
             f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; return "
@@ -194,7 +194,7 @@ def check_advantages(
 
 
 def _numbers(trajectory: CreditTrajectory) -> Iterator[tuple[str, float]]:
-    """Every scalar of a trajectory that is there, with its name."""
+    """Iterate over every scalar of a trajectory that is not None, with its name."""
     yield from ((f"parts[{part!r}]", value) for part, value in trajectory.parts.items())
     for field in ("reward", "answer_prior", "greedy_reward", "final_value"):
         value = getattr(trajectory, field)

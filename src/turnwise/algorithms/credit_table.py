@@ -1,4 +1,4 @@
-"""The table of credit methods, and how a name and its options become a checked function.
+"""The table of credit methods, and the function that builds a checked credit function from a name and options.
 
 Each method's file defines its row; this table lists the rows.
 """
@@ -84,18 +84,18 @@ CREDIT_METHODS: dict[str, CreditMethod] = collect_rows((*TRAJECTORY_METHODS.valu
 
 
 def build_credit(name: str, options: Mapping[str, object] | None = None) -> CheckedCredit:
-    """The credit method of that name or alias with `options` over its defaults, checking its input.
+    """Build the credit method with that name or alias, with `options` overriding its defaults; it checks its input.
 
-    Build it once per run: `rae` remembers its baselines (`CheckedCredit.state_dict`).
+    Build it once per run: `rae` keeps its baselines (`CheckedCredit.state_dict`).
 
     Raises ValueError when the name or an option is unknown (with the nearest and all known ones) or the method refuses
-    an option's value. `CheckedCredit` says what the function itself raises.
+    an option's value. `CheckedCredit` lists what the function itself raises.
     """
     return build_credit_row(find_row("credit method", name, CREDIT_METHODS), options)
 
 
 def build_credit_row(method: CreditMethod, options: Mapping[str, object] | None = None) -> CheckedCredit:
-    """As `build_credit`, of a row that need not be in the table."""
+    """As `build_credit`, for a row that need not be in the table."""
     for option in options or {}:
         if option not in method.defaults:
             raise ValueError(describe_unknown_option(f"credit method {method.name!r}", option, method.defaults))

@@ -1,4 +1,4 @@
-"""A credit method of a user, tried on a few trajectories before anything trains."""
+"""Tries a user's credit method on a few trajectories before anything trains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnwise.algorithms.credit import CreditTrajectory, CreditTurn, StatefulCre
 
 
 class _AnyParts(dict[str, float]):
-    """Parts of a reward under every name: which ones an environment gives is not known here."""
+    """Reward parts under every name: the environment's actual names are unknown here."""
 
     def __missing__(self, name: str) -> float:
         return 0.5
@@ -23,7 +23,8 @@ class _AnyParts(dict[str, float]):
 
 
 def build_trial() -> list[CreditTrajectory]:
-    """Four trajectories in two groups, each of two turns and three tokens, with everything that may be measured."""
+    """Build four trajectories in two groups, each with two turns and three tokens, and with every optional
+    measurement."""
     return [
         CreditTrajectory(
             group=f"group {index // 2}",
@@ -63,9 +64,10 @@ def _build_turn(num_tokens: int, number: int, parent: int | None) -> CreditTurn:
 
 
 def try_credit(credit: Callable[[Sequence[CreditTrajectory]], Sequence[TokenAdvantages | None]]) -> None:
-    """Compute the advantages of a few trajectories, then again with one that has no reward.
+    """Compute the advantages of a few trajectories, then again with one of them lacking a reward.
 
-    Raises ValueError naming what is wrong with them, and what the function raises. What it remembers is put back.
+    Raises ValueError naming what is wrong with them, and whatever the function raises. The function's state is
+    restored.
     """
     state = credit.state_dict() if isinstance(credit, StatefulCredit) else None
     trial = build_trial()

@@ -20,7 +20,8 @@ def compute_entropy_loss(entropy: torch.Tensor, *, coefficient: float) -> torch.
 def update_entropy_coefficient(
     coefficient: float, measured_entropy: float, *, target: float, step: float, max_coefficient: float
 ) -> float:
-    """The next coefficient: `step` more if the entropy is below `target`, else less, in [0, max_coefficient].
+    """Return the next coefficient: `step` more if the entropy is below `target`, else `step` less, in [0,
+    max_coefficient].
 
     Adaptive entropy control of Skywork-OR1 (arXiv 2505.22312); its recipe: step 0.005, target 0.2 nats per token.
     Deviations: bounded above, and the bonus stays on above the target until the coefficient has come down. Raises

@@ -1,4 +1,4 @@
-"""Per-token estimators of KL(policy || reference) from sampled tokens, and where to put them.
+"""Per-token estimators of KL(policy || reference) from sampled tokens, and where to apply them.
 
 With `r = log policy - log reference` at a sampled token (Schulman, "Approximating KL Divergence"):
 
@@ -53,7 +53,7 @@ def compute_kl(
     *,
     old_logprobs: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The estimate of one kind, `[K]`, as a loss term to be multiplied by its coefficient.
+    """Compute the estimate of one kind, `[K]`, as a loss term to be multiplied by its coefficient.
 
     `k3_weighted` is k3 times `policy / old` with the gradient through both (DeepSeek-V3.2, arXiv 2512.02556, section
     3.1), for tokens that `old_logprobs [K]` sampled; on policy it changes no value but does change the gradient. Other
@@ -109,7 +109,7 @@ def compute_kl_rewards(
 def update_kl_coefficient(
     coefficient: float, measured_kl: float, *, target: float, horizon: float, num_samples: int
 ) -> float:
-    """The adaptive coefficient of arXiv 1909.08593.
+    """Return the next adaptive coefficient (arXiv 1909.08593).
 
     `coefficient (1 + clip(measured / target - 1, -0.2, 0.2) num_samples / horizon)`. `measured_kl` and `target` in nats
     per the same unit (token or sequence); `horizon` in samples. Raises ValueError unless target and horizon are

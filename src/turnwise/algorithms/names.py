@@ -1,4 +1,4 @@
-"""Names of methods as people write them: the table's own, or a paper's, in any case and punctuation."""
+"""Finds methods by the names that people write: the table's own, or a paper's, in any case and punctuation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Canonical name: the table's key, and what a run stores."""
+        """Canonical name: the key in the table, and the name that a run stores."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ Row = TypeVar("Row", bound=Named)
 
 
 def collect_rows(rows: Iterable[Row]) -> dict[str, Row]:
-    """The rows by canonical name, in order. Raises ValueError when two rows share a name or an alias."""
+    """Return the rows by canonical name, in order. Raises ValueError when two rows share a name or an alias."""
     table: dict[str, Row] = {}
     owners: dict[str, str] = {}
     for row in rows:
@@ -36,9 +36,9 @@ def collect_rows(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def find_row(kind: str, name: str, table: Mapping[str, Row]) -> Row:
-    """The row of that name or alias; case and punctuation do not matter ("Dr. GRPO" is "dr_grpo").
+    """Find the row with that name or alias; case and punctuation do not matter ("Dr. GRPO" is "dr_grpo").
 
-    Raises ValueError, with the nearest name and all of them, when there is none; `kind` says what the table holds.
+    Raises ValueError, with the nearest name and all names, if there is none; `kind` says what the table contains.
     """
     spellings = {simplify(spelling): row for row in table.values() for spelling in (row.name, *row.aliases)}
     if simplify(name) in spellings:
@@ -49,7 +49,7 @@ def find_row(kind: str, name: str, table: Mapping[str, Row]) -> Row:
 
 
 def describe_unknown_option(method: str, option: str, known: Iterable[str]) -> str:
-    """An error's text: `method` ("loss 'ppo'") has no such option, the nearest one, and all of them."""
+    """Return an error's text: `method` ("loss 'ppo'") has no such option, the nearest one, and all of them."""
     names = list(known)
     nearest = get_close_matches(option, names, n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
@@ -57,6 +57,7 @@ def describe_unknown_option(method: str, option: str, known: Iterable[str]) -> s
 
 
 def simplify(name: str) -> str:
-    """Lower-case letters and digits, with "+" and "@" spelled out: "REINFORCE++" and "reinforce_plus_plus" are one."""
+    """Reduce a name to lower-case letters and digits, with "+" and "@" spelled out: "REINFORCE++" and
+    "reinforce_plus_plus" are one."""
     spelled = name.lower().replace("+", "plus").replace("@", "at")
     return "".join(character for character in spelled if character.isalnum())

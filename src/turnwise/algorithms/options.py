@@ -1,4 +1,4 @@
-"""Checks of a method's named options, made when the method is built, before the first batch."""
+"""Checks the named options of a method when it is built, before the first batch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raises ValueError unless `value` is one of `choices`."""
+    """Raise ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
 
 
 def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
-    """Raises ValueError unless `value` is a finite number with `low <= value <= high`."""
+    """Raise ValueError unless `value` is a finite number with `low <= value <= high`."""
     if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
         raise ValueError(f"{name} is {value!r}; it must be a finite number in [{low:g}, {high:g}]")

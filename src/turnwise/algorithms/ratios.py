@@ -1,7 +1,7 @@
 """Probability ratios and per-sequence reductions on packed tokens, safe at any log-ratio.
 
-Everything runs on K packed trained tokens: prompt, observation and padding tokens never appear, so nothing here can
-count them.
+All functions take K packed trained tokens: prompt, observation and padding tokens never appear, so they cannot be
+counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def refuse_short_format(values: torch.Tensor, name: str) -> None:
 
 
 def compute_ratio(log_ratio: torch.Tensor) -> torch.Tensor:
-    """`exp(log_ratio)`, any shape, the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly 0."""
+    """`exp(log_ratio)`, any shape, with the log-ratio clamped to +-`MAX_LOG_RATIO`; outside, the gradient is exactly
+    0."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 

@@ -17,7 +17,7 @@ def compute_value_loss(
 
     Args:
         values: `[K]`, with gradient, at sampled tokens only (at turns' first tokens only for turn-level GAE).
-        old_values: `[K]`, of the critic that computed the returns.
+        old_values: `[K]`, from the critic that computed the returns.
         returns: `[K]`, advantages before whitening plus `old_values`.
         clip: at least 0, in units of the reward; None turns clipping off, leaving half the squared error.
 

@@ -1,8 +1,8 @@
 """Value-based sampling (VSPO, arXiv 2512.07478): prompts of high task value replace groups that teach nothing.
 
 The paper states the task value V = (R_max - mean) * std, the refill of zero-advantage groups by V, and that repeated
-samples are decayed and clipped. It leaves open, and we choose: V takes the population deviation, prompts are drawn with
-replacement and probability V / sum V, the decay is `A k^-decay`, and the clip bounds |A|.
+samples are decayed and clipped. Where it leaves choices open, we use the population deviation in V, draw prompts with
+replacement and probability V / sum V, decay by `A k^-decay`, and let the clip bound |A|.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from turnwise.core.seeds import derive_seed, uniforms
 def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1.0) -> float:
     """`V = (R_max - mean) * std` over the scored rewards of one prompt's rollouts (population deviation).
 
-    High where a prompt is mostly failed and sometimes solved. A group without signal (constant, of one, empty, nothing
+    High if a prompt is mostly failed and sometimes solved. A group without signal (constant, of one, empty, nothing
     scored) has exactly 0.
 
     Raises:
@@ -49,10 +49,10 @@ def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1
 
 
 def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> list[str]:
-    """Which prompts fill `num_slots` empty slots: drawn with replacement, with probability V / sum V.
+    """Choose the prompts that fill `num_slots` empty slots: drawn with replacement, with probability V / sum V.
 
-    The k-th draw depends on `values`, `seed` and k only. Prompts of value 0 are never drawn; when all are 0 nothing is
-    (an empty list).
+    The k-th draw depends on `values`, `seed` and k only. Prompts of value 0 are never drawn; if all are 0, nothing is
+    drawn (an empty list).
 
     Raises:
         ValueError: a value is negative or not finite, or num_slots is negative.
@@ -78,9 +78,9 @@ def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> li
 
 
 def smooth_advantage(advantage: float, copy: int, *, decay: float = 1.0, clip: float = 1.0) -> float:
-    """What the copy-th use of a sample trains with.
+    """Return the advantage with which the copy-th use of a sample trains.
 
-    The first (1) as it is, later ones `clip(A copy^-decay, -clip, clip)`.
+    The first use (1) has it unchanged, later ones `clip(A copy^-decay, -clip, clip)`.
 
     Raises ValueError when copy is below 1, or decay or clip are negative.
     """
@@ -100,13 +100,13 @@ def build_vspo(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> CreditFunction:
-    """GRPO, where every group without signal gives its place to another use of a group drawn by task value.
+    """GRPO in which every group without signal is replaced by another use of a group drawn by task value.
 
     A group drawn m times trains with the sum of `smooth_advantage` over its 1 + m uses: one row of the batch with the
-    gradient (before any ratio is clipped) of 1 + m rows, without sampling again. To sample fresh rollouts instead, give
-    the loop `draw_refill`. Draws depend on `seed` and the group keys of the batch, so the same batch gives the same
+    gradient (before any ratio is clipped) of 1 + m rows, without sampling again. To sample fresh rollouts instead, use
+    `draw_refill` in the loop. Draws depend on `seed` and the group keys of the batch, so the same batch gives the same
     numbers. Rewards are totals (outcome plus turn rewards), and one above `max_reward` raises. A group of one and a
-    constant group give exactly 0.
+    constant group get exactly 0.
     """
     check_choice("deviation", deviation, get_args(Deviation))
     for option, value in (("epsilon", epsilon), ("decay", decay), ("clip", clip)):

@@ -1,1 +1,1 @@
-"""From trajectories to packed micro-batches."""
+"""Converts trajectories to packed micro-batches."""

@@ -1,4 +1,4 @@
-"""Samples to one packed micro-batch of tensors: laid end to end, no padding; the one place of the one-token shift.
+"""Packs samples into one micro-batch of tensors, end to end without padding; the only place that shifts by one token.
 
 Two samples A = [a b c] (c trains) and B = [a e] (e trains), end to end and as a prefix tree:
 
@@ -12,13 +12,13 @@ Two samples A = [a b c] (c trains) and B = [a e] (e trains), end to end and as a
     targets      [c e]                [c e]
     sequence     [0 1]                [0 1]
 
-Where experts were recorded, samples share the tokens that also took the same experts, so that a micro-batch repeats
-what each sample took.
+Where experts were recorded, samples share only tokens that were computed by the same experts, so that a micro-batch
+reproduces the experts of each sample.
 
-From `targets` on nothing depends on the layout: one entry per trained token of each sample, in the samples' order, also
-where several samples train on one place of the tree with advantages of their own. Further numbers per trained token
-(weights, old log-probabilities, returns of a critic) come as named columns, computed once over the whole step and cut
-here like everything else."""
+From `targets` on nothing depends on the layout: there is one entry per trained token of each sample, in the samples'
+order, even if several samples train on one place of the tree with different advantages. Further numbers per trained
+token (weights, old log-probabilities, returns of a critic) are passed as named columns, computed once over the whole
+step and split here like everything else."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Packing(TypedDict):
     """How steps are cut into micro-batches: keyword arguments of `iterate_micro_batches` and of every step."""
 
     micro_batch_tokens: int
-    """Most tokens computed in one forward and backward pass."""
+    """Maximum number of tokens computed in one forward and backward pass."""
     shared_prefix: bool
-    """Compute a beginning that several samples share once."""
+    """Compute a prefix that several samples share only once."""
     ranks: NotRequired[Ranks]
     """The processes that share the micro-batches of a step; one process alone if missing."""
 
@@ -71,22 +71,23 @@ UNTRAINED = Sample(
     version_last=0,
     origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id=""),
 )
-"""What an empty micro-batch computes: one token, of which nothing trains."""
+"""The content of an empty micro-batch: one token, which does not train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MicroBatch:
-    """What one forward and backward pass reads. T computed tokens, S samples, K trained tokens, predicted by R rows of
-    the output."""
+    """The input of one forward and backward pass. T computed tokens, S samples, K trained tokens, predicted by R rows
+    of the output."""
 
     token_ids: torch.Tensor
     """`[T]` int64."""
     positions: torch.Tensor
     """`[T]` int64, from 0 in each sample."""
     lengths: list[int]
-    """Tokens per run of neighbours (end to end: per sample); they sum to T."""
+    """Tokens per run of adjacent tokens (end to end: per sample); they sum to T."""
     seen: torch.Tensor | None
-    """`[M]` int64, the tokens each run attends to, run after run, its own last; None where a run sees only itself."""
+    """`[M]` int64, the tokens that each run attends to, run after run, the run's own tokens last; None if each run
+    attends only to itself."""
     num_seen: list[int]
     """How many of `seen` belong to each run; `lengths` where `seen` is None."""
     ends: torch.Tensor
@@ -94,7 +95,7 @@ class MicroBatch:
     predict_at: torch.Tensor
     """`[R]` int64, index of the tokens whose output predicts trained ones."""
     row: torch.Tensor
-    """`[K]` int64, which of `predict_at` predicts the trained token."""
+    """`[K]` int64, index in `predict_at` of the token that predicts the trained token."""
     targets: torch.Tensor
     """`[K]` int64, the trained tokens."""
     sequence: torch.Tensor
@@ -107,7 +108,7 @@ class MicroBatch:
     """`[K]` each, by name; numbers are float32."""
     experts: torch.Tensor | None = None
     """`[T, layers, k]` uint8, the experts that computed each token at sampling; `UNRECORDED` at the last token of a
-    sample, among others. None where no sample has any."""
+    sample, among others. None if no sample has any."""
 
 
 def collate(
@@ -117,9 +118,9 @@ def collate(
     *,
     shared_prefix: bool = False,
 ) -> MicroBatch:
-    """Pack samples and their columns; with `shared_prefix` what several begin with is laid out once.
+    """Pack samples and their columns; with `shared_prefix` a prefix that several samples share is laid out once.
 
-    Raises ValueError when no sample is given or a column does not fit.
+    Raises ValueError if there is no sample or a column does not fit.
     """
     if not samples:
         raise ValueError("collate needs at least one sample")
@@ -161,8 +162,8 @@ def collate(
 
 
 def find_places(samples: Sequence[Sample], *, shared_prefix: bool) -> list[NDArray[np.integer]]:
-    """One sequence of numbers per sample by which a layout tells tokens apart, `[N]`: its keys, and with
-    `shared_prefix` numbers that are equal where keys and experts are."""
+    """Return one sequence of numbers per sample by which a layout distinguishes tokens, `[N]`: its keys, or with
+    `shared_prefix` numbers that are equal exactly where keys and experts are."""
     if not shared_prefix or all(sample.experts is None for sample in samples):
         return [to_keys(sample.token_ids) for sample in samples]
     numbers: dict[bytes, int] = {}
@@ -172,7 +173,7 @@ def find_places(samples: Sequence[Sample], *, shared_prefix: bool) -> list[NDArr
 
 
 def _list_keys(sample: Sample) -> Iterator[bytes]:
-    """Key and experts of each token."""
+    """Iterate over the key and experts of each token as bytes."""
     experts = sample.experts if sample.experts is not None else ()
     for token, chosen in zip_longest(to_keys(sample.token_ids), experts, fillvalue=np.zeros(0, np.uint8)):
         yield token.tobytes() + chosen.tobytes()
@@ -200,11 +201,11 @@ def iterate_micro_batches(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> Iterator[tuple[list[int], MicroBatch]]:
-    """Micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples, every index
-    exactly once.
+    """Iterate over micro-batches of at most `micro_batch_tokens` computed tokens, each with the indices of its samples,
+    every index exactly once.
 
-    With `shared_prefix` the samples come in lexicographic order, so that those that share a beginning share a
-    micro-batch. Of several `ranks` each gets its share, all the same number; an empty one has no indices."""
+    With `shared_prefix` the samples are in lexicographic order, so that those with a common prefix share a micro-batch.
+    With several `ranks`, each gets its share, all the same number; an empty micro-batch has no indices."""
     sequences = find_places(samples, shared_prefix=shared_prefix)
 
     def plan(limit: int) -> Plan:
@@ -226,15 +227,15 @@ def iterate_micro_batches(
 
 
 def collate_nothing(device: torch.device | str = "cpu", columns: TokenColumns | None = None) -> MicroBatch:
-    """A micro-batch of no sample, with which a model computes one token and nothing trains; `columns` as those of the
-    other micro-batches."""
+    """Build a micro-batch without samples, for which a model computes one token and nothing trains; `columns` have the
+    names of those in other micro-batches."""
     empty = {name: [arrays[0][:0]] for name, arrays in (columns or {}).items()}
     batch = collate([UNTRAINED], device, empty)
     return replace(batch, ends=batch.ends[:0])
 
 
 def split_column(values: NDArray[np.generic], samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
-    """One array over all trained tokens of the samples, `[K]`, cut into a column. Raises ValueError for any other
+    """Split one array over all trained tokens of the samples, `[K]`, into a column. Raises ValueError for any other
     length."""
     counts = [int(s.loss_mask.sum()) for s in samples]
     if len(values) != sum(counts):

@@ -1,7 +1,7 @@
-"""The places of several sequences' tokens in one packed row: end to end, or as a prefix tree in which what is shared
-is laid out once.
+"""Lays out the tokens of several sequences in one packed row: end to end, or as a prefix tree in which shared prefixes
+occur once.
 
-Three sequences [a b c d], [a b c e], [a f], as a tree (sorted: those that share a beginning are neighbours):
+Three sequences [a b c d], [a b c e], [a f], as a tree (sorted: those with a common prefix are neighbours):
 
     token_ids    [a b c d e f]
     positions    [0 1 2 3 3 1]
@@ -11,8 +11,8 @@ Three sequences [a b c d], [a b c e], [a f], as a tree (sorted: those that share
     paths        [[0 1 2 3], [0 1 2 4], [0 5]]      of the given sequences, in their order
 
 A causal model gives a token the same output in every sequence that begins with the same tokens up to it, so one place
-serves them all: forward, and backward, where the gradients of all of them add up. Sequences are token ids, or whatever
-numbers tell their tokens apart (`core.keys`, `collate.find_places`)."""
+serves them all: forward, and backward, where the gradients of all of them add up. Sequences are token ids, or any
+numbers that distinguish their tokens (`core.keys`, `collate.find_places`)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ Ints = NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 MAX_REREAD = 4
-"""Most tokens read by attention over all runs of a micro-batch, in units of its token limit. Keys and values of a path
-are gathered for every run, so this bounds the memory that many short continuations of one long prefix take."""
+"""Maximum number of tokens that attention reads over all runs of a micro-batch, in units of its token limit. Keys
+and values of a path are gathered for every run, so this bounds the memory for many short continuations of one long
+prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """T places for the tokens of S sequences, in runs of neighbours."""
+    """T places for the tokens of S sequences, in runs of adjacent places."""
 
     token_ids: Ints
     """`[T]`."""
@@ -41,16 +42,16 @@ class Layout:
     lengths: list[int]
     """Places of each run; sums to T."""
     seen: Ints | None
-    """`[M]` places each run attends to, in order of position, the run's own last; run after run. None where a run sees
-    only itself."""
+    """`[M]` places that each run attends to, in order of position, the run's own last; run after run. None if each run
+    attends only to itself."""
     num_seen: list[int]
     """How many of `seen` belong to each run; `lengths` where `seen` is None."""
     paths: list[Ints]
-    """Per given sequence the place of each of its tokens: `token_ids[path]` is the sequence."""
+    """Per given sequence, the place of each of its tokens: `token_ids[path]` is the sequence."""
 
 
 def lay_end_to_end(sequences: Sequence[NDArray[np.integer]]) -> Layout:
-    """Every sequence is a run of its own, whatever they share."""
+    """Lay out every sequence as a run of its own, whatever prefixes they share."""
     lengths = [len(ids) for ids in sequences]
     starts = np.cumsum([0, *lengths])
     return Layout(
@@ -64,7 +65,7 @@ def lay_end_to_end(sequences: Sequence[NDArray[np.integer]]) -> Layout:
 
 
 def lay_prefix_tree(sequences: Sequence[NDArray[np.integer]]) -> Layout:
-    """As few places as the sequences have different beginnings: T is the number of nodes of their prefix tree."""
+    """Lay out a prefix tree, with one place for each distinct prefix: T is the number of nodes in the tree."""
     order = sort_by_prefix(sequences)
     paths: list[Ints] = [np.zeros(0, np.int64)] * len(sequences)
     pieces, runs = [np.zeros(0, np.int64)], []
@@ -91,8 +92,8 @@ def lay_prefix_tree(sequences: Sequence[NDArray[np.integer]]) -> Layout:
 
 
 def plan_shared_micro_batches(sequences: Sequence[NDArray[np.integer]], max_tokens: int) -> list[list[int]]:
-    """Indices per micro-batch, those that share a beginning together: as many as fit in `max_tokens` places of a prefix
-    tree.
+    """Plan micro-batches as lists of indices, sequences with a common prefix together: as many as fit in `max_tokens`
+    places of a prefix tree.
 
     The paths of a micro-batch's runs have at most `MAX_REREAD * max_tokens` places together. A sequence longer than a
     limit has its own micro-batch. Every index appears exactly once; any plan gives the same gradient up to rounding."""
@@ -111,14 +112,16 @@ def plan_shared_micro_batches(sequences: Sequence[NDArray[np.integer]], max_toke
 
 
 def sort_by_prefix(sequences: Sequence[NDArray[np.integer]]) -> list[int]:
-    """Indices in lexicographic order: what a sequence shares with any earlier one it shares with the one before it."""
-    # Big-endian bytes of numbers that are not negative sort as the numbers do, and so do all with the sign turned.
+    """Return indices in lexicographic order: what a sequence shares with any earlier one it shares with the one before
+    it."""
+    # Big-endian bytes of non-negative numbers sort as the numbers do, and so do those of all numbers with the sign bit
+    # flipped.
     keys = [(ids.astype(np.int64).view(np.uint64) ^ _SIGN).astype(">u8").tobytes() for ids in sequences]
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def count_shared(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
-    """Number of tokens with which both begin."""
+    """Number of tokens in the common prefix of both."""
     limit = min(len(one), len(other))
     different = np.flatnonzero(one[:limit] != other[:limit])
     return int(different[0]) if len(different) else limit

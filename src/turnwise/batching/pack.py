@@ -1,4 +1,4 @@
-"""Which samples share a micro-batch. Pure planning over lengths."""
+"""Decides which samples share a micro-batch. Pure planning over lengths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 
 def plan_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices per micro-batch: in order, as many as fit in `max_tokens`; a longer sample has its own micro-batch.
+    """Plan micro-batches as lists of indices: in order, as many as fit in `max_tokens`; a longer sample has its own
+    micro-batch.
 
     Every index appears exactly once. Micro-batches only sum, so any plan gives the same gradient up to rounding.
     """

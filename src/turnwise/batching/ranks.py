@@ -1,8 +1,8 @@
-"""Processes that train one model together, as a step sees them: each takes a share of the micro-batches, and what the
-shares add up to is known to all.
+"""Processes that train one model together, as seen by a step: each computes a share of the micro-batches, and all of
+them receive the sums over the shares.
 
 Every rank plans from the whole batch, by pure functions of it, so that all have the same number of micro-batches and
-take part in every collective; a rank without one computes an empty one."""
+take part in every collective; a rank without a micro-batch computes an empty one."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Plan = list[list[int]]
 
 
 class Ranks(Protocol):
-    """This process and those it trains with. All of them make the same calls in the same order."""
+    """This process and those it trains with. All of them must make the same calls in the same order."""
 
     @property
     def index(self) -> int:
-        """Which one this is, from 0."""
+        """Index of this process, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of processes."""
         ...
 
     def add(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum over all ranks, of arrays of one shape."""
+        """Return the sum over all ranks of arrays with one shape."""
         ...
 
     def agree(self, problem: str | None) -> str | None:
-        """The problem of the first rank that has one, on all of them; None if none has."""
+        """Return the problem of the first rank that has one, on all ranks; None if none has one."""
         ...
 
 
@@ -57,11 +57,11 @@ ALONE: Ranks = Alone()
 
 
 def plan_rounds(plan: Callable[[int], Plan], cost: Callable[[list[int]], int], limit: int, size: int) -> list[Plan]:
-    """Micro-batches in rounds of `size`, one per rank, [] for a rank that has nothing in the last round.
+    """Plan micro-batches in rounds of `size`, one per rank, [] for a rank without work in the last round.
 
-    `plan` cuts the batch into micro-batches of at most so many tokens. There are as few rounds as `limit` allows, cut
-    by the smallest limit that needs no more; micro-batches of like `cost` share a round, because a round lasts as long
-    as its longest.
+    `plan` splits the batch into micro-batches of at most a given number of tokens. There are as few rounds as `limit`
+    allows, and the split uses the smallest limit that needs no more rounds; micro-batches of similar `cost` share a
+    round, because a round lasts as long as its longest micro-batch.
     """
     cut = plan(limit)
     if size == 1:
@@ -82,7 +82,7 @@ def plan_rounds(plan: Callable[[int], Plan], cost: Callable[[list[int]], int], l
 def join_rows(
     rows: Mapping[int, NDArray[np.generic]], counts: Sequence[int], ranks: Ranks
 ) -> list[NDArray[np.generic]]:
-    """Arrays `[counts[i]]` float32 in order, of which every rank has some, by index."""
+    """Return arrays `[counts[i]]` float32 in order; every rank has some of them, by index."""
     if ranks.size == 1:
         return [rows[index] for index in range(len(counts))]
     ends = np.cumsum(counts)
@@ -93,18 +93,19 @@ def join_rows(
 
 
 def add_totals(totals: Mapping[str, float], ranks: Ranks) -> dict[str, float]:
-    """The sum over all ranks of numbers that each has under the same names."""
+    """Return the sum over all ranks of numbers that each rank has under the same names."""
     sums = ranks.add(np.array(list(totals.values()), np.float64))
     return dict(zip(totals, sums.tolist(), strict=True))
 
 
 def find_largest(number: float, ranks: Ranks) -> float:
-    """The largest number of all ranks."""
+    """Return the largest number on all ranks."""
     return find_maxima({"": number}, ranks)[""]
 
 
 def find_maxima(numbers: Mapping[str, float], ranks: Ranks) -> dict[str, float]:
-    """The largest of all ranks of each number that every rank has under the same names; minus infinity is one."""
+    """Return the largest value over all ranks of each number that every rank has under the same names; minus infinity
+    is a valid number."""
     by_rank = np.zeros((ranks.size, len(numbers)))
     by_rank[ranks.index] = list(numbers.values())
     largest = ranks.add(by_rank.ravel()).reshape(by_rank.shape).max(axis=0)

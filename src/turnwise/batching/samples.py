@@ -1,4 +1,4 @@
-"""Trajectories to samples: each branch flattened, each sampled token trained exactly once.
+"""Converts trajectories to samples: each branch is flattened, each sampled token trains exactly once.
 
 For a trajectory of two turns (P prompt, C completion, O observation):
 
@@ -32,22 +32,22 @@ from turnwise.core.types import (
 )
 
 TurnArrays = Sequence[NDArray[np.floating]]
-"""One array per turn of a trajectory, `[sampled tokens of the turn]` each."""
+"""One array per turn of a trajectory, each `[sampled tokens of the turn]`."""
 
 
 def take_scored(groups: Iterable[TrajectoryGroup]) -> dict[TrajectoryId, Trajectory]:
-    """The scored trajectories, in the order of groups and members, without the turns that never train."""
+    """Return the scored trajectories, in the order of groups and members, without the turns that never train."""
     return {t.id: take_trained(t) for group in groups for t in group.trajectories if isinstance(t.reward, Scored)}
 
 
 def list_samples(groups: Iterable[TrajectoryGroup]) -> list[Sample]:
-    """The samples of `take_scored(groups)`, with advantages of 0: what a trainer scores, and what `Columns` belong
-    to."""
+    """Return the samples of `take_scored(groups)`, with advantages of 0: the input that a trainer scores, and that
+    `Columns` belong to."""
     return [sample for trajectory in take_scored(groups).values() for sample in to_samples(trajectory)]
 
 
 def list_outcomes(groups: Iterable[TrajectoryGroup]) -> list[float]:
-    """The reward of the trajectory of each sample of `list_samples(groups)`."""
+    """Return the reward of the trajectory of each sample in `list_samples(groups)`."""
     return [
         trajectory.reward.total
         for trajectory in take_scored(groups).values()
@@ -57,11 +57,12 @@ def list_outcomes(groups: Iterable[TrajectoryGroup]) -> list[float]:
 
 
 def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> list[Sample]:
-    """One sample per branch; `advantages` go to the sampled tokens of their turns, None gives every token 0.
+    """Return one sample per branch; `advantages` apply to the sampled tokens of their turns, None means 0 for every
+    token.
 
-    Behavior log-probabilities are those of the policy that trains: where a grammar guided sampling, without it. A turn
-    shared by several branches trains in the first branch only. A branch without a token to train gives no sample.
-    Raises ValueError when the advantages do not fit the turns.
+    Behavior log-probabilities are those of the policy that trains: where a grammar guided sampling, those without it. A
+    turn shared by several branches trains in the first branch only. A branch without a trained token produces no
+    sample. Raises ValueError when the advantages do not fit the turns.
     """
     if advantages is None:
         advantages = [np.zeros(len(turn.completion.token_ids)) for turn in trajectory.turns]
@@ -80,7 +81,7 @@ def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> 
 def _flatten(
     trajectory: Trajectory, branch: int, path: Sequence[int], trained: Sequence[int], advantages: TurnArrays
 ) -> Sample:
-    """One branch with the turns of `path`, of which those of `trained` train."""
+    """Flatten one branch with the turns of `path`, of which those in `trained` train."""
     ids, mask, context, logprobs, credit, versions = [], [], [], [], [], []
     for depth, index in enumerate(path):
         turn = trajectory.turns[index]
@@ -112,13 +113,15 @@ def _flatten(
 
 
 def _spell_versions(completion: Completion) -> IntArray:
-    """The version of every token; the first's where several sampled the reply and were not recorded one by one."""
+    """Return the version of every token; the first token's version where several sampled the reply and were not
+    recorded one by one."""
     versions = token_versions(completion)
     return to_ids(np.full(len(completion.token_ids), completion.version_first)) if versions is None else versions
 
 
 def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
-    """Per branch the turns that train in it, in order: those no earlier branch has. Each turn is in exactly one."""
+    """Return, per branch, the turns that train in it, in order: those that no earlier branch has. Each turn is in
+    exactly one."""
     seen: set[int] = set()
     per_branch = []
     for path in trajectory.branches():
@@ -128,7 +131,7 @@ def find_trained_turns(trajectory: Trajectory) -> list[list[int]]:
 
 
 def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> list[NDArray[np.float64]]:
-    """Numbers per trained token of a trajectory's samples, `[K]` each, as one array per turn.
+    """Regroup numbers per trained token of a trajectory's samples, `[K]` each, into one array per turn.
 
     `arrays` are in the order of `to_samples`. Raises ValueError when the numbers of tokens do not fit.
     """
@@ -149,15 +152,16 @@ def from_turns(trajectory: Trajectory, arrays: TurnArrays) -> list[NDArray[np.fl
 
 
 def forget_experts(samples: Iterable[Sample]) -> list[Sample]:
-    """The same samples for a model whose routers choose for themselves: any but the policy that sampled them."""
+    """Return the same samples without experts, for a model whose routers choose for themselves: any but the policy that
+    sampled them."""
     return [sample if sample.experts is None else replace(sample, experts=None) for sample in samples]
 
 
 def unmask_observations(samples: Iterable[Sample]) -> list[Sample]:
     """Let observation tokens train too: only to reproduce Search-R1's ablation.
 
-    They take the advantage of the first token of the reply they led to. Their behaviour log-probability is NaN, which
-    the loss replaces by the policy's own, because they were not sampled."""
+    They get the advantage of the first token of the reply that followed them. Their behaviour log-probability is NaN,
+    which the loss replaces by the policy's own, because they were not sampled."""
     unmasked = []
     for sample in samples:
         sampled = np.flatnonzero(sample.loss_mask)

@@ -1,4 +1,4 @@
-"""Aggregation weights of a whole optimizer step, cut into one array per sample."""
+"""Aggregation weights for a whole optimizer step, split into one array per sample."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def compute_sample_weights(
     rejected: Literal["in", "out"] = "in",
     constant: float | None = None,
 ) -> list[NDArray[np.generic]]:
-    """`aggregate.compute_weights` for the trained tokens of all samples of an optimizer step.
+    """Apply `aggregate.compute_weights` to the trained tokens of all samples in an optimizer step.
 
-    A sequence is a sample (a branch), a prompt is a draw of one role (a group). `kept [K]` runs over the trained tokens
-    of all samples. Raises ValueError as `compute_weights` does."""
+    A sequence is a sample (a branch), a prompt is a draw of one role (a group). `kept [K]` covers the trained tokens of
+    all samples. Raises ValueError as `compute_weights` does."""
     counts = [int(s.loss_mask.sum()) for s in samples]
     names = [s.origin.trajectory for s in samples]
     groups: dict[tuple[int, str], int] = {}

@@ -1,6 +1,7 @@
-"""What a learner hands to a trainer and what it gets back: numbers only, so that either may live in another process.
+"""What a learner passes to a trainer and what the trainer returns: numbers only, so that either can run in another
+process.
 
-All token columns hold one float array per sample, `[K_i]` over the sample's trained tokens (`loss_mask`), in order.
+Every token column has one float array per sample, `[K_i]` over the sample's trained tokens (`loss_mask`), in order.
 """
 
 from __future__ import annotations
@@ -34,21 +35,22 @@ Objective = Literal["policy_gradient", "supervised", "preference", "warmup"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
-    """Per-token numbers of a batch of samples; None where nothing computed them."""
+    """Per-token numbers for a batch of samples; None where they were not computed."""
 
     policy_logprobs: Column | None = None
-    """Under the policy as it is."""
+    """Log-probabilities under the current policy."""
     old_logprobs: Column | None = None
-    """Under the policy before the step; ratios are taken to these. None: to the sampler's own."""
+    """Log-probabilities under the policy before the step, the denominator of ratios. None: the sampler's own are
+    used."""
     reference_logprobs: Column | None = None
-    """Under the policy RL started from."""
+    """Log-probabilities under the policy that RL started from."""
     teacher_logprobs: Column | None = None
     values: Column | None = None
     """The critic's value of the state before each token, before the step."""
     returns: Column | None = None
-    """What the critic learns towards; NaN at tokens without a target."""
+    """The critic's targets; NaN at tokens without a target."""
     implicit_rewards: Column | None = None
-    """Of the implicit process reward model."""
+    """Rewards from the implicit process reward model."""
     squared_mass: Column | None = None
     """Sum of squared probabilities over the vocabulary."""
     final_values: tuple[float, ...] | None = None
@@ -77,7 +79,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingBatch:
-    """Everything one RL step trains."""
+    """Everything that one RL step trains on."""
 
     step: int
     """RL step, for messages and seeds."""
@@ -86,55 +88,56 @@ class TrainingBatch:
     columns: Columns = Columns()
     updates: tuple[tuple[int, ...], ...] = ()
     """Indices of samples per optimizer step; an empty one counts as a step of the schedule and changes nothing. A
-    warm-up without any measures its samples as held-out ones."""
+    warm-up without updates only measures its samples, as held-out ones."""
     pairs: tuple[Pair, ...] = ()
-    """Of the objective "preference"; its one optimizer step trains all of them."""
+    """Pairs for the objective "preference"; its one optimizer step trains on all of them."""
     kl_coefficient: float | None = None
-    """Weight of the divergence from the reference in the loss; None is the recipe's."""
+    """Weight of the divergence from the reference in the loss; None: the recipe's."""
     entropy_coefficient: float | None = None
-    """Weight of the entropy bonus; None is the recipe's."""
+    """Weight of the entropy bonus; None: the recipe's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """A decision not to train."""
+    """A decision not to train on some tokens."""
 
     trajectory: TrajectoryId
     reason: DropReason
     turns: tuple[int, ...] | None = None
-    """Indices of the turns; None is the whole trajectory."""
+    """Indices of the dropped turns; None: the whole trajectory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assignment:
-    """What a learner made of the groups of one step."""
+    """What a learner decided about the groups of one step."""
 
     batch: TrainingBatch
     drops: tuple[Drop, ...]
-    """Why scored trajectories or turns do not train."""
+    """Why scored trajectories or turns are not trained."""
     advantages: Mapping[TrajectoryId, Sequence[FloatArray | None]] | None
-    """Per turn of every trajectory with credit, None for turns that never train; None where the algorithm has none."""
+    """Advantages per turn for every trajectory with credit, None for turns that never train; None where the algorithm
+    has no advantages."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What a trainer says after a step."""
+    """What a trainer reports after a step."""
 
     metrics: Mapping[str, Metric]
     optimizer_steps: int
-    """Taken by the RL optimizer so far."""
+    """Optimizer steps that the RL optimizer has taken so far."""
     sums: Mapping[str, int]
     """One checksum per parameter tensor of the policy, after the step (see `models.checksums`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What the engines hold after a publication."""
+    """What the engines report after a publication."""
 
     version: int
     sums: Mapping[str, int]
     """One checksum per parameter tensor that the engine samples with, computed on the engine's side."""
     seconds: float
     num_restarted: int = 0
-    """Sampled tokens of replies under way that were thrown away (`schedule.interrupt = "restart"`)."""
+    """Sampled tokens of unfinished replies that were thrown away (`schedule.interrupt = "restart"`)."""

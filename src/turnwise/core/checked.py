@@ -1,4 +1,4 @@
-"""Environments as what plays them sees them: all ask, and every answer of theirs is checked."""
+"""Wraps environments for the code that plays them: each becomes an asking environment whose answers are checked."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from turnwise.core.types import Message, Reward, StopReason, Task
 
 
 async def judge(environment: Environment, replies: Sequence[Message], stop: StopReason) -> Reward:
-    """The reward of an episode, checked: Invalid, with the reason, where what `score` returns is none."""
+    """Return the reward of an episode, checked: Invalid, with the reason, if `score` returns something that is not a
+    reward."""
     where = f"{type(environment).__name__}.score"
     work = run_method(environment.score, replies, stop, thread=_find_thread(environment))
     return read_reward(await named(where, work), where)
 
 
 def _find_thread(environment: object) -> OwnThread | None:
-    """The thread of the environment's plain functions, where it has one."""
+    """Return the thread of the environment's plain functions; None if it has none."""
     thread = getattr(environment, "thread", None)
     return thread if isinstance(thread, OwnThread) else None
 
 
 @dataclass(slots=True, eq=False)
 class OneConversation:
-    """An `Environment` as an `AskingEnvironment`. What the environment returns is checked.
+    """An `Environment` as an `AskingEnvironment`. Checks what the environment returns.
 
-    Its methods may be plain functions, which run in its `thread`, where it has one, and never hold the event loop.
+    Its methods may be plain functions; these run in its `thread` if it has one, and never block the event loop.
     """
 
     environment: Environment
     spec: EpisodeSpec = field(default_factory=EpisodeSpec)
 
     async def begin(self, task: Task, seed: int) -> Asked:
-        """See `Environment.reset`. Raises EnvironmentFault naming what it returned instead of an opening."""
+        """See `Environment.reset`. Raises EnvironmentFault that names what was returned instead of an opening."""
         opening = await self._call("reset", self.environment.reset, task, seed)
         where = self._name("reset")
         if not isinstance(opening, Opening):
@@ -59,7 +60,7 @@ class OneConversation:
         return Asked(asks=(Ask(messages=messages, tools=read_specs(opening.tools, f"the tools of {where}")),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """See `Environment.step`. Raises EnvironmentFault naming what it returned instead of a result."""
+        """See `Environment.step`. Raises EnvironmentFault that names what was returned instead of a result."""
         result = await self._call("step", self.environment.step, reply)
         where = self._name("step")
         if not isinstance(result, StepResult):
@@ -75,7 +76,7 @@ class OneConversation:
         )
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """See `Environment.score`; what is no reward is Invalid."""
+        """See `Environment.score`; anything that is not a reward becomes Invalid."""
         return {AGENT: await judge(self.environment, replies.get(MAIN, ()), end.stop)}
 
     async def close(self) -> None:
@@ -100,18 +101,18 @@ class SeveralConversations:
         self.spec = self.environment.spec
 
     async def begin(self, task: Task, seed: int) -> Asked:
-        """See `AskingEnvironment.begin`. Raises EnvironmentFault naming what is wrong with what it asks."""
+        """See `AskingEnvironment.begin`. Raises EnvironmentFault that names what is wrong with an ask."""
         where = self._name("begin")
         return _read_asked(await named(where, self.environment.begin(task, seed)), where)
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """See `AskingEnvironment.tell`. Raises EnvironmentFault naming what is wrong with what it asks."""
+        """See `AskingEnvironment.tell`. Raises EnvironmentFault that names what is wrong with an ask."""
         where = self._name("tell")
         return _read_asked(await named(where, self.environment.tell(conversation, reply)), where)
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """See `AskingEnvironment.score`; what is no reward is Invalid. Raises EnvironmentFault for a role without
-        one."""
+        """See `AskingEnvironment.score`; anything that is not a reward becomes Invalid. Raises EnvironmentFault if a
+        role has no reward."""
         where = self._name("score")
         rewards = await named(where, self.environment.score(replies, end))
         return read_rewards(rewards, [role.name for role in self.spec.roles], where)
@@ -145,7 +146,7 @@ def _read_asked(asked: object, where: str) -> Asked:
 
 
 def to_asking(environment: Environment | AskingEnvironment) -> OneConversation | SeveralConversations:
-    """The environment as one that asks, with every answer checked."""
+    """Wrap the environment as one that asks, with every answer checked."""
     if isinstance(environment, OneConversation | SeveralConversations):
         return environment
     if isinstance(environment, AskingEnvironment):
@@ -154,7 +155,8 @@ def to_asking(environment: Environment | AskingEnvironment) -> OneConversation |
 
 
 def to_single(environment: Environment | AskingEnvironment) -> Environment:
-    """The environment as one of a single conversation, for what can play no other. Raises ConfigError if it asks."""
+    """Return the environment as one with a single conversation, for callers that can play no other. Raises ConfigError
+    if it is an `AskingEnvironment`."""
     if isinstance(environment, AskingEnvironment):
         raise ConfigError(
             f"{type(environment).__name__} asks for replies in several conversations, and here one is played; train or "

@@ -1,4 +1,5 @@
-"""Ends with a deadline: an environment or an engine that hangs when an episode is over holds up nothing."""
+"""Closing with a deadline: an environment or engine that hangs at the end of an episode does not delay anything
+else."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Environment
 
 CLOSE_S = 30.0
-"""Seconds that closing an environment, releasing a session or obeying a cancellation may take."""
+"""Seconds allowed for closing an environment, releasing a session or obeying a cancellation."""
 
 
 async def finish_within(
     seconds: float, work: Callable[[], Awaitable[object]], error: type[TurnwiseError], what: str
 ) -> str | None:
-    """Call and await `work`; returns what went wrong, None if nothing. After `seconds` it is cancelled and left behind.
+    """Call and await `work`; returns what went wrong, None if nothing. After `seconds` the work is cancelled and
+    abandoned.
 
-    What `work` raises is named `error` where it is not an error of Turnwise.
+    An exception from `work` that is not a Turnwise error is reported as `error`.
     """
 
     async def guarded() -> None:
@@ -43,7 +45,7 @@ async def finish_within(
 
 
 def discard_result(task: asyncio.Future[Any]) -> None:
-    """Read the exception of a task that was left behind, which asyncio would log."""
+    """Read the exception of an abandoned task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 

@@ -1,15 +1,15 @@
 """Episodes with several conversations and several roles: an environment that asks for replies.
 
-The environment is a state machine. It asks for replies, several at a time, and is told them one by one in the order in
-which it asked, whatever the order in which they arrive: what an episode does is a function of its seeds and its replies
-alone, so it can be played again from what was stored.
+The environment is a state machine. It asks for replies, several at a time, and receives them one by one in the order in
+which it asked, whatever the order in which they arrive: an episode is a function of its seeds and replies alone, so it
+can be replayed from what was stored.
 
     begin            asks for A, B      A and B are sampled at the same time
     tell A           asks for C         C is sampled
     tell B           asks for nothing
     tell C           asks for nothing   nothing is wanted any more: the episode is over
 
-An `Environment` is the case of one role and one conversation (`core.checked.OneConversation`).
+An `Environment` is the special case of one role and one conversation (`core.checked.OneConversation`).
 """
 
 from __future__ import annotations
@@ -37,65 +37,69 @@ AGENT, MAIN = "agent", "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
-    """What an environment says about one of its roles."""
+    """What an environment declares about one of its roles."""
 
     name: str
     compare: Compare = "task"
-    """Whom credit compares its trajectories with."""
+    """Which trajectories credit compares its trajectories with."""
     max_open: int = 1
-    """Most replies of this role that may be wanted at once."""
+    """Maximum number of replies by this role that may be wanted at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSpec:
-    """What an environment says about its episodes: the same for all tasks of a family."""
+    """What an environment declares about its episodes: the same for all tasks of a family."""
 
     roles: tuple[RoleSpec, ...] = (RoleSpec(name=AGENT),)
     max_replies: int | None = None
-    """Most replies of all roles together; a longer episode ends as `max_turns`. None: only the limits of each
-    conversation end it."""
+    """Maximum number of replies by all roles together; a longer episode ends as `max_turns`. None: only the limits of
+    each conversation apply."""
     max_depth: int = 0
-    """How deep conversations may call one another (`Ask.caller`): 1 lets a conversation call others, which call none.
-    A deeper call ends the episode as `max_depth`."""
+    """Maximum depth of conversations that call one another (`Ask.caller`): 1 lets a conversation call others, which may
+    call none. A deeper call ends the episode as `max_depth`."""
     can_replay: bool = False
-    """Whether an audit may play stored replies again without leave: nothing outside is touched and nothing is slow."""
+    """Whether an audit may replay stored replies without permission: the environment touches nothing outside and is not
+    slow."""
 
     def role(self, name: str) -> RoleSpec | None:
-        """The role of that name; None if there is none."""
+        """Return the role with that name; None if there is none."""
         return next((role for role in self.roles if role.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One reply is wanted."""
+    """A request for one reply."""
 
     messages: tuple[Message, ...]
-    """What the conversation opens with, or what it goes on with."""
+    """The messages that open the conversation, or that continue it."""
     role: str = AGENT
     conversation: str = MAIN
-    """A name that is new in the episode opens a conversation, which starts from nothing; a known one goes on."""
+    """A name that is new in the episode opens a conversation, which starts empty; a known one continues that
+    conversation."""
     tools: tuple[ToolSpec, ...] = ()
-    """Read where it opens a conversation."""
+    """Tools on offer; read only when a conversation opens."""
     caller: str | None = None
-    """The conversation that called this one, read where it opens; None if none did."""
+    """The conversation that called this one, read when it opens; None if none did."""
     inherits: bool = False
     """The conversation opens on top of its caller's history, after the reply that was just told, instead of from
-    nothing. What both share is stored, sampled and trained once. Caller and called are of one role; read where it
+    nothing. What both share is stored, sampled and trained once. Both conversations have the same role; read when it
     opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What an environment answers to a reply, or to the beginning."""
+    """What an environment returns for a reply, or at the beginning."""
 
     asks: tuple[Ask, ...]
-    """Replies that are wanted from now on, besides those that still are. The episode is over when none is."""
+    """Replies that are wanted from now on, in addition to those still outstanding. The episode is over when none is
+    left."""
     observations: tuple[Message, ...] = ()
-    """What the told conversation ends with, if it does; what it goes on with is in its `Ask`."""
+    """The closing messages of the conversation that was told, if it ends; messages that continue it are in its
+    `Ask`."""
     tool_records: tuple[ToolRecord, ...] = ()
-    """What the reply did."""
+    """Records of the tool calls in the reply."""
     scores: TurnScores = NO_SCORES
-    """What credit reads about the reply."""
+    """Measurements of the reply for credit."""
     signals: tuple[Signal, ...] = ()
     """Further numbers about the reply, stored and plotted."""
 
@@ -106,14 +110,14 @@ class EpisodeEnd:
 
     stop: StopReason
     conversation: str | None = None
-    """The conversation that reached a limit; None if none did."""
+    """The conversation that reached a limit; None if no limit was reached."""
 
 
 @runtime_checkable
 class AskingEnvironment(Protocol):
     """One episode of one task. Single use: begin once, tell until nothing is wanted, score, close.
 
-    As for an `Environment`, `score` is called before `close`, at most once, and whatever a method raises makes the
+    As for an `Environment`, `score` is called before `close`, at most once; any exception from a method makes the
     rewards of the whole episode Invalid and never ends the run.
     """
 
@@ -124,14 +128,14 @@ class AskingEnvironment(Protocol):
         ...
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take the model's parsed reply in a conversation. May raise `ToolTimeout`."""
+        """Receive the model's parsed reply in a conversation. May raise `ToolTimeout`."""
         ...
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """Judge the episode: a reward for every role of the spec. `replies` are those of every conversation by name, a
-        reply that a limit cut off included."""
+        """Judge the episode: return a reward for every role of the spec. `replies` has the replies of every
+        conversation by name, including one that a limit cut off."""
         ...
 
     async def close(self) -> None:
-        """Free what `begin` took. Called once, whatever happened."""
+        """Free what `begin` allocated. Called once, whatever happened."""
         ...

@@ -45,7 +45,7 @@ class EngineError(TurnwiseError, RuntimeError):
 
 
 class EngineRefusal(EngineError):
-    """The engine does not sample this model, and says why."""
+    """The engine refuses to sample this model and says why."""
 
 
 class EnvironmentFault(TurnwiseError, RuntimeError):
@@ -85,16 +85,16 @@ class StoreError(TurnwiseError, OSError):
 
 
 class ToolFailure(Exception):
-    """Raised by a tool to tell the model what it did wrong; becomes an observation, never an error of the run."""
+    """Raised by a tool to tell the model what it did wrong; becomes an observation and never an error of the run."""
 
 
 @contextmanager
 def boundary(error: type[TurnwiseError], what: str) -> Iterator[None]:
-    """Turn whatever user code raises inside into `error`, naming `what`, on one line. Turnwise's own errors pass
-    unchanged.
+    """Turn any exception that user code raises in the block into `error`, naming `what`, on one line. Turnwise's own
+    errors pass unchanged.
 
-    Besides this, only the rollout supervisor, the engine's step and the tool threads catch everything; each passes it
-    on."""
+    Besides this, only the rollout supervisor, the engine's step and the tool threads catch everything; each passes on
+    what it caught."""
     try:
         yield
     except (TurnwiseError, ToolFailure):

@@ -1,4 +1,4 @@
-"""What happens in a run, as recorders hear it."""
+"""Events of a run, as recorders receive them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Phase = Literal["sft", "rollout", "train", "evaluate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseBegins:
-    """The run turned to something else."""
+    """The run entered a phase."""
 
     phase: Phase
     total: int | None = None
-    """Steps the phase will take; None where it is not counted."""
+    """Number of steps in the phase; None where steps are not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +30,14 @@ class StepEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupEnds:
-    """A group met its fate."""
+    """A group was trained or dropped."""
 
     draw: int
     fate: str
     """"trained", or the name of a `DropReason`."""
     rewards: tuple[float | None, ...]
     version: int
-    """The weight version at its start."""
+    """The weight version when the group started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something a person should read."""
+    """A message for a person to read."""
 
     kind: str
     """"device", "parity", "alarm", "resumed", ..."""

@@ -1,4 +1,4 @@
-"""What installed packages add to Turnwise: objects that they name in entry-point groups."""
+"""Extensions from installed packages: objects that they name in entry-point groups."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Extension:
     group: str
     name: str
     paths: tuple[str, ...]
-    """Import paths "package.module:object"; one, unless several packages give the name."""
+    """Import paths "package.module:object"; one, unless several packages use the name."""
     owners: tuple[str, ...]
-    """The packages that give the name."""
+    """The packages that use the name."""
 
     def load(self) -> Any:
-        """Import the object. Raises ConfigError when several packages give the name or the import fails."""
+        """Import the object. Raises ConfigError if several packages use the name or the import fails."""
         owners = " and ".join(self.owners)
         if len(self.owners) > 1:
             raise ConfigError(f"{self.name!r} in the group {self.group} comes from {owners}; uninstall all but one")
@@ -30,7 +30,7 @@ class Extension:
 
 
 def list_extensions(group: str) -> list[Extension]:
-    """The names in a group, in alphabetical order. Imports none of the packages."""
+    """List the names in a group, in alphabetical order, without importing any package."""
     found: dict[str, dict[str, str]] = {}
     for entry in entry_points(group=group):
         owner = entry.dist.name if entry.dist is not None else "an unknown package"

@@ -1,4 +1,4 @@
-"""Sources of the modules that run in the sandbox instead of here."""
+"""Sources of the modules that run inside the sandbox."""
 
 from __future__ import annotations
 

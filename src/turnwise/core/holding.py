@@ -1,8 +1,9 @@
-"""Whose code holds the event loop: a thread notices when the loop does not turn, and says who keeps it from turning.
+"""Finds the code that blocks the event loop: a thread notices when the loop does not advance, and reports what blocks
+it.
 
-Code that blocks in an `async` function stops every episode, and every deadline with them, since both need the loop. No
-deadline can end it; a line that names it can. What runs is known because each awaitable of users' code is stepped
-through `named`, which marks the moments in which it has the loop.
+Code that blocks in an `async` function stops every episode, and every deadline with them, since both need the loop. A
+deadline cannot end it, but a message that names it helps a person do so. The running code is known because each
+awaitable of users' code is stepped through `named`, which marks when it occupies the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Tell = Callable[[str], None]
 LIMIT_S = 10.0
-"""Seconds without a turn of the event loop after which the code that blocks it is reported."""
+"""Seconds without progress of the event loop after which the code that blocks it is reported."""
 POLL_S = 1.0
 LOG = logging.getLogger("turnwise")
 
@@ -34,18 +35,19 @@ class _Hold:
 
 @dataclass(slots=True)
 class Watch:
-    """What is held at the moment, by thread, and who hears about it. A process has one; tests make their own."""
+    """What blocks each thread at the moment, and who is notified. A process has one; tests make their own."""
 
     limit_s: float = LIMIT_S
     tells: list[Tell] = field(default_factory=list)
-    """Called in the watching thread; without any the line goes to the log, which is standard error by default."""
+    """Callbacks, called in the watching thread; if there are none, the message is logged, by default to standard
+    error."""
     holds: dict[int, list[_Hold]] = field(default_factory=dict)
-    """Nested, the innermost last."""
+    """Nested holds per thread, the innermost last."""
     told: set[str] = field(default_factory=set)
-    """Names that were reported: each is once."""
+    """Names that were reported: each is reported once."""
 
     def look(self, now: float) -> list[str]:
-        """What a person should hear now."""
+        """Return the messages that a person should see now."""
         lines = []
         for thread, stack in list(self.holds.items()):
             late = [hold for hold in list(stack) if now - hold.since >= self.limit_s]
@@ -55,7 +57,7 @@ class Watch:
         return lines
 
     def report(self, now: float) -> None:
-        """Tell it."""
+        """Send the messages to everyone who is notified."""
         for line in self.look(now):
             for tell in self.tells or [LOG.warning]:
                 tell(line)
@@ -66,7 +68,7 @@ _started: list[threading.Thread] = []
 
 
 def _forget() -> None:
-    """Threads do not survive a fork."""
+    """Reset after a fork, which threads do not survive."""
     _started.clear()
     WATCH.holds.clear()
 
@@ -82,7 +84,7 @@ def _watch() -> None:
 
 @contextmanager
 def holding(name: str, watch: Watch = WATCH) -> Iterator[None]:
-    """Say that `name` has the loop of this thread until the end of the block."""
+    """Mark `name` as running on the loop of this thread until the end of the block."""
     if watch is WATCH and not _started:
         _started.append(threading.Thread(target=_watch, name="turnwise-watch", daemon=True))
         _started[0].start()
@@ -98,7 +100,7 @@ def holding(name: str, watch: Watch = WATCH) -> Iterator[None]:
 
 
 class _Steps(Generator[Any, Any, Any]):
-    """The steps of an awaitable, each of them held by a name.
+    """Iterates over the steps of an awaitable and marks each with its name.
 
     A SystemExit, which would end the event loop and the run with the status that it names, is raised as RuntimeError,
     as `run_in_thread` does."""
@@ -135,14 +137,15 @@ class _Named:
 
 
 async def named(name: str, work: Awaitable[T], watch: Watch = WATCH) -> T:
-    """What `work` gives; while it has the event loop, `name` is what holds it."""
+    """Await `work` and return its result; while it occupies the event loop, `name` is marked as holding it."""
     result: T = await _Named(name, work, watch)
     return result
 
 
 @contextmanager
 def hear(tell: Tell) -> Iterator[None]:
-    """Let `tell` hear who holds a loop, from the watching thread, until the end of the block. Names are told anew."""
+    """Notify `tell`, from the watching thread, of what blocks a loop, until the end of the block. Names are reported
+    anew."""
     WATCH.tells.append(tell)
     WATCH.told.clear()
     try:
@@ -159,7 +162,7 @@ def _describe(name: str, seconds: float, place: str) -> str:
 
 
 def _find_place(thread: int) -> str:
-    """Where the named code stands, as ` (file:line in function)`; empty where that is not known."""
+    """Return where the named code is executing, as ` (file:line in function)`; empty where that is not known."""
     frame, inner = sys._current_frames().get(thread), None
     while frame is not None and frame.f_code.co_filename != __file__:
         inner, frame = frame, frame.f_back

@@ -1,4 +1,4 @@
-"""What tells the tokens of a prompt apart where something computed from them is shared."""
+"""Keys that distinguish the tokens of prompts where results computed from them are shared."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ Ids = TypeVar("Ids", list[int], NDArray[Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Placeholder ids of a prompt that stand for one part which is no text: equal ids, whatever the part holds."""
+    """Placeholder ids in a prompt that stand for one part that is not text: the ids are equal whatever the part
+    contains."""
 
     start: int
     length: int
     digest: str
-    """A hash of what stands there."""
+    """A hash of the part's content."""
 
 
 def to_keys(token_ids: Ids, spans: Sequence[Span] = ()) -> Ids:
     """One number per token, `[N]`, by which cache pages and nodes of a prefix tree are shared: the ids themselves where
-    all of them are text, and in a span a negative number of what stands there.
+    all of them are text, and inside a span a negative number derived from its content.
 
-    Text never equals a span, and two spans of other content or length are equal with a chance of 2**-63.
+    Text never equals a span, and two spans that differ in content or length are equal with probability 2**-63.
     """
     if not spans:
         return token_ids

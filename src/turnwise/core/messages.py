@@ -1,4 +1,4 @@
-"""Messages of a conversation, what they are made of, and the tools they call."""
+"""Messages of a conversation, their parts, and the tools they call."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ class TextPart:
 
 
 Part = TextPart
-"""What a message is made of. Text is the only kind; a further one joins here as a union."""
+"""A part of a message. Text is the only kind; a further kind would join here as a union."""
 
 
 def identify(content: Sequence[Part]) -> str | list[Any]:
-    """Content as JSON that differs where content does: its text where all of it is text, else part by part."""
+    """Return content as JSON that differs whenever the content does: the text if all parts are text, else part by
+    part."""
     parts = [part.text if isinstance(part, TextPart) else [type(part).__name__, asdict(part)] for part in content]
     return "".join(parts) if all(isinstance(part, str) for part in parts) else parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call the model asked for."""
+    """A tool call that the model requested."""
 
     id: str
     """Unique in its trajectory; ties the call to the tool message that answers it."""
@@ -40,7 +41,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallError:
-    """A place in a reply that looks like a tool call and is not one. Goes back to the model as an observation."""
+    """A place in a reply that looks like a tool call but is not one. Returned to the model as an observation."""
 
     kind: Literal["no_action", "bad_json", "bad_call", "unclosed"]
     raw: str
@@ -56,11 +57,11 @@ class Message:
     role: Role
     content: tuple[Part, ...]
     reasoning: str | None = None
-    """The model's thinking where the renderer separates it; None where it stays in the content or there is none."""
+    """The model's thinking, if the renderer separates it; None if it stays in the content or there is none."""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_errors: tuple[ToolCallError, ...] = ()
     tool_call_id: str | None = None
-    """For role "tool": the call this answers; None when it answers a malformed call."""
+    """For role "tool": id of the call that this answers; None when it answers a malformed call."""
     name: str | None = None
     """For role "tool": the tool's name; None when it answers a malformed call."""
 
@@ -71,27 +72,28 @@ class Message:
 
 
 def text_message(role: Role, text: str, **fields: Any) -> Message:
-    """A message with one text part; `fields` are further fields of `Message`."""
+    """Build a message with one text part; `fields` are further fields of `Message`."""
     return Message(role=role, content=(TextPart(text=text),), **fields)
 
 
 def reply_message(text: str, **fields: Any) -> Message:
-    """An assistant message as a renderer parses it, without a text part if `text` is empty; `fields` as above."""
+    """Build an assistant message as a renderer parses it, without a text part if `text` is empty; `fields` as above."""
     return Message(role="assistant", content=(TextPart(text=text),) if text else (), **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What the model is told about a tool."""
+    """A tool's description for the model."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """JSON schema of the arguments object, as whoever offers the tool wrote it."""
+    """JSON schema of the arguments object, as written by the provider of the tool."""
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """The schemas of the arguments by name (a schema may be a truth value); empty where the schema names none."""
+        """Return the schemas of the arguments by name (a schema may be a truth value); empty if the schema names no
+        arguments."""
         named = self.parameters.get("properties")
         return named if isinstance(named, Mapping) else {}
 

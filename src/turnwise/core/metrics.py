@@ -1,7 +1,7 @@
 """Metrics as values that know how to merge: no average of averages, no maximum of means.
 
 `METRICS` defines what Turnwise itself reports: kind, unit and text; words in capitals in a name stand for any name. Any
-other name is a metric too, such as what a test harness of one's own measures; `define` gives it a default definition.
+other name is a metric too, such as one measured by a user's test harness; `define` supplies a default definition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Mean:
 
     @staticmethod
     def of(values: Iterable[float]) -> Mean:
-        """The mean of some numbers; of none, its value is NaN."""
+        """The mean of some numbers; for no numbers, its value is NaN."""
         numbers = list(values)
         return Mean(math.fsum(numbers), float(len(numbers)))
 
@@ -88,8 +88,8 @@ class Min:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A standard deviation of `count` numbers (divided by their count), of which `mean` is the mean and `squares` the
-    sum of squared distances to it."""
+    """A standard deviation of `count` numbers (divided by their count), with their `mean` and `squares`, the sum of
+    squared distances to it."""
 
     count: float
     mean: float
@@ -97,13 +97,13 @@ class Deviation:
 
     @staticmethod
     def of(values: Iterable[float]) -> Deviation:
-        """That of some numbers; of none, its value is NaN."""
+        """The deviation of some numbers; for no numbers, its value is NaN."""
         numbers = list(values)
         mean = math.fsum(numbers) / len(numbers) if numbers else 0.0
         return Deviation(float(len(numbers)), mean, math.fsum((number - mean) ** 2 for number in numbers))
 
     def merge(self, other: Deviation) -> Deviation:
-        """That of the numbers of both together."""
+        """The deviation of both sets of numbers together."""
         count = self.count + other.count
         if not count:
             return self
@@ -116,7 +116,7 @@ class Deviation:
 
     @property
     def value(self) -> float:
-        """NaN without a number."""
+        """NaN if there are no numbers."""
         return math.sqrt(self.squares / self.count) if self.count else math.nan
 
 
@@ -128,12 +128,12 @@ class Quantile:
     share: float = 0.95
 
     def merge(self, other: Quantile) -> Quantile:
-        """That of the numbers of both together."""
+        """The quantile of both sets of numbers together."""
         return Quantile((*self.numbers, *other.numbers), self.share)
 
     @property
     def value(self) -> float:
-        """NaN without a number."""
+        """NaN if there are no numbers."""
         if not self.numbers:
             return math.nan
         place = max(1, math.ceil(self.share * len(self.numbers) - 1e-9))
@@ -148,7 +148,7 @@ Kind = Literal["mean", "sum", "max", "min", "rate", "deviation", "quantile"]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a metric is."""
+    """The definition of a metric."""
 
     kind: Kind
     unit: str
@@ -366,7 +366,8 @@ _KINDS: dict[type[Metric], Kind] = {
 
 
 def define(name: str, metric: Metric | None = None) -> Definition:
-    """What a metric is: its row in `METRICS`, or by default a number without a unit whose kind is that of `metric`.
+    """Return a metric's definition: its row in `METRICS`, or by default a number without a unit, of the same kind as
+    `metric`.
 
     Without a `metric` the default kind is a mean.
     """
@@ -375,8 +376,8 @@ def define(name: str, metric: Metric | None = None) -> Definition:
 
 
 def find_definition(name: str) -> Definition | None:
-    """The row of `METRICS` that a name has: under itself, under words in capitals ("reward/success" under
-    "reward/PART"), or without the name of a learner in front; None without one."""
+    """Return the row of `METRICS` for a name: the name itself, the name with words in capitals ("reward/success" under
+    "reward/PART"), or the name without a learner's prefix; None if there is no row."""
     if name in METRICS:
         return METRICS[name]
     for pattern, definition in METRICS.items():
@@ -387,8 +388,8 @@ def find_definition(name: str) -> Definition | None:
 
 
 def find_definitions(word: str) -> dict[str, Definition]:
-    """The rows of `METRICS` that a word means: that of the metric with this name, else those with the word in the
-    name, else those with it in the text."""
+    """Return the rows of `METRICS` that match a word: the metric with this name, else those with the word in the name,
+    else those with it in the text."""
     exact = find_definition(word)
     if exact is not None:
         return {word: exact}

@@ -1,6 +1,6 @@
 """Report starts, deaths and replacements of a run's processes to the run that records them.
 
-The channel is a logger of the standard library: a loss is a warning, which Python shows where nobody listens, a start
+The channel is a logger of the standard library: a loss is a warning, which Python shows even if nobody listens; a start
 is not."""
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ PROCESSES = logging.getLogger("turnwise.processes")
 
 
 def tell_start(text: str) -> None:
-    """Processes begin to start, which may take long, or one is ready in the place of another."""
+    """Report that processes are starting, which may take long, or that a replacement is ready."""
     PROCESSES.info("%s", text)
 
 
 def tell_loss(text: str) -> None:
-    """A process ended that should not have."""
+    """Report a process that ended unexpectedly."""
     PROCESSES.warning("%s", text)

@@ -1,4 +1,4 @@
-"""What lies outside the tables of built-in rows: objects at import paths, and names that installed packages offer.
+"""Rows beyond the tables of built-in ones: objects at import paths, and names that installed packages offer.
 
 A package offers a name in an entry-point group, such as `turnwise.losses`:
 
@@ -30,17 +30,17 @@ class Offer:
     """Import path "package.module:NAME"."""
     package: str
     made_for: str = ""
-    """The versions of Turnwise that the package asks for, such as "turnwise>=0.2"; empty where it does not say."""
+    """The versions of Turnwise that the package requires, such as "turnwise>=0.2"; empty if it does not say."""
 
 
 def list_offers(group: str) -> tuple[Offer, ...]:
-    """What installed packages offer in an entry-point group, by name. Imports none of it."""
+    """List what installed packages offer in an entry-point group, by name, without importing any of it."""
     return _scan(group, tuple(sys.path))
 
 
 @cache
 def _scan(group: str, path: tuple[str, ...]) -> tuple[Offer, ...]:
-    """The offers of the packages in `path`, which is `sys.path`: it decides what is installed."""
+    """List the offers of the packages in `path`, which is `sys.path`: it decides what is installed."""
     offers = {
         Offer(
             name=entry.name,
@@ -54,15 +54,15 @@ def _scan(group: str, path: tuple[str, ...]) -> tuple[Offer, ...]:
 
 
 def _find_requirement(package: Distribution) -> str:
-    """What a package requires of Turnwise, as its metadata says it."""
+    """Return the requirement on Turnwise in a package's metadata."""
     found = [each for each in package.requires or () if each.lower().startswith("turnwise")]
     return found[0] if found else ""
 
 
 def find_offer(group: str, name: str, *, key: str, built_in: Collection[str] = ()) -> Offer | None:
-    """What `key` = `name` means among the offers of a group; None where no package offers it.
+    """Find the offer that `key` = `name` refers to; None if no package offers it.
 
-    Raises ConfigError where several packages offer the name, or one offers a `built_in` name."""
+    Raises ConfigError if several packages offer the name, or one offers a `built_in` name."""
     matches = [offer for offer in list_offers(group) if offer.name == name]
     if not matches:
         return None
@@ -76,7 +76,7 @@ def find_offer(group: str, name: str, *, key: str, built_in: Collection[str] = (
 
 
 def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
-    """The object at the import path "package.module:NAME", or at that of an offer called `path`.
+    """Import the object at the path "package.module:NAME", or that of an offer called `path`.
 
     Raises ConfigError naming `key` and what importing raised."""
     what = f"{key}={path!r} cannot be imported"
@@ -94,8 +94,8 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
 
 
 def import_function(key: str, path: str) -> Callable[..., Any]:
-    """The function at "package.module:function". Raises ConfigError naming `key` when it leads nowhere or to something
-    else."""
+    """Import the function at "package.module:function". Raises ConfigError naming `key` if nothing is there or it is
+    not a function."""
     value = import_object(key, path)
     if not callable(value):
         raise ConfigError(f"{key}={path!r} is a {type(value).__name__}; name a function")
@@ -106,8 +106,8 @@ def import_function(key: str, path: str) -> Callable[..., Any]:
 def load_row(
     key: str, name: str, kind: type[Row], *, group: str, built_in: Collection[str]
 ) -> Row | Callable[..., Any] | None:
-    """What `key` = `name` means outside a table of built-in rows: a row or a function, at an import path or offered by
-    an installed package; None for a name that is `built_in` or that nobody offers.
+    """Load what `key` = `name` refers to outside a table of built-in rows: a row or a function, at an import path or
+    offered by an installed package; None for a name that is `built_in` or that nobody offers.
 
     Raises ConfigError in one line: two packages offer the name, the import fails, or the object is something else."""
     offer = None if ":" in name else find_offer(group, name, key=key, built_in=built_in)
@@ -126,7 +126,7 @@ def load_row(
 
 
 def check_choices(what: str, row: object) -> None:
-    """Raise ConfigError where a field of a row that has a few choices (a `Literal`) holds none of them."""
+    """Raise ConfigError if a field of a row with few choices (a `Literal`) has a value that is not one of them."""
     for name, hint in get_type_hints(type(row)).items():
         value = getattr(row, name, None)
         if get_origin(hint) is Literal and value not in get_args(hint):
@@ -135,6 +135,6 @@ def check_choices(what: str, row: object) -> None:
 
 
 def describe_offers(group: str) -> str:
-    """The names that packages offer, for an error about an unknown one; empty where there are none."""
+    """List the names that packages offer, for an error about an unknown one; empty if there are none."""
     names = sorted({offer.name for offer in list_offers(group)})
     return f"; offered by installed packages: {', '.join(names)}" if names else ""

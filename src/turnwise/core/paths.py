@@ -1,16 +1,17 @@
-"""Branched trajectories: one attempt with several futures, and how to look at each of them as a trajectory of its own.
+"""Branched trajectories: one attempt with several continuations, each of which can be extracted as a trajectory of its
+own.
 
 The turns of a branched trajectory form a tree (`Turn.parent`), so what branches share is recorded, and sampled, once.
-The first path, turns 0 to T - 1, is the attempt itself: the trajectory's stop reason and reward are its. Every other
-path ends in a turn that has an `Ending` with its own. There are two kinds: leaves, which train, and value estimates,
-which were sampled only to see how an attempt would end from some state. Turns that never train (of estimates, and of
-paths that failed) come after all others.
+The first path, turns 0 to T - 1, is the attempt itself: the trajectory's stop reason and reward belong to it. Every
+other path ends in a turn whose `Ending` has its own stop reason and reward. There are two kinds: leaves, which train,
+and value estimates, which were sampled only to see how an attempt would end from some state. Turns that never train (of
+estimates, and of paths that failed) come after all others.
 
     turns        0 1 2 3 | 1' 2' | 2'' 3''
     parents      - 0 1 2   0  1'   1   2''
     paths        0 1 2 3, 0 1' 2', 0 1 2'' 3''
 
-A trajectory without endings is one path: all its turns, also where they are several conversations.
+A trajectory without endings is one path: all its turns, even if they belong to several conversations.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ Kind = Literal["first", "leaf", "estimate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Path:
-    """One way from the root to a leaf."""
+    """A path from the root to a leaf."""
 
     kind: Kind
     turns: tuple[int, ...]
     """Indices in the branched trajectory."""
     num_shared: int
-    """How many of them, from the root, an earlier path has too."""
+    """How many of them, from the root, also belong to an earlier path."""
     trajectory: Trajectory
-    """The path alone: linear, with its own stop reason and reward."""
+    """The path as a trajectory of its own: linear, with its own stop reason and reward."""
 
     @property
     def trains(self) -> bool:
-        """Whether credit may count it."""
+        """Whether credit may use it."""
         return self.kind != "estimate" and isinstance(self.trajectory.reward, Scored)
 
 
 def split_paths(trajectory: Trajectory) -> list[Path]:
-    """The first path, then the others in the order of their leaves. A trajectory without endings is one path: itself.
+    """Return the first path, then the others in the order of their leaves. A trajectory without endings is one path:
+    itself.
 
     Parents must precede their turns.
     """
@@ -72,8 +74,8 @@ def split_paths(trajectory: Trajectory) -> list[Path]:
 
 
 def unfold_groups(groups: Iterable[TrajectoryGroup], *, estimates: bool = False) -> list[TrajectoryGroup]:
-    """The groups with every path that trains as a member of its own, Invalid attempts included; with `estimates` those
-    too.
+    """Return the groups with every trained path as a separate member, including Invalid attempts, and with `estimates`
+    also value estimates.
 
     Paths keep the member number of their trajectory.
     """
@@ -89,8 +91,8 @@ def unfold_groups(groups: Iterable[TrajectoryGroup], *, estimates: bool = False)
 
 
 def trained_paths(trajectory: Trajectory, *, estimates: bool = False) -> list[Path]:
-    """The first path, also when its reward is Invalid, and the others that were scored; value estimates only where
-    asked for."""
+    """Return the first path, even if its reward is Invalid, and the other paths that were scored; value estimates only
+    on request."""
     return [
         path
         for path in split_paths(trajectory)
@@ -99,7 +101,7 @@ def trained_paths(trajectory: Trajectory, *, estimates: bool = False) -> list[Pa
 
 
 def take_trained(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without the turns that never train. Its branches have the numbers they have in the whole."""
+    """Return the trajectory without the turns that never train. Its branches keep their numbers."""
     if not trajectory.endings:
         return trajectory
     count = 1 + max(index for path in trained_paths(trajectory) for index in path.turns)
@@ -108,13 +110,13 @@ def take_trained(trajectory: Trajectory) -> Trajectory:
 
 
 def first_path(trajectory: Trajectory) -> Trajectory:
-    """The attempt itself, without its branches."""
+    """Return the attempt itself, without its branches."""
     return split_paths(trajectory)[0].trajectory
 
 
 def compute_state_values(trajectory: Trajectory) -> list[float | None]:
-    """Per turn of the first path the mean reward of the continuations from the state before it; None where there are
-    none."""
+    """Return, per turn of the first path, the mean reward of the continuations from the state before it; None if there
+    are none."""
     paths = split_paths(trajectory)
     returns: list[list[float]] = [[] for _ in paths[0].turns]
     for path in paths:

@@ -1,4 +1,4 @@
-"""The seams of Turnwise: what folders on one floor know about each other. At most four methods each."""
+"""The protocols through which folders on one floor know each other. At most four methods each."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from turnwise.core.types import (
 Split = Literal["train", "heldout"]
 
 Interrupt = Literal["finish", "continue", "restart"]
-"""What happens to replies under way when weights change: they end first; they go on under the new weights, their prefix
-computed again; or they begin anew under the new weights, with the same seed."""
+"""What happens to unfinished replies when weights change: they finish first; they continue under the new weights, with
+their prefix recomputed; or they restart under the new weights, with the same seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +46,16 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What an environment answers to one reply."""
+    """What an environment returns for one reply."""
 
     observations: tuple[Message, ...]
-    """Empty when `done`."""
+    """Messages returned to the model; empty when `done`."""
     done: bool
     tool_records: tuple[ToolRecord, ...] = ()
     scores: TurnScores = NO_SCORES
-    """What credit reads about the reply."""
+    """Measurements of the reply for credit."""
     signals: tuple[Signal, ...] = ()
-    """Further numbers, stored and plotted."""
+    """Further numbers about the reply, stored and plotted."""
 
 
 @runtime_checkable
@@ -71,7 +71,7 @@ class Environment(Protocol):
         ...
 
     async def step(self, message: Message) -> StepResult:
-        """Take the model's parsed reply. May raise `ToolTimeout`."""
+        """Process the model's parsed reply. May raise `ToolTimeout`."""
         ...
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
@@ -79,31 +79,30 @@ class Environment(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free what `reset` took. Called once, whatever happened."""
+        """Free what `reset` allocated. Called once, whatever happened."""
         ...
 
 
 @runtime_checkable
 class StatefulEnvironment(Protocol):
-    """What an environment may offer besides: its state, for credit that compares turns taken from the same one."""
+    """Optional for an environment: its state, for credit that compares turns taken from the same state."""
 
     def state_hash(self) -> str:
-        """Equal states of one task have equal hashes, unequal ones differ. Read after `reset` and before every
+        """Return a hash that is equal exactly for equal states of one task. Read after `reset` and before every
         reply."""
         ...
 
 
 @runtime_checkable
 class ForkableEnvironment(Protocol):
-    """What an environment may offer besides: a second one in the same state, for credit that tries several futures of
-    one past."""
+    """Optional for an environment: a copy in the same state, for credit that tries several continuations from one
+    point."""
 
     async def fork(self) -> Environment:
-        """An environment in the state of this one, between two replies; from here on neither can tell that the other
-        exists.
+        """Return an environment in the same state, between two replies; from here on neither affects the other.
 
-        Called after `reset` and before the end, also on a fork. The caller scores and closes it like any other. Random
-        choices to come are those this episode would make: the seed of `reset` covers them."""
+        Called after `reset` and before the end, also on a fork. The caller scores and closes it like any other. Its
+        later random choices are those this episode would make: the seed of `reset` covers them."""
         ...
 
 
@@ -117,56 +116,58 @@ class ScriptedPolicy(Protocol):
 
 @runtime_checkable
 class EnvironmentFamily(Protocol):
-    """Where tasks and environments of one kind come from. Built once per run from the recipe's `environment.args`."""
+    """Source of tasks and environments of one kind. Built once per run from the recipe's `environment.args`."""
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split: a pure function of the family's arguments. Raises IndexError past the end."""
+        """Return the index-th task of a split: a pure function of the family's arguments. Raises IndexError past the
+        end."""
         ...
 
     def build_environment(self, task: Task) -> Environment | AskingEnvironment:
-        """A fresh, single-use environment for one episode of `task`."""
+        """Build a fresh, single-use environment for one episode of `task`."""
         ...
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "random" always exists, "oracle" where the right replies are known. Raises ConfigError
-        naming the known ones."""
+        """Return a scripted policy: "random" always exists, "oracle" where the right replies are known. Raises
+        ConfigError naming the known ones."""
         ...
 
     def texts(self, count: int) -> Sequence[str]:
-        """`count` sample texts of the training split (prompts, observations, replies) to train a tokenizer on."""
+        """Return `count` sample texts from the training split (prompts, observations, replies) to train a tokenizer
+        on."""
         ...
 
 
 @runtime_checkable
 class GoldAnswers(Protocol):
-    """What an environment family may offer besides: the right answer of every task."""
+    """Optional for an environment family: the right answer for every task."""
 
     def gold_answer(self, task: Task) -> str:
-        """The right answer (one of them), as a reply should give it."""
+        """Return the right answer (one of them), as it should appear in a reply."""
         ...
 
     def answer_reply(self, task: Task, answer: str) -> Message:
-        """The reply to the task that gives this answer and nothing else; "" leaves its place empty."""
+        """Return the reply to the task that contains only this answer; "" leaves its place empty."""
         ...
 
 
 class Renderer(Protocol):
     """Messages to token ids and back. A token becomes text once; earlier tokens are never rendered again.
 
-    Besides these four methods a renderer names its `stop_token_ids` (tokens that end a reply) and its `stop` strings.
+    Besides these four methods, a renderer has `stop_token_ids` (tokens that end a reply) and its `stop` strings.
     """
 
     stop_token_ids: tuple[int, ...]
     stop: tuple[str, ...]
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Token ids of the conversation's start, with the generation prompt at the end."""
+        """Return token ids for the start of a conversation, with the generation prompt at the end."""
         ...
 
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """Only the token ids to append after `prompt_ids + completion_ids` so that the model may reply to
+        """Return only the token ids to append after `prompt_ids + completion_ids` so that the model may reply to
         `observations`.
 
         Raises RenderError when no appended ids can express it (the template would have to rewrite history).
@@ -174,14 +175,14 @@ class Renderer(Protocol):
         ...
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
-        """The reply as a message. Total: any ids give a message, malformed calls become `tool_errors`.
+        """Return the reply as a message. Total: any ids give a message, malformed calls become `tool_errors`.
 
-        `tools` are those on offer: where a format writes values without quotes, their schemas say what is text.
+        `tools` are those on offer: if a format writes values without quotes, their schemas determine which are text.
         """
         ...
 
     def encode_reply(self, message: Message) -> IntArray:
-        """Token ids of an assistant message as the model should have sampled it, stop token included
+        """Return the token ids of an assistant message as the model should have sampled it, including the stop token
         (demonstrations)."""
         ...
 
@@ -191,7 +192,7 @@ class Engine(Protocol):
 
     @property
     def version(self) -> int:
-        """The weight version new tokens are sampled with."""
+        """Weight version that new tokens are sampled with."""
         ...
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
@@ -203,17 +204,17 @@ class Engine(Protocol):
         ...
 
     async def release(self, session: Session) -> None:
-        """The conversation is over; its cache may be freed. Unknown sessions are ignored."""
+        """End a conversation; its cache may be freed. Unknown sessions are ignored."""
         ...
 
     async def close(self) -> None:
-        """Fail what is still being sampled and free what the engine holds. A second call does nothing."""
+        """Fail what is still being sampled and free the engine's resources. A second call does nothing."""
         ...
 
 
 @runtime_checkable
 class WeightTarget(Protocol):
-    """Something that samples and whose weights can change meanwhile; what a `WeightSync` needs of it."""
+    """The part of an engine that a `WeightSync` needs: it samples, and its weights can change meanwhile."""
 
     @property
     def version(self) -> int:
@@ -223,7 +224,7 @@ class WeightTarget(Protocol):
     async def pause(self, interrupt: Interrupt) -> int:
         """Compute nothing until `resume`; requests that arrive meanwhile queue.
 
-        Replies under way end before this returns ("finish"), stop at a token boundary and go on at `resume`
+        Unfinished replies end before this returns ("finish"), stop at a token boundary and continue at `resume`
         ("continue"), or do so without what they have sampled ("restart"). Returns the number of sampled tokens thrown
         away. Raises EngineError when the engine does not stop.
         """
@@ -238,21 +239,22 @@ class WeightTarget(Protocol):
         ...
 
     async def resume(self) -> None:
-        """Go on after `pause`; does nothing otherwise."""
+        """Continue after `pause`; does nothing otherwise."""
         ...
 
 
 @runtime_checkable
 class PausableEngine(Engine, WeightTarget, Protocol):
-    """An engine whose weights can change while replies are under way."""
+    """An engine whose weights can change while replies are unfinished."""
 
 
 @runtime_checkable
 class CheckedEngine(Engine, Protocol):
-    """An engine that may be unable to sample its model, and can tell before anything is asked of it."""
+    """An engine that may be unable to sample its model and can report that before the first request."""
 
     async def check(self) -> None:
-        """Start what samples, and prove that it computes what the model does. Raises EngineError in one line."""
+        """Start the sampling processes, and verify that they compute what the model does. Raises EngineError in one
+        line."""
         ...
 
 
@@ -260,27 +262,27 @@ class WeightSync(Protocol):
     """Moves the trainer's weights to every engine of a run."""
 
     async def publish(self, version: int) -> Receipt:
-        """Let every engine sample with the trainer's weights as they are, under the name `version`.
+        """Make every engine sample with the trainer's current weights, as weight version `version`.
 
-        Returns when every engine has acknowledged the version and computed checksums of what it holds. Raises
-        EngineError when an engine cannot adopt them; the caller compares the receipt with the trainer's own sums.
+        Returns when every engine has acknowledged the version and computed checksums of its weights. Raises EngineError
+        when an engine cannot adopt them; the caller compares the receipt with the trainer's own sums.
         """
         ...
 
 
 class Trainer(Protocol):
-    """The models that learn. The policy, the critic, the reference, the teacher and the implicit reward live behind it.
+    """The models that learn. It owns the policy, the critic, the reference, the teacher and the implicit reward model.
 
-    Calls are made one at a time. Nothing here is a tensor.
+    Calls are made one at a time. No argument or result is a tensor.
     """
 
     def score(
         self, samples: Sequence[Sample], wanted: frozenset[Wanted], *, outcomes: Sequence[float] | None = None
     ) -> Columns:
-        """What the models say about trained tokens before the step. `outcomes` is one reward per sample.
+        """Compute what the models assign to trained tokens before the step. `outcomes` is one reward per sample.
 
-        An implicit reward model learns from the batch before it scores it (PRIME's order), which the next `step`
-        makes final and a failure of that step takes back.
+        An implicit reward model learns from the batch before it scores it (PRIME's order), which the next `step` makes
+        permanent and a failure of that step undoes.
         """
         ...
 
@@ -299,19 +301,19 @@ class Trainer(Protocol):
 
 @runtime_checkable
 class RememberingTrainer(Trainer, Protocol):
-    """A trainer whose step can be taken back, which a step of several trainers needs: it changes all or none."""
+    """A trainer whose step can be undone, which a step of several trainers needs: it changes all or none."""
 
     def remember(self) -> Callable[[], None]:
-        """What puts weights, moments and counts back as they are now; call it at most once."""
+        """Return a function that restores the present weights, moments and counts; call it at most once."""
         ...
 
 
 @runtime_checkable
 class ClosableTrainer(Trainer, Protocol):
-    """A trainer with processes of its own."""
+    """A trainer that runs processes of its own."""
 
     def close(self) -> None:
-        """End them. A second call does nothing."""
+        """End the trainer's processes. A second call does nothing."""
         ...
 
 
@@ -322,7 +324,8 @@ class Learner(Protocol):
     """What the trainer must score before `assign`."""
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
-        """The batch of RL step `step`. `columns` belong to the samples of `batching.samples.list_samples(groups)`."""
+        """Return the batch for RL step `step`. `columns` belong to the samples of
+        `batching.samples.list_samples(groups)`."""
         ...
 
     def follow(self, report: StepReport) -> None:
@@ -330,25 +333,26 @@ class Learner(Protocol):
         ...
 
     def state_dict(self) -> dict[str, object]:
-        """What is remembered between steps, as JSON values; empty for most."""
+        """Return what is remembered between steps, as JSON values; empty for most learners."""
         ...
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Restore what `state_dict` returned. Raises TrainingError when it is not this learner's."""
+        """Restore what `state_dict` returned. Raises TrainingError if it belongs to another learner."""
         ...
 
 
 class Annotator(Protocol):
-    """Adds to a finished group what credit reads: a judge's score, a greedy baseline, the gold answer's probability."""
+    """Adds to a finished group what credit needs: a judge's score, a greedy baseline, the gold answer's probability."""
 
     async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
-        """The same group with more in it; its draw, members and tokens stay. May raise: the group is then invalid."""
+        """Return the same group with more in it; its draw, members and tokens stay. May raise: the group is then
+        invalid."""
         ...
 
 
 class Recorder(Protocol):
-    """Hears what happens in a run: the run folder, the terminal, a tracker, a live view."""
+    """Receives the events of a run: the run folder, the terminal, a tracker, a live view."""
 
     def record(self, event: Event) -> None:
-        """Take note of one event. Raises StoreError when it must be kept and cannot be."""
+        """Record one event. Raises StoreError if it must be kept but cannot be."""
         ...

@@ -1,8 +1,9 @@
-"""The one door for what users' code returns: a number, a reward, messages, tool records, or one line that says why not.
+"""The single place that reads what users' code returns: a number, a reward, messages, tool records, or one line that
+says why it is none of them.
 
 A number may be of Python, numpy, torch or any package that names itself a real number; a truth value is 1 or 0. A
-single number in an array or a tensor is that number. Text is none, whatever it spells: guessing would turn a mistake
-into a reward. Nothing here knows who asked; `where` names the code that returned the value.
+single number in an array or a tensor is that number. Text is never a number, whatever it spells: guessing would turn a
+mistake into a reward. This module does not know the caller; `where` names the code that returned the value.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from turnwise.core.types import (
 )
 
 LARGEST = 1e30
-"""The largest number: squares of what comes of it still fit float64, and it fits float32 itself."""
+"""The largest number accepted: squares of values derived from it still fit float64, and it fits float32 itself."""
 TOTALS = ("reward", "score")
-"""Keys of a dict that hold the whole reward, the first that is there; the others are its parts."""
+"""Keys of a dict that may contain the whole reward; the first one present is used, and the others are its parts."""
 NUMBER = "not a finite number"
 
 Kind = TypeVar("Kind")
@@ -44,16 +45,16 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 class NoNumber(ValueError):
-    """What a value is instead of a finite number; the message goes after "is"."""
+    """Raised with what a value is instead of a finite number; the message follows the word "is"."""
 
 
 def show(value: object) -> str:
-    """A value on one short line, also one whose `repr` raises."""
+    """Show a value on one short line, even if its `repr` raises."""
     return " ".join(_SHORT.repr(value).split())
 
 
 def read_number(value: object) -> float:
-    """The finite number that `value` is. Raises NoNumber saying what it is instead."""
+    """Return the finite number that `value` represents. Raises NoNumber saying what it is instead."""
     kind, read = type(value).__name__, value
     if isinstance(value, np.ma.MaskedArray):
         raise NoNumber(f"{show(value)}, a masked array")
@@ -83,9 +84,11 @@ def read_number(value: object) -> float:
 
 
 def read_reward(value: object, where: str) -> Reward:
-    """The reward that `value` is: a `Scored`, an `Invalid`, a number, or a dict with a total and parts by name.
+    """Return `value` as a reward: it may be a `Scored`, an `Invalid`, a number, or a dict with a total and parts by
+    name.
 
-    Invalid and not retryable, with `where` and what is wrong, for everything else: the code would return it again.
+    Anything else gives an Invalid that names `where` and what is wrong; it is not retryable, as the code would return
+    the same again.
     """
     if isinstance(value, Invalid):
         return Invalid(reason=str(value.reason), retryable=bool(value.retryable))
@@ -120,7 +123,7 @@ def _refuse(where: str, problem: str) -> Invalid:
 
 
 def _read_parts(given: object) -> list[tuple[str, object]] | str:
-    """Names and values as they were given, or what is wrong with them."""
+    """Return names and values as given, or what is wrong with them."""
     items: Iterable[Any] = given.items() if isinstance(given, Mapping) else given  # type: ignore[assignment]
     if isinstance(given, str | bytes) or not isinstance(given, Mapping | Sequence):
         return f"the reward's parts are {show(given)}; give RewardPart(name, value) each, or a dict"
@@ -137,7 +140,8 @@ def _read_parts(given: object) -> list[tuple[str, object]] | str:
 
 
 def read_rewards(value: object, roles: Sequence[str], where: str) -> dict[str, Reward]:
-    """A reward for every role. Raises EnvironmentFault naming roles without one, and what is no role."""
+    """Return a reward for every role. Raises EnvironmentFault naming roles without one, and values that are not a
+    reward."""
     if not isinstance(value, Mapping):
         raise EnvironmentFault(f"{where} returned {show(value)}; return a dict with a reward for each role")
     if missing := [role for role in roles if role not in value]:
@@ -152,7 +156,7 @@ def read_rewards(value: object, roles: Sequence[str], where: str) -> dict[str, R
 
 
 def read_task(value: object, where: str) -> Task:
-    """The task that `value` is. Raises EnvironmentFault naming what is wrong."""
+    """Return `value` as a task. Raises EnvironmentFault naming what is wrong."""
     if not isinstance(value, Task):
         raise EnvironmentFault(f"{where} returned {show(value)}; return Task(environment=..., prompt=..., payload=...)")
     prompt = read_messages(value.prompt, f"the prompt of {where}")
@@ -165,7 +169,7 @@ def read_task(value: object, where: str) -> Task:
 
 
 def read_all(values: object, kind: type[Kind], what: str) -> tuple[Kind, ...]:
-    """The values, each a `kind`. Raises EnvironmentFault naming `what` for anything else."""
+    """Return the values, each checked to be a `kind`. Raises EnvironmentFault naming `what` for anything else."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise EnvironmentFault(f"{what} are {show(values)}; give a tuple of {kind.__name__}")
     read = tuple(values)
@@ -176,7 +180,7 @@ def read_all(values: object, kind: type[Kind], what: str) -> tuple[Kind, ...]:
 
 
 def read_messages(values: object, what: str) -> tuple[Message, ...]:
-    """Messages whose parts are text that can be written as UTF-8. Raises EnvironmentFault naming `what`."""
+    """Return messages whose parts are text that can be encoded as UTF-8. Raises EnvironmentFault naming `what`."""
     messages = read_all(values, Message, what)
     for message in messages:
         for part in message.content:
@@ -198,12 +202,12 @@ def _check_text(text: str, what: str) -> None:
 
 
 def read_specs(values: object, what: str) -> tuple[ToolSpec, ...]:
-    """Descriptions of tools. Raises EnvironmentFault naming `what`."""
+    """Return tool descriptions. Raises EnvironmentFault naming `what`."""
     return read_all(values, ToolSpec, what)
 
 
 def read_records(values: object, what: str) -> tuple[ToolRecord, ...]:
-    """What tool calls did, with seconds that are a number. Raises EnvironmentFault naming `what`."""
+    """Return records of tool calls, whose seconds are a number. Raises EnvironmentFault naming `what`."""
     return tuple(
         replace(record, seconds=_number(record.seconds, f"the seconds of {record.call.name!r} in {what}"))
         for record in read_all(values, ToolRecord, what)
@@ -211,7 +215,7 @@ def read_records(values: object, what: str) -> tuple[ToolRecord, ...]:
 
 
 def read_scores(scores: object, where: str) -> TurnScores:
-    """What was measured about a turn. Raises EnvironmentFault naming the score that is no number."""
+    """Return the scores of a turn. Raises EnvironmentFault naming a score that is not a number."""
     if not isinstance(scores, TurnScores):
         raise EnvironmentFault(f"{where}: scores is {show(scores)}; give TurnScores(...)")
     values = {field.name: getattr(scores, field.name) for field in fields(scores)}
@@ -220,7 +224,7 @@ def read_scores(scores: object, where: str) -> TurnScores:
 
 
 def read_signals(values: object, where: str) -> tuple[Signal, ...]:
-    """Signals with finite values. Raises EnvironmentFault naming the one that has none."""
+    """Return signals with finite values. Raises EnvironmentFault naming one whose value is not finite."""
     signals = read_all(values, Signal, f"the signals of {where}")
     return tuple(
         Signal(name=signal.name, value=_number(signal.value, f"{where}: signal {signal.name!r}")) for signal in signals
@@ -235,7 +239,8 @@ def _number(value: object, what: str) -> float:
 
 
 def read_truth(value: object, what: str) -> bool:
-    """A truth value of Python, numpy or torch, or 1 or 0. Raises EnvironmentFault naming `what` for anything else."""
+    """Return a truth value given as Python, numpy or torch bool, or as 1 or 0. Raises EnvironmentFault naming `what`
+    for anything else."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     if hasattr(value, "item") and math.prod(tuple(getattr(value, "shape", (0,)))) == 1:

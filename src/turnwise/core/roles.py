@@ -1,4 +1,4 @@
-"""The groups of a draw in which several roles spoke: one per role, which is what credit and the ledger take."""
+"""Splits the groups of a draw in which several roles spoke: one group per role, as credit and the ledger expect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from turnwise.core.types import Trajectory, TrajectoryGroup
 
 
 def split_roles(group: TrajectoryGroup) -> list[TrajectoryGroup]:
-    """One group per role, by name; a group of one role is itself. Every trajectory is in exactly one of them."""
+    """Return one group per role, by name; a group with one role is returned unchanged. Every trajectory is in exactly
+    one of them."""
     if group.role:
         return [group]
     trajectories = (*group.trajectories, *(each.trajectory for each in group.discarded))
@@ -25,21 +26,21 @@ def split_roles(group: TrajectoryGroup) -> list[TrajectoryGroup]:
 
 
 def split_all(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
-    """The groups of every role of every draw, in order."""
+    """Return the groups of every role of every draw, in order."""
     return [part for group in groups for part in split_roles(group)]
 
 
 def learns(group: TrajectoryGroup) -> bool:
-    """Whether the group's role is played by the policy that learns."""
+    """Whether the group's role is played by a learning policy."""
     return all(t.learns for t in (*group.trajectories, *(each.trajectory for each in group.discarded)))
 
 
 def count_members(group: TrajectoryGroup) -> int:
-    """Episodes in the group, whatever the number of their roles."""
+    """Count the episodes in the group, whatever the number of roles."""
     return len({t.id.member for t in group.trajectories})
 
 
 def take_measured(group: TrajectoryGroup) -> tuple[Trajectory, ...]:
-    """The trajectories that say how good a policy is: those of the roles that learn, or all of them where none does (an
+    """Return the trajectories that measure a policy: those of the learning roles, or all of them if none learns (an
     evaluation of a served or a frozen model)."""
     return tuple(t for t in group.trajectories if t.learns) or group.trajectories

@@ -1,4 +1,4 @@
-"""What was sampled, as ledger, training and audit read it: log-probabilities that train, versions per token,
+"""Views of what was sampled, for ledger, training and audit: log-probabilities for training, versions per token,
 digests.
 
 Pure functions of completions and trajectories.
@@ -25,13 +25,13 @@ from turnwise.core.types import (
 
 
 def training_logprobs(completion: Completion) -> FloatArray:
-    """`[N]` log-probabilities under the policy that trains: those of the whole distribution where a grammar cut the
-    sampler's."""
+    """`[N]` log-probabilities under the policy that trains: those under the whole distribution where a grammar
+    restricted the sampler's."""
     return completion.logprobs if completion.full_logprobs is None else completion.full_logprobs
 
 
 def token_versions(completion: Completion) -> IntArray | None:
-    """`[N]` weight version of every token; None where they are several and were not recorded token by token."""
+    """`[N]` weight version of every token; None if there are several that were not recorded token by token."""
     if completion.versions is not None:
         return completion.versions
     if completion.version_first != completion.version_last:
@@ -40,7 +40,7 @@ def token_versions(completion: Completion) -> IntArray | None:
 
 
 def spell_versions(completion: Completion) -> IntArray | None:
-    """The versions of a completion that has several; None where every token has the first's."""
+    """Return the versions of a completion that has several; None where every token has the first token's version."""
     versions = completion.versions
     if versions is None or (versions == completion.version_first).all():
         return None
@@ -48,8 +48,8 @@ def spell_versions(completion: Completion) -> IntArray | None:
 
 
 def keep_own_experts(completion: Completion, num_context: int) -> Completion:
-    """The completion as a turn with `num_context` context tokens holds it: with the experts of the tokens that the
-    turn's request computed and its ancestors' did not, from the last of its parent on."""
+    """Return the completion as stored in a turn with `num_context` context tokens: with the experts of those tokens
+    that the turn's request computed and its ancestors' requests did not, starting at the parent's last token."""
     if completion.experts is None:
         return completion
     own = completion.experts[-(num_context + len(completion.token_ids)) :]
@@ -57,16 +57,17 @@ def keep_own_experts(completion: Completion, num_context: int) -> Completion:
 
 
 def join_experts(completions: Sequence[Completion]) -> ByteArray | None:
-    """The experts of every token of a path of turns but the last, `[N - 1, layers, k]`; None where a turn has none."""
+    """Return the experts of every token but the last on a path of turns, `[N - 1, layers, k]`; None if a turn has
+    none."""
     recorded = [completion.experts for completion in completions if completion.experts is not None]
     return to_experts(np.concatenate(recorded)) if recorded and len(recorded) == len(completions) else None
 
 
 def keep_version_experts(trajectory: Trajectory, version: int) -> Trajectory:
-    """The trajectory with the experts that weight `version` took, and `UNRECORDED` for those of other versions.
+    """Return the trajectory with the experts that weight `version` chose, and `UNRECORDED` for those of other versions.
 
-    The experts of a token are of the version that sampled the next token of its path that was sampled: a token whose
-    keys and values newer weights computed again took other experts then, which are not on record.
+    A token's experts belong to the version that sampled the next sampled token on its path: when newer weights
+    recomputed a token's keys and values, they chose other experts, which are not recorded.
     """
     turns = []
     for turn in trajectory.turns:
@@ -85,7 +86,7 @@ def digest_tokens(trajectory: Trajectory) -> str:
     """16 hexadecimal digits of what was sampled: attempt, tree, context, token ids, log-probabilities and versions of
     every turn.
 
-    Log-probabilities of the whole distribution and experts count where there are any, and versions one by one where
+    Log-probabilities of the whole distribution and experts are included if there are any, and versions one by one if
     they differ.
     """
     digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.id.attempt}".encode())
@@ -109,8 +110,8 @@ def digest_tokens(trajectory: Trajectory) -> str:
 
 
 def digest_advantages(advantages: Sequence[FloatArray | None] | None) -> str:
-    """16 hexadecimal digits of the advantages per turn, float32; None (the turn, or all of it, does not train) counts
-    as such."""
+    """16 hexadecimal digits of the advantages per turn, float32; None (the turn, or all of it, does not train) is part
+    of the digest."""
     digest = hashlib.sha256()
     for values in advantages or ():
         digest.update(b"none" if values is None else np.ascontiguousarray(values, dtype=np.float32).tobytes())

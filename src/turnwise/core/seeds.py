@@ -9,7 +9,8 @@ import numpy as np
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A 63-bit seed from a path of names and counters, e.g. `derive_seed(run_seed, "rollout", task_id, member, turn)`.
+    """Derive a 63-bit seed from a path of names and counters, e.g. `derive_seed(run_seed, "rollout", task_id, member,
+    turn)`.
 
     Equal paths give equal seeds on every machine and Python version; different paths give independent ones
     (SHA-256 over an unambiguous encoding: lengths are part of it, so ("ab", "c") differs from ("a", "bc")).

@@ -1,4 +1,4 @@
-"""Daemon threads for blocking calls that may never come back.
+"""Daemon threads for blocking calls that may never return.
 
 Unlike `concurrent.futures`, nothing here is joined at exit: a call that hangs costs one thread and nothing else.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Worker(threading.Thread):
-    """Runs one job at a time; the job puts its worker back among the idle ones just before it delivers its result."""
+    """Runs one job at a time; a job returns its worker to the idle list just before it delivers its result."""
 
     def __init__(self) -> None:
         super().__init__(name="turnwise-job", daemon=True)
@@ -45,21 +45,21 @@ def _take_worker() -> _Worker:
 
 
 async def run_in_thread(job: Callable[[], T]) -> T:
-    """The result of `job`, run in a daemon thread, or what it raised.
+    """Run `job` in a daemon thread; returns its result or raises what it raised.
 
-    Cancelling the wait abandons the thread to its job. What would end a thread or a process (SystemExit,
-    KeyboardInterrupt) is raised as RuntimeError, as a job cannot end the run; so is StopIteration, which no coroutine
-    can raise.
+    Cancelling the wait abandons the thread to its job. An exception that would end a thread or a process (SystemExit,
+    KeyboardInterrupt) is raised as RuntimeError, as a job cannot end the run; so is StopIteration, which a coroutine
+    cannot raise.
     """
     worker = _take_worker()
     return await _run_on(worker, job, lambda: _idle.append(worker))
 
 
 class OwnThread:
-    """A daemon thread for one owner: its jobs run there in order, each as `run_in_thread` says.
+    """A daemon thread for one owner: its jobs run there in order, each as in `run_in_thread`.
 
-    For what belongs to a thread: a connection of SQLite, a browser, a graphics context. The thread is taken with the
-    first job.
+    For objects that belong to a thread: an SQLite connection, a browser, a graphics context. The thread is assigned at
+    the first job.
     """
 
     def __init__(self) -> None:
@@ -68,11 +68,12 @@ class OwnThread:
 
     @property
     def is_busy(self) -> bool:
-        """A job runs or waits, such as one that hangs and was abandoned: a further one would wait for it."""
+        """Whether a job is running or waiting, for instance one that hangs and was abandoned: a further job would wait
+        for it."""
         return self._num_open > 0
 
     async def run(self, job: Callable[[], T]) -> T:
-        """The result of `job`, or what it raised."""
+        """Run `job`; returns its result or raises what it raised."""
         if self._worker is None or not self._worker.is_alive():  # none survives a fork
             self._worker = _take_worker()
         self._num_open += 1
@@ -82,7 +83,7 @@ class OwnThread:
         self._num_open -= 1
 
     def free(self) -> None:
-        """Give the thread back when its jobs have ended. A further job takes another one."""
+        """Return the thread to the pool when its jobs have ended. A later job is assigned another one."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.jobs.put(lambda: _idle.append(worker))
@@ -92,7 +93,8 @@ class OwnThread:
 
 
 async def _run_on(worker: _Worker, job: Callable[[], T], end: Callable[[], None]) -> T:
-    """What `job` gives on that thread, which calls `end` after it and before the result arrives."""
+    """Run `job` on that thread and return its result; the thread calls `end` after the job, before the result
+    arrives."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
 
@@ -106,7 +108,7 @@ async def _run_on(worker: _Worker, job: Callable[[], T], end: Callable[[], None]
         except BaseException as cause:  # noqa: BLE001 - carried to the waiting task and raised there
             outcome = (None, cause)
         end()
-        # The loop is closed when the run ended while this job still hung: nothing waits for it.
+        # The loop is closed if the run ended while this job was still hanging: nothing waits for it.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, outcome)
 
@@ -120,9 +122,9 @@ async def _run_on(worker: _Worker, job: Callable[[], T], end: Callable[[], None]
 
 
 async def run_method(method: Callable[..., Any], *arguments: Any, thread: OwnThread | None = None) -> Any:
-    """What a plain or `async` function returns: a plain one runs in `thread`, or in one from the pool.
+    """Call a plain or `async` function and return its result: a plain one runs in `thread`, or in one from the pool.
 
-    Where a plain one returns an awaitable, that is awaited here.
+    If a plain function returns an awaitable, it is awaited here.
     """
     if inspect.iscoroutinefunction(method):
         return await method(*arguments)

@@ -1,5 +1,5 @@
-"""The nouns of Turnwise: tasks, draws, completions, turns, trajectories, groups, samples; and messages, which are those
-of `core.messages`.
+"""The nouns of Turnwise: tasks, draws, completions, turns, trajectories, groups, samples; messages are in
+`core.messages`.
 
 All are frozen data without behaviour beyond derived views. Token data are read-only 1-D numpy arrays. Absent is None,
 never 0.0. Nothing here depends on text formats, models or disks.
@@ -43,8 +43,8 @@ FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
 Compare = Literal["task", "episode", "nobody"]
-"""Whom credit compares a trajectory with: those of its role at the same task; those of the roles of its episode that
-say "episode" too (several solvers of one proposal); nobody."""
+"""Which trajectories credit compares a trajectory with: those of its role on the same task; those of the roles in its
+episode that say "episode" too (several solvers of one proposal); none."""
 
 
 def to_ids(values: Sequence[int] | NDArray[Any]) -> IntArray:
@@ -69,7 +69,7 @@ def to_mask(values: Sequence[bool] | NDArray[Any]) -> BoolArray:
 
 
 UNRECORDED = 255
-"""Stands for an expert that nothing recorded."""
+"""Marks an expert that was not recorded."""
 
 
 def to_experts(values: NDArray[Any]) -> ByteArray:
@@ -92,8 +92,8 @@ class Task:
     payload: Mapping[str, Any]
     """What the environment needs (gold answers, a world's seed). JSON-serialisable; never shown to the model."""
     id: str = ""
-    """Filled with the content hash when left empty. Raises DataError then for what no file can hold: half a surrogate
-    pair, NaN, objects that are no JSON."""
+    """Filled with the content hash when left empty. Raises DataError then for content that cannot be written to a file:
+    half a surrogate pair, NaN, objects that are not JSON."""
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -101,7 +101,7 @@ class Task:
 
 
 def _to_bytes(task: Task) -> bytes:
-    """The content that gives a task its identity."""
+    """Return the content that determines a task's identity."""
     content = [task.environment, [[m.role, identify(m.content)] for m in task.prompt], dict(task.payload)]
     try:
         return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
@@ -118,13 +118,14 @@ def _to_bytes(task: Task) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One drawing of a task. Everything random in its group derives from it, never from the step that trains it."""
+    """One drawing of a task. Everything random in its group derives from it and never from the step that trains on
+    it."""
 
     index: int
     """Counts the draws of a run, an evaluation or a gate from 0; unique there."""
     task: Task
     attempt: int = 0
-    """The first attempt number of its members: above 0 where a process that had opened it ended."""
+    """The first attempt number of its members: above 0 if a process that had opened the draw ended."""
 
 
 # ------------------------------------------------------------------------------------------------ sampling
@@ -141,7 +142,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """What a completion may be."""
+    """A constraint on the text of a completion."""
 
     kind: Literal["json_schema", "regex", "lark"]
     text: str
@@ -163,7 +164,7 @@ class SamplingParams:
     top_p: float = 1.0
     """Keep the smallest set of most likely tokens whose mass reaches it; 1 keeps all."""
     grammar: Grammar | None = None
-    """Tokens that cannot go on to what it allows have probability 0; None allows everything."""
+    """Tokens that the grammar does not allow next have probability 0; None allows everything."""
     stop: tuple[str, ...] = ()
     """Stop strings; the completion ends with the token that completes one."""
     stop_token_ids: tuple[int, ...] = ()
@@ -173,7 +174,8 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The conversation an engine request belongs to: what it may share a cache, a worker and drafts with."""
+    """The conversation that an engine request belongs to: requests of one session may share a cache, a worker and
+    drafts."""
 
     group: str
     """Conversations of one group begin with the same prompt; an engine keeps them together."""
@@ -194,21 +196,22 @@ class Completion:
     """`[N]`, natural log-probability of each token under the distribution it was drawn from: after temperature,
     truncations and grammar.
 
-    A greedy completion carries those of temperature 1: a point mass says nothing, and greedy completions never
-    train."""
+    A greedy completion has those at temperature 1: a point mass is uninformative, and greedy completions never train.
+    """
     finish_reason: FinishReason
     version_first: int
     """Weight version that sampled the first token."""
     version_last: int
     versions: IntArray | None = None
-    """`[N]` weight version of each token; None where all are the first's."""
+    """`[N]` weight version of each token; None if all equal the first token's."""
     full_logprobs: FloatArray | None = None
-    """`[N]` under the model's whole distribution at the same temperature, as a trainer without the grammar scores; None
-    without one."""
+    """`[N]` log-probabilities under the model's whole distribution at the same temperature, as a trainer without the
+    grammar computes them; None without a grammar."""
     experts: ByteArray | None = None
-    """`[R, layers, k]` the experts of a mixture-of-experts model that computed the last R tokens before the last one,
-    which never ran: all tokens of prompt and completion but the last as an engine gives them, in a turn those that its
-    parent does not have. Layers are those that have a router. None for a dense model, and where nothing recorded it."""
+    """`[R, layers, k]` experts of a mixture-of-experts model for the last R tokens before the last one, which the model
+    never computed. As an engine returns them: for all tokens of prompt and completion but the last; in a turn: for
+    those that its parent does not have. Only layers with a router count. None for a dense model, and where nothing was
+    recorded."""
 
     def __post_init__(self) -> None:
         if self.experts is not None and (self.experts.ndim != 3 or len(self.experts) < len(self.token_ids)):
@@ -242,11 +245,11 @@ class Scored:
 
     @classmethod
     def of(cls, total: float, parts: Mapping[str, float]) -> Scored:
-        """The reward with its parts by name."""
+        """Build the reward with its parts by name."""
         return cls(total=total, parts=tuple(RewardPart(name=name, value=float(part)) for name, part in parts.items()))
 
     def part(self, name: str) -> float | None:
-        """The value of one part, or None when there is no such part."""
+        """Return the value of one part, or None if there is no such part."""
         return next((p.value for p in self.parts if p.name == name), None)
 
 
@@ -268,16 +271,17 @@ class StopReason(StrEnum):
     """Why a trajectory ended."""
 
     DONE = "done"
-    """The environment said the episode is over (an answer was given)."""
+    """The environment ended the episode (an answer was given)."""
     MAX_TURNS = "max_turns"
     MAX_TURN_TOKENS = "max_turn_tokens"
     """One reply reached its token limit before a stop token."""
     MAX_TOKENS = "max_tokens"
-    """No room left in the conversation's token budget for another turn."""
+    """The conversation's token budget has no room for another turn."""
     MAX_DEPTH = "max_depth"
     """A conversation called another one deeper than the environment allows."""
     CUT = "cut"
-    """It was no longer needed: enough members had finished, or the batch stopped waiting. The reward is Invalid."""
+    """The attempt was no longer needed: enough members had finished, or the batch stopped waiting. The reward is
+    Invalid."""
     TOOL_TIMEOUT = "tool_timeout"
     """A tool call ran past its seconds. The reward is Invalid."""
     ERROR = "error"
@@ -285,12 +289,12 @@ class StopReason(StrEnum):
 
     @property
     def is_truncated(self) -> bool:
-        """A limit ended the trajectory, not the environment."""
+        """Whether a limit, not the environment, ended the trajectory."""
         return self in _LIMITS
 
     @property
     def is_error(self) -> bool:
-        """Something failed that is not the model's doing."""
+        """Whether something failed that was not caused by the model."""
         return self in (StopReason.TOOL_TIMEOUT, StopReason.ERROR)
 
 
@@ -305,18 +309,18 @@ class ToolRecord:
     observation: str
     """The text that went back to the model (after clipping)."""
     error: str | None
-    """None when the tool answered; else what the model was told went wrong."""
+    """What the model was told went wrong; None when the tool answered."""
     seconds: float
     clipped_chars: int = 0
     """How many characters of the tool's output were cut."""
     exception: str | None = None
-    """`Type: message` of what the tool's own code raised where the model was told and the episode went on; None
-    otherwise."""
+    """`Type: message` of the exception that the tool's own code raised, if the model was told and the episode
+    continued; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """A named number an environment attaches to a turn. It is stored and plotted; nothing is decided by it."""
+    """A named number that an environment attaches to a turn. It is stored and plotted; nothing depends on it."""
 
     name: str
     value: float
@@ -324,7 +328,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnScores:
-    """What was measured about one turn, as credit reads it. None where nothing measured it."""
+    """Measurements of one turn, for credit. None where nothing was measured."""
 
     reward: float | None = None
     """Reward given at the end of this turn, besides the trajectory's outcome."""
@@ -362,7 +366,7 @@ class Turn:
     scores: TurnScores = NO_SCORES
     signals: tuple[Signal, ...] = ()
     state: str | None = None
-    """Hash of the environment's state before this reply; None where the environment gives none."""
+    """Hash of the environment's state before this reply; None if the environment supplies none."""
     conversation: int = 0
     """Index into `Trajectory.conversations`."""
     engine_s: float = 0.0
@@ -371,21 +375,21 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationOpening:
-    """What one conversation of a trajectory was opened with, so that an audit can render it again."""
+    """How one conversation of a trajectory was opened, so that an audit can render it again."""
 
     name: str
-    """Unique in the episode, such as "main" or "chunk3"."""
+    """Name, unique in the episode, such as "main" or "chunk3"."""
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     caller: str | None = None
     """The conversation that called this one; None if none did."""
     inherits: bool = False
-    """Whether it opened on top of its caller's history: its first turn then follows one of the caller's."""
+    """Whether it opened on top of its caller's history: its first turn then follows one of its caller's turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a path of a branched trajectory ended, for every path but the first."""
+    """How a path in a branched trajectory ended; every path but the first has one."""
 
     turn: int
     """The path's last turn."""
@@ -406,7 +410,7 @@ class TrajectoryId:
     attempt: int = 0
     """Counts attempts at this member: those before it failed, or belonged to a process that ended."""
     role: str = "agent"
-    """Whose words these are."""
+    """The role that wrote the replies."""
 
     def __str__(self) -> str:
         suffix = f".{self.attempt}" if self.attempt else ""
@@ -420,24 +424,24 @@ class Trajectory:
     id: TrajectoryId
     task_id: str
     turns: tuple[Turn, ...] = field(repr=False)
-    """Left out of `repr`: it is all tokens, as text."""
+    """All turns. Left out of `repr`, which would print every token."""
     stop: StopReason
     """Why the first path ended."""
     reward: Reward
-    """Of the first path."""
+    """Reward of the first path."""
     error: str | None = None
-    """`Type: message` of what failed; None unless `stop.is_error` or the reward is Invalid."""
+    """`Type: message` of the failure; None unless `stop.is_error` or the reward is Invalid."""
     endings: tuple[Ending, ...] = ()
-    """Of every path but the first, in the order of `branches()`; empty in a trajectory without branches."""
+    """Endings of every path but the first, in the order of `branches()`; empty in a trajectory without branches."""
     conversations: tuple[ConversationOpening, ...] = ()
-    """Empty where there is one conversation, which the environment opened with the task's prompt."""
+    """How each conversation opened; empty if there is only one, which the environment opened with the task's prompt."""
     compare: Compare = "task"
-    """Whom credit compares it with."""
+    """Which trajectories credit compares this one with."""
     learns: bool = True
-    """Whether its role is played by the policy that learns; no token of any other trains."""
+    """Whether its role is played by the learning policy; no token of any other policy trains."""
 
     def branches(self) -> list[tuple[int, ...]]:
-        """Turn indices of every root-to-leaf path, in the order of the leaves."""
+        """Return the turn indices of every root-to-leaf path, in the order of the leaves."""
         parents = {turn.parent for turn in self.turns if turn.parent is not None}
         paths = []
         for leaf in range(len(self.turns)):
@@ -464,7 +468,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Episode:
-    """One run of a task: what every role said, in the order in which the environment declares its roles."""
+    """One run of a task: everything each role said, in the order in which the environment declares its roles."""
 
     draw: Draw
     member: int
@@ -473,13 +477,13 @@ class Episode:
 
     @property
     def reward(self) -> Reward:
-        """An Invalid one where a role has one, as what failed concerns all of them; else that of the first role."""
+        """The reward of the first role; an Invalid one if any role has one, as a failure concerns all of them."""
         rewards = [trajectory.reward for trajectory in self.trajectories]
         return next((reward for reward in rewards if isinstance(reward, Invalid)), rewards[0])
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Sampled tokens of all roles."""
+        """Sampled tokens by all roles."""
         return sum(trajectory.num_sampled_tokens for trajectory in self.trajectories)
 
 
@@ -487,15 +491,15 @@ class DropReason(StrEnum):
     """Why sampled tokens do not train."""
 
     INVALID = "invalid"
-    """The reward is Invalid. Follows from the trajectory; it is never stated."""
+    """The reward is Invalid. Derived from the trajectory, so it is never stated."""
     RETRIED = "retried"
-    """An attempt that failed and was made again."""
+    """The attempt failed and was repeated."""
     FILTERED_GROUP = "filtered_group"
-    """The group teaches nothing and was replaced or left out."""
+    """The group has nothing to teach and was replaced or left out."""
     NO_BASELINE = "no_baseline"
-    """Credit compares with a greedy attempt, and the group's could not be scored."""
+    """Credit compares with a greedy attempt, and the one for this group could not be scored."""
     NO_CREDIT = "no_credit"
-    """The credit method gave the trajectory, or these turns of it, nothing."""
+    """The credit method assigned no credit to the trajectory, or to these turns of it."""
     TOO_STALE = "too_stale"
     """Sampled by weights older than `schedule.max_staleness` allows."""
     LATE = "late"
@@ -503,30 +507,30 @@ class DropReason(StrEnum):
     OVERDRAWN = "overdrawn"
     """More members were started than a group keeps, and this one finished after the others."""
     LOST_VERSION = "lost_version"
-    """Sampled by weights that a crash lost and that could not be computed again."""
+    """Sampled by weights that were lost in a crash and could not be recomputed."""
     FAILED_STEP = "failed_step"
-    """The step on it failed, and failed again when the run was continued."""
+    """The training step on it failed, and failed again when the run was continued."""
     UNUSED = "unused"
-    """The run ended before the group's turn to train."""
+    """The run ended before the group was due to train."""
     TRUNCATED = "truncated"
-    """A limit ended it and the recipe leaves such trajectories out."""
+    """A limit ended the trajectory, and the recipe leaves such trajectories out."""
     NOT_SELECTED = "not_selected"
     """Rejection sampling or pair mining did not choose it."""
     DUPLICATE = "duplicate"
     """Rejection sampling kept a trajectory of the same task with the same replies."""
     NOT_LEARNING = "not_learning"
-    """Its role is played by a policy that does not learn: a frozen one or a scripted one."""
+    """Its role is played by a policy that does not learn: a frozen or a scripted one."""
     TOO_LONG = "too_long"
-    """The task's opening leaves no room for a reply: nothing was sampled, and another task took its place."""
+    """The task's opening leaves no room for a reply: nothing was sampled, and another task replaced it."""
     LOST_TASK = "lost_task"
-    """The run was continued, and the group's task could not be made again."""
+    """The run was continued, and the group's task could not be recreated."""
     VALUE_ESTIMATE = "value_estimate"
-    """A continuation that was sampled only to see what a state is worth."""
+    """A continuation that was sampled only to estimate the value of a state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Discarded:
-    """A trajectory that was sampled for a group and is not a member of it."""
+    """A trajectory that was sampled for a group but is not a member of it."""
 
     trajectory: Trajectory
     reason: DropReason
@@ -539,13 +543,13 @@ class TrajectoryGroup:
     draw: Draw
     trajectories: tuple[Trajectory, ...]
     version: int = 0
-    """The weight version that engines served when the group was opened; its oldest token is not older."""
+    """The weight version that engines served when the group was opened; none of its tokens is older."""
     role: str = "agent"
-    """The role whose trajectories these are; "" where there are several (`core.roles.split_roles`)."""
+    """The role whose trajectories these are; "" if there are several (`core.roles.split_roles`)."""
     baseline: Trajectory | None = None
-    """A greedy attempt at the same task; None where credit asks for none. It is no member and never trains."""
+    """A greedy attempt at the same task; None unless credit asks for one. It is not a member and never trains."""
     discarded: tuple[Discarded, ...] = ()
-    """In the order of member and attempt."""
+    """Discarded trajectories, ordered by member and attempt."""
 
     @property
     def task(self) -> Task:
@@ -553,7 +557,7 @@ class TrajectoryGroup:
         return self.draw.task
 
     def rewards(self) -> list[float | None]:
-        """Total reward per member, None where it is Invalid."""
+        """Total reward per member, None for an Invalid one."""
         return [t.reward.total if isinstance(t.reward, Scored) else None for t in self.trajectories]
 
 
@@ -587,10 +591,10 @@ class Sample:
     context_mask: BoolArray = field(default_factory=lambda: to_mask([]))
     """True on observation tokens (not prompt, not sampled). Only the unmasked-observation ablation reads it."""
     versions: IntArray | None = None
-    """Weight version that sampled each trained token, read where `loss_mask` is True; None where all have
+    """Weight version that sampled each trained token, read where `loss_mask` is True; None if all equal
     `version_first`."""
     experts: ByteArray | None = None
-    """`[N - 1, layers, k]` experts that computed each token but the last at sampling; None for a dense model, and where
+    """`[N - 1, layers, k]` experts that computed each token but the last at sampling; None for a dense model, and if
     not every turn recorded them."""
 
     def __post_init__(self) -> None:

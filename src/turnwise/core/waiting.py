@@ -1,4 +1,4 @@
-"""Who waits for whom: what a person needs to see when nothing moves."""
+"""Shows who waits for whom: what a person needs to see when nothing moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WaitsFor:
-    """One edge, or several of one reason, of a wait-for graph."""
+    """One edge of a wait-for graph, or several with one reason."""
 
     waiter: str
     awaited: tuple[str, ...]
@@ -16,14 +16,15 @@ class WaitsFor:
 
 
 def describe_waits(edges: Iterable[WaitsFor], *, most: int = 8) -> str:
-    """The graph as text, an arrow from each waiter to what it waits for; of many edges the first, and their number."""
+    """Format the graph as text, with an arrow from each waiter to what it waits for; of many edges, only the first and
+    their number."""
     lines = [f"{edge.waiter} → {_list(edge.awaited, most)} ({edge.reason})" for edge in edges]
     rest = f"; and {len(lines) - most} more" if len(lines) > most else ""
     return "; ".join(lines[:most]) + rest
 
 
 def find_sources(edges: Sequence[WaitsFor]) -> tuple[str, ...]:
-    """What is waited for and waits for nothing itself: where to look first. Empty where all wait in a circle."""
+    """Return what is waited for and does not itself wait: where to look first. Empty if all wait in a circle."""
     waiters = {edge.waiter for edge in edges}
     awaited = dict.fromkeys(name for edge in edges for name in edge.awaited)
     return tuple(name for name in awaited if name not in waiters)

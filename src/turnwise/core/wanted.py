@@ -1,4 +1,4 @@
-"""The replies that an episode wants, in the order in which they were asked, and the rules that every ask keeps."""
+"""The replies that an episode wants, in the order in which they were asked for, and the rules for every ask."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ class _Opened:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Wanted:
-    """What one episode has asked for. Whoever plays it enters every ask, and every reply before it is told."""
+    """The outstanding asks of one episode. The player enters every ask, and every reply before the environment is
+    told."""
 
     spec: EpisodeSpec
     where: str
     """Names the environment in errors."""
     asks: dict[str, Ask] = field(default_factory=dict)
-    """Those without a reply, by conversation, in the order in which they were asked."""
+    """Asks without a reply, by conversation, in the order in which they were made."""
     num_told: dict[str, int] = field(default_factory=dict)
-    """Replies of every conversation that has any."""
+    """Number of replies for every conversation that has any."""
     opened: dict[str, _Opened] = field(default_factory=dict)
 
     @property
     def num_replies(self) -> int:
-        """Replies of all conversations."""
+        """Number of replies in all conversations."""
         return sum(self.num_told.values())
 
     def ask(self, ask: Ask) -> EpisodeEnd | None:
-        """Enter an ask; why the episode is over if a limit of the environment's own forbids it.
+        """Enter an ask; returns why the episode is over if one of the environment's own limits forbids it, else None.
 
-        Raises EnvironmentFault where the environment breaks what it said about its episodes.
+        Raises EnvironmentFault if the environment violates what it declared about its episodes.
         """
         known, spec = self.opened.get(ask.conversation), self.spec
         if spec.max_replies is not None and self.num_replies + len(self.asks) >= spec.max_replies:
@@ -55,12 +56,12 @@ class Wanted:
         return None
 
     def tell(self, conversation: str) -> Ask:
-        """Enter the reply to a conversation's ask; that ask."""
+        """Enter the reply to a conversation's ask; returns that ask."""
         self.num_told[conversation] = self.num_told.get(conversation, 0) + 1
         return self.asks.pop(conversation)
 
     def fault(self, ask: Ask, text: str) -> EnvironmentFault:
-        """The error that says what is wrong with an ask."""
+        """Build the error that says what is wrong with an ask."""
         return EnvironmentFault(f"{self.where}: what it asks in conversation {ask.conversation!r} {text}")
 
     def _check(self, ask: Ask, known: _Opened | None) -> None:
@@ -80,7 +81,7 @@ class Wanted:
             self._check_caller(ask)
 
     def _check_caller(self, ask: Ask) -> None:
-        """Raise EnvironmentFault where a conversation cannot open on top of its caller's history."""
+        """Raise EnvironmentFault if a conversation cannot open on top of its caller's history."""
         caller = self.opened.get(ask.caller or "")
         if ask.caller is None or caller is None or caller.role != ask.role:
             raise self.fault(ask, f"inherits from {ask.caller!r}, which is no conversation of role {ask.role!r}")

@@ -1,1 +1,1 @@
-"""Where processes of a run live: this machine, or the nodes of a Ray cluster."""
+"""Where the processes of a run are: on this machine, or on the nodes of a Ray cluster."""

@@ -1,4 +1,4 @@
-"""What starts a program of ours somewhere and lets us speak with it."""
+"""Protocols for starting a program of ours somewhere and communicating with it."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program that speaks over a socket: it is called with the socket's number and the process id of its parent after
-    `arguments`, and ends with that parent."""
+    """A program that communicates over a socket: it is called with the socket's number and its parent's process id
+    after `arguments`, and ends with that parent."""
 
     name: str
-    """What errors call it."""
+    """Name for errors."""
     arguments: tuple[str, ...]
-    """The interpreter and what it runs, as they are called where the program runs."""
+    """The command line: the interpreter and its arguments, as valid on the machine where the program runs."""
     environment: Mapping[str, str]
-    """Laid over what `inherits` of the environment there."""
+    """Variables that override the part of the environment there that `inherits` selects."""
     inherits: tuple[str, ...] | None = None
-    """Variables that the program sees of its parent's environment; None are all."""
+    """Variables of its parent's environment that the program sees; None: all."""
     log: Path
-    """A file here, or of this name on another machine, for what the program prints."""
+    """A file for the program's output, here or under this name on another machine."""
 
 
 def import_path() -> dict[str, str]:
-    """The variable by which a program imports what this process does, such as a module beside the script that runs."""
+    """Return the variable that lets a program import what this process can import, such as a module beside the
+    script."""
     return {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 
 
 class RunningProcess(Protocol):
-    """A process that was started, whatever started it."""
+    """A process that was started, by whatever means."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Name for errors."""
         ...
 
     @property
     def pid(self) -> int | None:
-        """Its process id where it runs; None before it runs."""
+        """Its process id on its machine; None before it runs."""
         ...
 
     @property
     def exitcode(self) -> int | None:
-        """Its exit status, minus the signal that ended it; None while it runs, and where that is unknown."""
+        """Its exit status, or minus the signal that ended it; None while it runs, and if unknown."""
         ...
 
     def kill(self) -> None:
@@ -65,27 +66,29 @@ class RunningProgram(RunningProcess, Protocol):
 
     @property
     def address(self) -> str:
-        """Where other programs of its host reach one that listens beside it; loopback on this machine."""
+        """Address at which other programs on its host reach a program that listens beside it; loopback on this
+        machine."""
         ...
 
     def read_log(self) -> str:
-        """The end of what it printed, as far as that is known here."""
+        """Return the end of its output, as far as it is known here."""
         ...
 
     async def carry(self, folder: Path) -> Path:
-        """Where the program finds what `folder` holds: there itself on this machine. Raises EngineError."""
+        """Return where the program finds the contents of `folder`: the folder itself on this machine. Raises
+        EngineError."""
         ...
 
 
 class Host(Protocol):
-    """Somewhere to run programs."""
+    """A place to run programs."""
 
     async def start(self, program: Program) -> tuple[RunningProgram, socket.socket]:
-        """Start a program, and our end of the socket to it. The loop that runs this keeps it going.
+        """Start a program; returns it and our end of the socket to it. The loop that runs this serves the connection.
 
         Raises EngineError naming why it cannot start."""
         ...
 
     def close(self) -> None:
-        """Leave what programs ran on, after they have ended."""
+        """Leave the place where programs ran, after they have ended."""
         ...

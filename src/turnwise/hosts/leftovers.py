@@ -1,4 +1,4 @@
-"""Folders that carry the process id of their maker, and go when it has ended."""
+"""Folders named by the process id of their creator, removed after that process has ended."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def make_folder(parent: Path, prefix: str) -> Path:
-    """A new folder of this process, mode 700; folders of this prefix whose makers have ended are removed."""
+    """Create a folder for this process, mode 700; folders with this prefix whose creators have ended are removed."""
     sweep(parent, prefix)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
 
 
 def sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders of this prefix whose makers have ended."""
+    """Remove the folders with this prefix whose creators have ended."""
     for folder in parent.glob(f"{prefix}*"):
         pid = folder.name.removeprefix(prefix).split("-")[0]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():

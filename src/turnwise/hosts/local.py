@@ -15,7 +15,7 @@ from turnwise.hosts.host import Program
 
 LOOPBACK = "127.0.0.1"
 NUM_LOG_LINES = 12
-"""Lines of a log that an error shows."""
+"""Number of log lines that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class LocalHost:
 def spawn(
     arguments: Sequence[str], *, environment: Mapping[str, str], log: Path
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a program with one end of a socket; the process and the other end. Raises OSError."""
+    """Start a program with one end of a socket; returns the process and the other end. Raises OSError."""
     ours, theirs = socket.socketpair()
     try:
         with contextlib.closing(theirs), log.open("ab") as output:
@@ -90,13 +90,13 @@ def spawn(
 
 
 def merge_environment(program: Program) -> dict[str, str]:
-    """The variables that a program sees as a child of this process."""
+    """Return the variables that a program sees as a child of this process."""
     names = os.environ if program.inherits is None else program.inherits
     return {name: os.environ[name] for name in names if name in os.environ} | dict(program.environment)
 
 
 def read_log(log: Path) -> str:
-    """The last lines of a file; empty where it cannot be read."""
+    """Return the last lines of a file; empty if it cannot be read."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-NUM_LOG_LINES:])
     except OSError:

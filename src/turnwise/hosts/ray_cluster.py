@@ -1,7 +1,7 @@
 """Programs as children of Ray actors, on this machine or on the nodes of a cluster.
 
-An actor is never restarted by Ray, whose new actor would answer in the old one's name and know nothing: one that ends
-closes its stream, as a program does that ends, and whoever spoke with it starts another."""
+Ray never restarts an actor, as the new one would answer under the old name without its state: an actor that ends closes
+its stream, as a program does when it ends, and its user starts another."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from turnwise.hosts.local import LOOPBACK
 from turnwise.hosts.relay import CHUNK_BYTES, Relay
 
 JOIN_S = 60.0
-"""Most seconds until a cluster answers and reserves what is asked of it."""
+"""Maximum seconds until a cluster responds and reserves what is requested."""
 CALL_S = 600.0
-"""Most seconds for an actor to start, and for a folder to arrive."""
+"""Maximum seconds for an actor to start, and for a folder to arrive."""
 END_S = 2.0
-"""Most seconds in which an actor removes its files."""
+"""Maximum seconds for an actor to remove its files."""
 MAX_FOLDER_BYTES = 39
-"""Longest folder for the files of a cluster that starts here: Linux takes 107 bytes for a socket, of which Ray's name
-of a session takes up to 68."""
+"""Maximum length of the folder for the files of a cluster that starts here: Linux allows 107 bytes for a socket, of
+which Ray's session name takes up to 68."""
 NOTHING_KEPT = {"num_cpus": 0}
-"""What an actor reserves that takes another's place: a node may be gone for good, and waiting for its cores would be
-waiting for ever."""
+"""Resources reserved by an actor that replaces another: a node may be gone for good, and waiting for its cores would
+never end."""
 
 
 class RayCluster:
-    """Implements `Host`. Starts or joins a cluster when it is made, and leaves it at `close`.
+    """Implements `Host`. Starts or joins a cluster when constructed, and leaves it at `close`.
 
     The Ray connection belongs to the process: one cluster at a time."""
 
@@ -66,7 +66,7 @@ class RayCluster:
         self._places = itertools.count()
         self._num_reserved = num_actors
         self._sent: dict[Path, Any] = {}
-        """Files of folders that went into the object store, by folder."""
+        """Files of folders that were put into the object store, by folder."""
 
     def _connect(self, address: str, *, num_cpus: int) -> None:
         # Ray reports the use of libraries to its makers unless it is told not to.
@@ -74,7 +74,7 @@ class RayCluster:
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         if address == "local":
             check_folder()
-            # Ray starts workers at niceness 15: beside anything else on the machine trainer ranks would starve.
+            # Ray starts workers at niceness 15, at which trainer ranks would starve beside any other load.
             os.environ.setdefault("RAY_worker_niceness", "0")
             self._ray.init(
                 num_cpus=num_cpus, include_dashboard=False, _node_ip_address=LOOPBACK, address="local", **quiet
@@ -118,7 +118,7 @@ class RayCluster:
                 raise
 
     def _place(self) -> Any:
-        """A new actor: in the reserved places first, then wherever there is a node."""
+        """Return a new actor: in the reserved places first, then on any node."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         place = next(self._places)
@@ -130,8 +130,8 @@ class RayCluster:
         return self._ray.remote(Relay).options(**options).remote()
 
     async def send(self, actor: Any, folder: Path) -> Path:
-        """Where an actor finds what `folder` holds: there, or in a copy on its node. Every folder crosses the network
-        once per node."""
+        """Return where an actor finds the contents of `folder`: there, or in a copy on its node. Every folder crosses
+        the network once per node."""
         if await self.holds(actor, folder):
             return folder
         if folder not in self._sent:
@@ -143,11 +143,11 @@ class RayCluster:
         return Path(await _called(actor.receive.remote(folder.name, self._sent[folder])))
 
     async def holds(self, actor: Any, folder: Path) -> bool:
-        """Whether an actor has this very folder."""
+        """Whether an actor sees this very folder."""
         return bool(await _called(actor.holds.remote(folder, folder.stat().st_ino)))
 
     def end_actor(self, actor: Any) -> None:
-        """End an actor and, with it, its program; first it removes what it was given, if it answers."""
+        """End an actor and, with it, its program; before that it removes the files it received, if it responds."""
         if self._ray.is_initialized():
             self._ray.wait([actor.end.remote()], timeout=END_S)
             self._ray.kill(actor)
@@ -160,7 +160,7 @@ class RayCluster:
 
 
 def check_folder() -> None:
-    """Raise ConfigError where a path in Ray's own folder would be too long for a socket."""
+    """Raise ConfigError if a path in Ray's own folder would be too long for a socket."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # as Ray chooses it
     if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
         raise ConfigError(
@@ -170,7 +170,7 @@ def check_folder() -> None:
 
 
 async def _called(reference: Any) -> Any:
-    """What a call of an actor gives. Raises EngineError where the actor or its node has ended."""
+    """Return the result of an actor call. Raises EngineError if the actor or its node has ended."""
     from ray.exceptions import RayError
 
     with boundary(EngineError, "the actor"):
@@ -181,7 +181,7 @@ async def _called(reference: Any) -> Any:
 
 
 def describe_end(error: Exception) -> str:
-    """What Ray says of an actor, without the colours of a terminal; of a traceback its last line."""
+    """Return Ray's message about an actor, without terminal colours; of a traceback only the last line."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
     is_traceback = any(line.startswith('File "') for line in lines)
     return f"{type(error).__name__}: {lines[-1] if is_traceback else ' '.join(lines)}"
@@ -200,17 +200,17 @@ class RemoteProgram:
     log: str = ""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     folders: dict[Path, Path] = field(default_factory=dict)
-    """Where the program finds what was carried, by folder here."""
+    """Where the program finds carried folders, by folder here."""
 
     def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on bytes between these streams and the program until one side ends."""
+        """Pass bytes between these streams and the program until one side ends."""
         self.tasks = [
             asyncio.create_task(self._guard(lambda: self._send(reader), writer)),
             asyncio.create_task(self._guard(lambda: self._receive(writer), writer)),
         ]
 
     async def _guard(self, work: Callable[[], Awaitable[None]], writer: asyncio.StreamWriter) -> None:
-        """Whatever ends the relay ends the stream: the other side then sees an ended program."""
+        """End the stream whenever the relay ends, for any reason: the other side then sees an ended program."""
         try:
             await work()
         except EngineError as error:
@@ -236,7 +236,7 @@ class RemoteProgram:
         self.cluster.end_actor(self.actor)
 
     def join(self, timeout: float) -> None:
-        """See `RunningProgram.join`: an actor that was killed takes its program along."""
+        """See `RunningProgram.join`: killing an actor also ends its program."""
 
     def read_log(self) -> str:
         """See `RunningProgram.read_log`."""

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for programs of a host whose user waits for them without one."""
+"""An event loop on a thread of its own, for users of a host's programs who have no event loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from turnwise.hosts.host import RunningProcess
 
 T = TypeVar("T")
 END_S = 10.0
-"""Most seconds that programs, and then the loop, may take to end."""
+"""Maximum seconds for programs, and then for the loop, to end."""
 
 
 class HostThread:
-    """Programs that a host starts here live no longer than `close`, and than this process."""
+    """Runs a host's programs on a thread; they end at `close`, or with this process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -23,11 +23,11 @@ class HostThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """What the coroutine gives. Raises what it raises, and TimeoutError."""
+        """Run the coroutine and return its result. Raises what it raises, and TimeoutError."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     def close(self, running: Sequence[RunningProcess]) -> None:
-        """End these programs, which this thread has started, and the thread. A second call does nothing."""
+        """End these programs, which were started on this thread, and the thread. A second call does nothing."""
         if self._loop.is_closed():
             return
         self.run(_end(running), END_S)

@@ -1,5 +1,5 @@
-"""Whether an adapter was made for a model, by what their names and folders say. The shapes of its layers are compared
-elsewhere; two models of one shape differ in their name, or in their weights where both folders are at hand."""
+"""Checks by names and folders whether an adapter was made for a model. The shapes of its layers are compared elsewhere;
+two models of the same shape differ in their names, or in their weights if both folders are available."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from turnwise.core.errors import ConfigError
 from turnwise.models.weight_files import list_stored
 
 _CACHED = re.compile(r"(?:^|/)models--(?P<name>[^/]+)(?:/snapshots/[^/]+)?/?$")
-"""A folder of the hub's cache: `.../models--ORG--NAME/snapshots/HASH`."""
+"""A folder in the hub's cache: `.../models--ORG--NAME/snapshots/HASH`."""
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def check_base(named: str, base: str, where: str) -> None:
     """Raise ConfigError, in a message that begins with `where`, if an adapter made for `named` is not for `base`.
 
-    Either is a folder, a folder of the hub's cache, a name of the hub, or "" for a model without a name. Where both
-    are folders of this machine their weights decide. Where both tell a name of the hub it decides. Else the last parts
-    are compared, because folders move and a model of the hub is found under its name in a folder.
+    Each is a folder, a folder in the hub's cache, a name on the hub, or "" for a model without a name. If both are
+    folders on this machine, their weights decide. If both have a name on the hub, the names decide. Otherwise the last
+    parts are compared, because folders move and a hub model is often in a folder with its name.
     """
     folders = [Path(os.path.expanduser(name)) for name in (named, base)] if named and base else []
     if bool(named) != bool(base):
@@ -43,7 +43,7 @@ def check_base(named: str, base: str, where: str) -> None:
 
 
 def _read_hub_name(text: str) -> str | None:
-    """The name that a model has on the hub: of a folder of its cache, or of the form ORG/NAME; None for others."""
+    """Return a model's name on the hub, from a folder in its cache or from the form ORG/NAME; None for others."""
     if match := _CACHED.search(text):
         return match["name"].replace("--", "/")
     return text if _HUB.fullmatch(text) and not Path(text).exists() else None
@@ -51,12 +51,13 @@ def _read_hub_name(text: str) -> str | None:
 
 def _shorten(text: str, hub_name: str | None, whole: bool) -> str:
     name = hub_name or text
-    # The hub does not tell upper from lower case.
+    # The hub does not distinguish upper and lower case.
     return name.lower() if whole else Path(name).name.lower()
 
 
 def _hold_same(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same model: the same tensors, equal in their first rows. Training changes those."""
+    """Whether two folders contain the same model: the same tensors, equal in their first rows. Training changes
+    those."""
     if one.resolve() == other.resolve():
         return True
     stored, others = list_stored(one), list_stored(other)

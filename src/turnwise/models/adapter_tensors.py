@@ -1,4 +1,4 @@
-"""The tensors of an adapter's file, and what makes them useless although names and shapes fit."""
+"""Reads the tensors in an adapter's file, and rejects those that are useless although names and shapes fit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BASE = ".base_layer.weight"
 
 
 def read_tensors(file: Path, where: str) -> dict[str, torch.Tensor]:
-    """The tensors of an adapter's file.
+    """Read the tensors in an adapter's file.
 
-    Raises ConfigError, in a message that begins with `where`, for a file that is none, tensors without numbers (a
-    trainer that shards weights wrote its own shard), formats that are no numbers of an adapter, NaN and infinity.
+    Raises ConfigError, in a message that begins with `where`, for a file that is not one, tensors without numbers (a
+    trainer that shards weights wrote its own shard), number formats that adapters do not use, NaN and infinity.
     """
     if is_git_lfs_pointer(file):
         raise ConfigError(f"{where}: {file.name} is a pointer of Git LFS and no weights; run `git lfs pull` there")
@@ -43,10 +43,10 @@ def read_tensors(file: Path, where: str) -> dict[str, torch.Tensor]:
 def leave_out_base(
     stored: Mapping[str, torch.Tensor], base: Mapping[str, torch.Tensor], where: str
 ) -> dict[str, torch.Tensor]:
-    """The tensors without the base's own weights, which peft writes beside an adapter of the output layer.
+    """Return the tensors without the base's own weights, which peft writes along with an adapter for the output layer.
 
-    `base` has the model's weights by the names of `lora.list_base`, with the prefix of the file. Raises ConfigError for
-    weights that differ from the model's: they were trained or resized, and belong to another model.
+    `base` has the model's weights by their names in `lora.list_base`, with the prefix of the file. Raises ConfigError
+    for weights that differ from the model's: they were trained or resized, and belong to another model.
     """
     kept = {}
     for name, tensor in stored.items():

@@ -1,4 +1,4 @@
-"""Make the C library keep freed memory for reuse."""
+"""Makes the C library keep freed memory for reuse."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KEPT_BYTES = 32 << 20
 def keep_freed_memory() -> bool:
     """Make this process reuse freed blocks below `KEPT_BYTES` instead of returning them to the kernel.
 
-    Return whether that is set. By default glibc returns the end of the heap whenever more than some MiB of it are free,
-    which is after every layer's temporaries; each page then costs a page fault and 4096 zeros when the next layer needs
-    it. The peak of memory does not change; freed memory stays with the process. Does nothing with another C library, or
-    if the environment (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_MAX_`, `GLIBC_TUNABLES`) sets
-    this.
+    Return whether this is in effect. By default glibc returns the end of the heap whenever more than some MiB of it are
+    free, which is after every layer's temporaries; each page then costs a page fault and 4096 zeros when the next layer
+    needs it. The peak of memory does not change; freed memory stays with the process. Does nothing with another C
+    library, or if the environment (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_MAX_`,
+    `GLIBC_TUNABLES`) sets this.
     """
     set_by_user = [
         name for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_") if name in os.environ

@@ -4,9 +4,9 @@ All forward passes of the fast path run on tokens laid end to end, shape `[1, T]
 instead of a mask says which token attends to which. It is passed through the model's own forward as the keyword
 `attention_plan`: `PackedAttention` here for training and scoring, the plans of engines/ for sampling.
 
-What a layer adds to plain causal attention (a sliding window, a soft cap, attention sinks) reaches the plan as `Rules`.
-An argument of the model that is none of these and not None is refused, never dropped: `models.paths` then lets the
-model compute with its own attention.
+A layer's additions to plain causal attention (a sliding window, a soft cap, attention sinks) are passed to the plan as
+`Rules`. Any other argument of the model that is not None is refused, never dropped: `models.paths` then lets the model
+compute with its own attention.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from turnwise.core.errors import EngineError
 from turnwise.models.routing import ATTENTION_NAME, Routing, follow
 
 SUMMED_KEYS = 512
-"""Keys whose values are summed by one product; see `models.invariant.padded_span`."""
+"""Number of keys whose values one product sums; see `models.invariant.padded_span`."""
 IGNORED = frozenset({"position_ids", "cache_position", "use_cache", "output_router_logits", "logits_to_keep"})
-"""Arguments that some models pass on to attention and that it does not read: positions are turned into the queries and
-keys before."""
+"""Arguments that some models pass to attention although it does not read them: positions are already applied to the
+queries and keys."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """What a layer adds to causal attention."""
+    """A layer's additions to causal attention."""
 
     window: int | None = None
-    """Keys that a token sees, its own among them; None is all before it."""
+    """Number of keys that a token sees, including its own; None: all before it."""
     softcap: float | None = None
     """Scores are `softcap * tanh(score / softcap)` (Gemma 2, arXiv 2408.00118)."""
     sinks: torch.Tensor | None = None
-    """`[heads]` scores that take part in each head's softmax and have no value (gpt-oss, arXiv 2508.10925)."""
+    """`[heads]` scores that take part in each head's softmax without a value (gpt-oss, arXiv 2508.10925)."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether scores are those of the dot product alone, so that torch's own kernels compute them."""
+        """Whether scores are plain dot products, so that torch's own kernels compute them."""
         return self.softcap is None and self.sinks is None
 
 
@@ -87,7 +87,7 @@ def _attention_forward(
     """Compute the output `[1, T, heads, E]` that transformers expects from `query [1, heads, T, D]`.
 
     `scaling` None is one over the root of D. `routing` is for the router of the same layer (see `models.routing`).
-    Raises EngineError without a plan, and for every argument that this function does not know and that is not None.
+    Raises EngineError without a plan, and for every unknown argument that is not None.
     """
     if attention_plan is None:
         raise EngineError(
@@ -168,19 +168,20 @@ def _attend_grouped(
 
 
 def group_heads(query: torch.Tensor, kv_heads: int) -> torch.Tensor:
-    """`[n, heads, D]` to `[kv_heads, n * repeats, D]`: a row per token and head, of the heads that share keys."""
+    """Reshape `[n, heads, D]` to `[kv_heads, n * repeats, D]`: a row per token and head, for the heads that share
+    keys."""
     grouped: torch.Tensor = query.unflatten(1, (kv_heads, -1)).transpose(0, 1).flatten(1, 2)
     return grouped
 
 
 def ungroup_heads(rows: torch.Tensor, num_tokens: int) -> torch.Tensor:
-    """`[kv_heads, n * repeats, E]` to `[n, heads, E]`."""
+    """Reshape `[kv_heads, n * repeats, E]` to `[n, heads, E]`."""
     heads: torch.Tensor = rows.unflatten(1, (num_tokens, -1)).transpose(0, 1).flatten(1, 2)
     return heads
 
 
 def hide(is_seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The additive mask of a boolean one: 0 where a key is seen, else -inf."""
+    """Convert a boolean mask to an additive one: 0 where a key is seen, else -inf."""
     return torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill_(~is_seen, float("-inf"))
 
 
@@ -189,10 +190,10 @@ def attend_by_rules(
 ) -> torch.Tensor:
     """Attend under a soft cap or with sinks, which torch's kernels lack. Differentiable.
 
-    Shapes: `query [n, kv_heads, rows, D]` with a row per token and head as `group_heads` has them, `keys [n, kv_heads,
-    span, D]`, `values [n, kv_heads, span, E]`, additive `mask [n, 1, rows or 1, span]`; returns `[n, kv_heads, rows,
-    E]`. The softmax is in float32 for shorter formats. The values of `SUMMED_KEYS` keys are summed at a time, so that a
-    row does not depend on how many masked keys follow.
+    Shapes: `query [n, kv_heads, rows, D]` with a row per token and head as in `group_heads`, `keys [n, kv_heads, span,
+    D]`, `values [n, kv_heads, span, E]`, additive `mask [n, 1, rows or 1, span]`; returns `[n, kv_heads, rows, E]`. The
+    softmax is in float32 for shorter formats. The values of `SUMMED_KEYS` keys are summed at a time, so that a row does
+    not depend on how many masked keys follow.
     """
     scores = torch.matmul(query, keys.transpose(2, 3)) * scaling
     if rules.softcap is not None:
@@ -216,7 +217,7 @@ def attend_by_rules(
 
 
 def _lay_sinks(sinks: torch.Tensor, kv_heads: int, rows: int) -> torch.Tensor:
-    """`[heads]` to `[1, kv_heads, rows, 1]`; surplus rows repeat some."""
+    """Expand `[heads]` to `[1, kv_heads, rows, 1]`; surplus rows repeat some."""
     by_group = sinks.view(kv_heads, -1)
     return by_group.repeat(1, -(-rows // by_group.shape[1]))[None, :, :rows, None]
 
@@ -224,9 +225,9 @@ def _lay_sinks(sinks: torch.Tensor, kv_heads: int, rows: int) -> torch.Tensor:
 class PackedAttention:
     """Attend within runs of tokens laid end to end.
 
-    Each token attends to the path to its run, and to its run up to itself. A run without a path is a whole sequence.
-    Otherwise runs are the branches of a prefix tree: the keys and values of each path are gathered, and each pair of
-    tokens is computed once.
+    Each token attends to the path that leads to its run, and to its run up to itself. A run without a path is a whole
+    sequence. Otherwise runs are the branches of a prefix tree: the keys and values of each path are gathered, and each
+    pair of tokens is computed once.
     """
 
     def __init__(self, lengths: list[int], seen: torch.Tensor | None = None, num_seen: list[int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Build and load causal language models.
+"""Builds and loads causal language models.
 
 Models from scratch are transformers' own classes with the recipe's sizes and random weights.
 """

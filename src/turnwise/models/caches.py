@@ -1,9 +1,9 @@
-"""The model's own cache, one conversation at a time or several together: what the generic path samples from.
+"""The model's own cache, for one conversation or several together, with which the generic path samples.
 
-A `State` is what the model keeps of one conversation: keys and values, windows of them, recurrent and convolutional
-states, whatever its cache holds. States are values: computing with one gives another. Several step together as rows of
-one cache; shorter ones are filled up on the left and hidden by a mask, with positions of their own. Rows stay together
-from step to step, and are copied only where others join or leave."""
+A `State` is the model's memory of one conversation: keys and values, windows of them, recurrent and convolutional
+states, whatever its cache contains. States are values: computing with one returns a new one. Several advance together
+as rows of one cache; shorter ones are padded on the left and hidden by a mask, with their own positions. Rows stay
+together from step to step, and are copied only when others join or leave."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from turnwise.core.errors import EngineError
 from turnwise.models.routing import follow
 
 OVER_TIME = ("keys", "values", "indexer_keys")
-"""Attributes of a cache's layer whose last dimension but one is the sequence; all others have one size."""
+"""Attributes of a cache layer whose second-to-last dimension is the sequence; all others have a fixed size."""
 CACHES = ("past_key_values", "cache_params")
-"""What models call their cache, in what they take and return."""
+"""Names that models use for their cache, in arguments and results."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,42 +33,42 @@ class _Batch:
 
     cache: Cache
     lengths: list[int]
-    """Tokens of each row; shorter ones than the longest are filled up on the left."""
+    """Tokens in each row; rows shorter than the longest are padded on the left."""
     is_ours: bool = False
-    """Whether the batch has one user and may change in place."""
+    """Whether the batch has only one user and may change in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What a model keeps of one conversation."""
+    """A model's memory of one conversation."""
 
     batch: _Batch
     row: int
     length: int
-    """Tokens that were read."""
+    """Number of tokens read."""
 
 
 class Caches:
-    """Begins, steps and extends states of one model."""
+    """Begins, advances and extends states for one model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._takes = set(inspect.signature(model.forward).parameters)
 
     def begin(self, ids: torch.Tensor) -> tuple[torch.Tensor, State]:
-        """Logits `[1, N, V]` after each of `ids [1, N]`, and the state. Raises EngineError for a cache of another kind
-        than transformers' own."""
+        """Return logits `[1, N, V]` after each of `ids [1, N]`, and the state. Raises EngineError for a cache of a kind
+        other than transformers' own."""
         logits, cache = self._run(ids, None, {})
         return logits, State(_Batch(cache, [ids.shape[1]]), 0, ids.shape[1])
 
     def extend(self, state: State, ids: torch.Tensor) -> tuple[torch.Tensor, State]:
-        """Logits `[1, N, V]` after each further token of `ids [1, N]`, and the state then."""
+        """Return logits `[1, N, V]` after each further token of `ids [1, N]`, and the new state."""
         logits, (after,) = self._advance(self._merge([state]), ids)
         return logits, after
 
     def step(self, states: Sequence[State], ids: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
-        """Logits `[B, 1, V]` after one further token `ids [B, 1]` of every state, and the states then. The given states
-        are used up."""
+        """Return logits `[B, 1, V]` after one further token `ids [B, 1]` per state, and the new states. The given
+        states must not be used again."""
         batch = states[0].batch
         is_whole = batch.is_ours and [(s.batch, s.row) for s in states] == [
             (batch, i) for i in range(len(batch.lengths))
@@ -77,7 +77,7 @@ class Caches:
         return self._advance(rows, ids)
 
     def detach(self, state: State) -> State:
-        """The state by itself: it keeps no other conversation's memory."""
+        """Return the state on its own, without the memory of other conversations."""
         if len(state.batch.lengths) == 1:
             return state
         (alone,) = self._merge([state])
@@ -85,7 +85,7 @@ class Caches:
         return alone
 
     def _advance(self, rows: Sequence[State], ids: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
-        """Run `ids [B, N]` after all rows of one batch that is ours."""
+        """Run `ids [B, N]` after all rows of a batch that is ours."""
         batch, count = rows[0].batch, ids.shape[1]
         longest = max(batch.lengths)
         options: dict[str, Any] = {}
@@ -112,7 +112,7 @@ class Caches:
         return output.logits, kept
 
     def _merge(self, states: Sequence[State]) -> list[State]:
-        """The states as rows of one new batch that is ours."""
+        """Copy the states into the rows of one new batch that is ours."""
         template = states[0].batch.cache
         merged = copy.copy(template)
         for name in vars(template):
@@ -127,7 +127,7 @@ class Caches:
 
 
 def _has_time(layer: Any) -> bool:
-    """Whether a layer holds something of every token."""
+    """Whether a layer stores something for every token."""
     return any(isinstance(value, torch.Tensor) and value.numel() > 0 for value in _over_time(layer).values())
 
 
@@ -136,7 +136,7 @@ def _over_time(layer: Any) -> dict[str, Any]:
 
 
 def _merge_layers(layers: Sequence[Any], states: Sequence[State]) -> Any:
-    """A new layer with one row of each of `layers`, that of the state; nothing of it is shared with them."""
+    """Build a new layer with one row from each of `layers`, the row of its state; it shares nothing with them."""
     merged = copy.copy(layers[0])
     for name, value in vars(layers[0]).items():
         values = [getattr(layer, name) for layer in layers]
@@ -158,13 +158,13 @@ def _merge_layers(layers: Sequence[Any], states: Sequence[State]) -> Any:
 
 
 def _kept(tensor: torch.Tensor, state: State) -> int:
-    """How many of a row's tokens a tensor over time still has: a window keeps the last ones."""
+    """Return how many of a row's tokens a tensor over time still contains: a window keeps the last ones."""
     return min(int(tensor.shape[-2]), state.length)
 
 
 def _merge_values(values: Sequence[Any], states: Sequence[State]) -> Any:
-    """Rows of tensors that have one row per conversation, copied, also in lists and dicts; anything else of the
-    first."""
+    """Copy the rows of tensors that have one row per conversation, also in lists and dicts; anything else is taken from
+    the first."""
     first = values[0]
     if isinstance(first, dict):
         return {key: _merge_values([value[key] for value in values], states) for key in first}

@@ -1,4 +1,4 @@
-"""Measure in a second or two how fast this machine runs matrices of a model's sizes."""
+"""Measures in a second or two how fast this machine runs matrices of a model's sizes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from turnwise.models.build import DTYPES
 from turnwise.models.threads import set_threads
 
 NUM_LAYERS = 4
-"""Layers that are run, so that weights are read from memory and not from the processor's cache."""
+"""Number of layers that are run, so that weights are read from memory and not from the processor's cache."""
 TRAINING_ROWS = 256
 SECONDS = 0.4
-"""Each of the three speeds is measured for about this long, and at least once."""
+"""Approximate duration in seconds of each of the three measurements, which runs at least once."""
 
 
 def measure_speed(
@@ -31,8 +31,8 @@ def measure_speed(
 ) -> Speed:
     """Measure forward and backward passes, passes over `rows` tokens that are sampled at once, and AdamW.
 
-    The matrices have the sizes of the model's layers; 0 threads are one per core, as in a recipe. What else runs on the
-    machine at this moment slows the result as it would slow the run.
+    The matrices have the sizes of the model's layers; 0 threads are one per core, as in a recipe. Other programs on the
+    machine slow the result as they would slow the run.
     """
     hidden, wide = shape.hidden_size, shape.num_heads * shape.head_dim
     narrow, inner = shape.num_kv_heads * shape.head_dim, shape.intermediate_size
@@ -72,7 +72,7 @@ def measure_speed(
 
 
 def _time(work: Callable[[], object], device: torch.device | str) -> float:
-    """Seconds of one call, the mean over `SECONDS` after one call to warm up."""
+    """Return the seconds per call: the mean over `SECONDS` after one call to warm up."""
 
     def finish() -> None:
         if torch.device(device).type == "cuda":

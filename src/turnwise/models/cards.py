@@ -8,11 +8,11 @@ from turnwise.config.catalog import PackagedModel
 from turnwise.models.gguf import GgufSummary
 
 ORIGINAL_CARD = "ORIGINAL_README.md"
-"""Name that a card inside the package gets beside the one written here."""
+"""New name for a card from the package, beside the one written here."""
 
 
 def write_converted_card(folder: Path, file: Path, summary: GgufSummary, *, sha256: str, dtype: str) -> None:
-    """Write README.md of a GGUF file that somebody brought: what the file says about itself."""
+    """Write README.md for a GGUF file supplied by a user, from what the file says about itself."""
     text = f"""# {summary.name}
 
 Written by `turnwise models convert {file.name}`.

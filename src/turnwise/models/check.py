@@ -1,16 +1,16 @@
-"""Which path a model takes, found by running it: two short sequences in company, against each alone.
+"""Chooses a model's path by running it: on two short sequences together, compared with each alone.
 
-Alone is the model's own attention (`eager`) on one sequence. The fast path is tried with the sequences laid end to end
-and as a prefix tree; `engines.check` adds the engine's steps. What differs computes by the generic path, which is tried
-with padded rows and with the model's own cache. A model that is not causal is refused. All of it is in the model's
-dtype; a model in a short format that is not large is checked in float32 first, and in its own format only for gross
-differences.
+"Alone" means the model's own attention (`eager`) on one sequence. The fast path is tried with the sequences laid end to
+end and as a prefix tree; `engines.check` adds the engine's steps. A model that differs there takes the generic path,
+which is tried with padded rows and with the model's own cache. A model that is not causal is refused. All checks run in
+the model's dtype; a model in a short format that is not large is checked in float32 first, and in its own format only
+for gross differences.
 
 A difference is the largest, over tokens, of the root mean square over the vocabulary of the difference of
-log-probabilities, in units of their standard deviation: it does not depend on how sharp a model is. (The median over
-tokens for a mixture of experts in a short format.) Sliding windows, soft caps and the lengths at which a rope changes
-are lowered while the check runs, so that short sequences cross them, and matrices of random weights are raised, so that
-what they do shows."""
+log-probabilities, in units of their standard deviation: this does not depend on how peaked a model's distributions are.
+(The median over tokens for a mixture of experts in a short format.) Sliding windows, soft caps and the lengths at which
+a rope changes are lowered while the check runs, so that short sequences cross them, and matrices of random weights are
+scaled up, so that their effect is visible."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ from turnwise.models.rope import as_long_as, attach_rope, depends_on_length
 from turnwise.models.routing import follow, is_mixture
 
 SHARED, FIRST, SECOND, BEGINNING = 7, 29, 21, 16
-"""Tokens that both sequences begin with, of each, and of a beginning of the second."""
+"""Number of tokens: in the common prefix, in each sequence, and in a prefix of the second."""
 SHORT = 5
-"""What windows are lowered to."""
+"""Length to which windows are lowered."""
 LIMIT = 24
-"""The length from which a rope changes, while the check runs: between those of the sequences."""
+"""The length at which a rope changes during the check: between the lengths of the sequences."""
 BOUNDS = {torch.float64: 5e-4, torch.float32: 5e-4, torch.bfloat16: 0.08, torch.float16: 0.02}
-"""Largest difference that is arithmetic, by dtype; transformers takes the softmax of float64 in float32."""
+"""Largest difference attributed to rounding, by dtype; transformers computes the softmax of float64 in float32."""
 HALF = (torch.bfloat16, torch.float16)
 MAX_WIDENED = 500_000_000
 """Parameters up to which a model in a short format is checked in float32 as well, in a copy."""
 GROSS = 0.3
-"""A difference that no rounding makes."""
+"""A difference too large for rounding."""
 LOOK_AHEAD = 5e-3
-"""Largest difference that later tokens may make to earlier ones, in any format."""
+"""Largest allowed effect of later tokens on earlier ones, in any format."""
 NOISE = 4.0
-"""Differences up to so many times that of a sequence from its own beginning are arithmetic too: a format of few digits
-rounds some models more than others."""
+"""Differences up to this multiple of that between a sequence and its own prefix also count as rounding: a format with
+few digits rounds some models more than others."""
 Distributions = Sequence[torch.Tensor]
 """Log-probabilities `[N, V]` after every token of each sequence."""
 
 
 def choose_path(model: PreTrainedModel) -> PreTrainedModel:
-    """Let `model` take the fast path if it computes the same there as alone, else the generic one; returns it.
+    """Set `model` to the fast path if it computes the same there as alone, else to the generic one; returns it.
 
-    Raises ConfigError, naming the layer that differs, for a model that neither path computes.
+    Raises ConfigError, naming the layer that differs, for a model that neither path computes correctly.
     """
     attach_rope(model)
     started = time.perf_counter()
     wide: ModelPath | None = None
     if is_widened(model):
-        # A format of few digits rounds away a weak cap or a neighbour of little weight, and sends tokens to other
-        # experts; then it only has to run.
+        # In a format with few digits, rounding hides a weak cap or a neighbour of little weight, and sends tokens to
+        # other experts; then the model only has to run.
         wide = _find_path(copy.deepcopy(model).float())
     path = _find_path(model, wide)
     return set_path(model, replace(path, seconds=time.perf_counter() - started))
@@ -77,7 +77,7 @@ def is_widened(model: PreTrainedModel) -> bool:
 
 
 def _find_path(model: PreTrainedModel, wide: ModelPath | None = None) -> ModelPath:
-    """What the check finds of a model in its dtype; `wide` is what it found in float32."""
+    """Return the path found for a model in its dtype; `wide` is the one found in float32."""
     with lower_limits(model), raise_weights(model):
         set_path(model, ModelPath(kind="generic", reason="checking"))
         reference = Reference(model, is_known=wide is not None)
@@ -88,7 +88,7 @@ def _find_path(model: PreTrainedModel, wide: ModelPath | None = None) -> ModelPa
 
 
 def _both(path: ModelPath, wide: ModelPath) -> ModelPath:
-    """The generic path with what the cache may do in its own format and in float32."""
+    """Return the generic path with the cache uses that are allowed both in the model's format and in float32."""
     return replace(
         path,
         pads=path.pads and wide.pads,
@@ -100,22 +100,23 @@ def _both(path: ModelPath, wide: ModelPath) -> ModelPath:
 
 
 class Reference:
-    """What a model computes alone, and how far from it is arithmetic. The model's own attention must be on."""
+    """A model's results alone, and the differences from them that count as rounding. The model's own attention must be
+    on."""
 
     def __init__(self, model: PreTrainedModel, *, is_known: bool = False) -> None:
-        """`is_known`: whether the check passed in float32, so that only what is no rounding at all counts.
+        """`is_known`: whether the check passed in float32, so that only differences too large for rounding count.
 
-        Raises ConfigError where the model cannot be run, or what it computes depends on later tokens."""
+        Raises ConfigError if the model cannot be run, or its results depend on later tokens."""
         self.sequences = draw_sequences(model)
-        # In a short format rounding sends some tokens to other experts, alone or not.
+        # In a short format, rounding sends some tokens to other experts, even alone.
         self.quantile = 0.5 if is_known or (is_mixture(model) and model.dtype in HALF) else 1.0
         name = type(model).__name__
         with boundary(ConfigError, f"{name} cannot be run by transformers here"), torch.inference_mode():
             self.alone = [run_alone(model, ids) for ids in self.sequences]
-            with as_long_as(model, FIRST):  # else a beginning is turned by a length of its own
+            with as_long_as(model, FIRST):  # else a prefix is turned according to its own length
                 second = self.sequences[1]
                 whole, beginning = run_alone(model, second), run_alone(model, second[:BEGINNING])
-                # Of the same length: kernels round alike, so that only a look ahead makes a difference.
+                # Of equal length, so that kernels round alike and only looking ahead makes a difference.
                 other = run_alone(model, torch.cat([second[:BEGINNING], second[: SECOND - BEGINNING]]))
         self._spread = max(float(one.float().std(-1).mean()) for one in self.alone)
         noise, _ = self.compare([beginning], [whole[:BEGINNING]])
@@ -138,9 +139,10 @@ class Reference:
         self.bound = max(GROSS if is_known else BOUNDS[model.dtype], NOISE * min(noise, GROSS))
 
     def compare(self, computed: Distributions, expected: Distributions | None = None) -> tuple[float, float]:
-        """The difference in units of the spread, and the largest of a predicted token's log-probability in nats.
+        """Return the difference in units of the spread, and the largest difference of a predicted token's
+        log-probability in nats.
 
-        `expected` None is what the model computes alone."""
+        `expected` None: what the model computes alone."""
         relative, nats = 0.0, 0.0
         for one, other, ids in zip(computed, expected or self.alone, self.sequences, strict=False):
             if not torch.isfinite(one).all():
@@ -153,7 +155,7 @@ class Reference:
         return relative, nats
 
     def compare_row(self, row: torch.Tensor, index: int, at: int) -> tuple[float, float]:
-        """The same for the log-probabilities `row [V]` after the token `at` of one sequence."""
+        """Return the same for the log-probabilities `row [V]` after token `at` of one sequence."""
         gap = (row - self.alone[index][at]).double()
         if not torch.isfinite(row).all():
             return float("inf"), float("inf")
@@ -162,11 +164,11 @@ class Reference:
 
 
 def draw_sequences(model: PreTrainedModel) -> list[torch.Tensor]:
-    """Two sequences of token ids with one beginning, always the same for a vocabulary."""
+    """Draw two sequences of token ids with a common prefix, always the same for a vocabulary."""
     config = model.config.get_text_config()
     size = min(model.get_input_embeddings().weight.shape[0], getattr(config, "vocab_size", None) or 1 << 60)
     draw = torch.Generator().manual_seed(0)
-    # Ids at the end of a vocabulary may be padding, images or other specials of the model.
+    # Ids at the end of a vocabulary may be padding, images or other special tokens of the model.
     ids = torch.randint(min(3, size - 1), max(min(size, 4), int(0.9 * size)), (FIRST + SECOND,), generator=draw)
     first, second = ids.to(model.device).split([FIRST, SECOND])
     second[:SHARED] = first[:SHARED]
@@ -174,13 +176,13 @@ def draw_sequences(model: PreTrainedModel) -> list[torch.Tensor]:
 
 
 def run_alone(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities `[N, V]` after every token, with the model's own attention."""
+    """Compute log-probabilities `[N, V]` after every token, with the model's own attention."""
     follow(None)
     return to_logprobs(model(input_ids=ids[None], use_cache=False).logits[0])
 
 
 def to_logprobs(logits: torch.Tensor) -> torch.Tensor:
-    """In float32, or float64 where the model is."""
+    """Compute log-probabilities in float32, or in float64 if the model is."""
     return (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
 
 
@@ -188,11 +190,11 @@ def to_logprobs(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _try_fast(model: PreTrainedModel, reference: Reference) -> tuple[dict[str, float], str | None]:
-    """Gaps by what was tried, and why the fast path is not taken; None if it is."""
+    """Return the gap of each trial by name, and why the fast path is not taken; None if it is."""
     set_path(model, ModelPath())
     gaps: dict[str, float] = {}
     ways = {"packed": lay_packed(reference.sequences)}
-    if not depends_on_length(model):  # else sequences of several lengths share nothing
+    if not depends_on_length(model):  # else sequences of several lengths share no tokens
         ways["shared"] = lay_shared(reference.sequences)
     for name, runs in ways.items():
         try:
@@ -209,7 +211,7 @@ def _try_fast(model: PreTrainedModel, reference: Reference) -> tuple[dict[str, f
 
 
 def lay_packed(sequences: Sequence[torch.Tensor]) -> tuple[Runs, list[torch.Tensor]]:
-    """The sequences end to end, and the places of each."""
+    """Lay the sequences end to end; returns the runs and the places of each sequence."""
     lengths = [len(ids) for ids in sequences]
     places = torch.arange(sum(lengths), device=sequences[0].device).split(lengths)
     positions = torch.cat([place - place[0] for place in places])
@@ -218,7 +220,7 @@ def lay_packed(sequences: Sequence[torch.Tensor]) -> tuple[Runs, list[torch.Tens
 
 
 def lay_shared(sequences: Sequence[torch.Tensor]) -> tuple[Runs, list[torch.Tensor]]:
-    """The sequences as a prefix tree of what both begin with, and the places of each."""
+    """Lay the sequences out as a prefix tree; returns the runs and the places of each sequence."""
     first, second = sequences
     ids = torch.cat([first, second[SHARED:]])
     everywhere = torch.arange(len(ids), device=ids.device)
@@ -236,8 +238,8 @@ def lay_shared(sequences: Sequence[torch.Tensor]) -> tuple[Runs, list[torch.Tens
 
 @torch.inference_mode()
 def name_layer(model: PreTrainedModel, sequences: Sequence[torch.Tensor]) -> str:
-    """The first part of a layer whose output for the second sequence differs on the fast path, with the first one
-    before it, from the model's own: its class and name."""
+    """Return the class and name of the first part of a layer whose output for the second sequence, after the first one
+    on the fast path, differs from the model's own."""
     second, (packed, places) = sequences[1], lay_packed(sequences)
     everything = torch.arange(len(packed.token_ids), device=model.device)
     fast = find_path(model)
@@ -260,7 +262,7 @@ def name_layer(model: PreTrainedModel, sequences: Sequence[torch.Tensor]) -> str
 
 @contextmanager
 def _watch(model: PreTrainedModel) -> Iterator[dict[str, torch.Tensor]]:
-    """Inside, the outputs of all parts of layers are noted by name, in the order in which they end."""
+    """Within the context, record the outputs of all parts of layers by name, in the order in which they finish."""
     seen: dict[str, torch.Tensor] = {}
     hooks = [
         module.register_forward_hook(_note(seen, name))
@@ -287,7 +289,7 @@ def _note(seen: dict[str, torch.Tensor], name: str) -> Callable[[Any, Any, Any],
 
 
 def _try_generic(model: PreTrainedModel, reference: Reference, reason: str) -> ModelPath:
-    """The generic path with what it may do, and `reason` for it."""
+    """Return the generic path with the operations it allows, and `reason` for it."""
     name = type(model).__name__
     path = ModelPath(kind="generic", reason=reason)
     set_path(model, path)
@@ -304,7 +306,7 @@ def _try_generic(model: PreTrainedModel, reference: Reference, reason: str) -> M
     batches = steps and (merges or _try_cache(reference, lambda: _run_merged(caches, reference.sequences, later=0))[0])
     if steps:
         gaps |= {"extended": gap, "merged": merged}
-    # A gap of what is not done is none of the path's.
+    # The gap of an operation that is not used does not belong to the path.
     used = {"padded": relative <= reference.bound, "cached": steps, "extended": extends, "merged": merges}
     return ModelPath(
         kind="generic",
@@ -319,7 +321,7 @@ def _try_generic(model: PreTrainedModel, reference: Reference, reason: str) -> M
 
 
 def _try_cache(reference: Reference, run: Callable[[], Distributions]) -> tuple[bool, float]:
-    """Whether a use of the cache agrees, and the gap in nats; inf where it fails."""
+    """Whether a use of the cache agrees, and the gap in nats; inf if it fails."""
     try:
         with boundary(EngineError, "the model's cache"), torch.inference_mode():
             computed = run()
@@ -330,7 +332,7 @@ def _try_cache(reference: Reference, run: Callable[[], Distributions]) -> tuple[
 
 
 def _run_steps(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Each sequence by itself: a beginning, then token by token."""
+    """Run each sequence by itself: a prefix, then token by token."""
     found = []
     for ids in sequences:
         logits, state = caches.begin(ids[None, :SHARED])
@@ -343,7 +345,7 @@ def _run_steps(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch.
 
 
 def _run_extended(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Each sequence by itself, in three pieces of several tokens with single ones between."""
+    """Run each sequence by itself, in three pieces of several tokens with single tokens between them."""
     found = []
     for ids in sequences:
         logits, state = caches.begin(ids[None, :SHARED])
@@ -357,8 +359,8 @@ def _run_extended(caches: Caches, sequences: Sequence[torch.Tensor]) -> list[tor
 
 
 def _run_merged(caches: Caches, sequences: Sequence[torch.Tensor], later: int = 4) -> list[torch.Tensor]:
-    """Both sequences token by token together, the second from some tokens `later` than the first; the first goes on
-    alone."""
+    """Run both sequences token by token together, the second starting `later` tokens after the first; the first
+    continues alone."""
     begun = [caches.begin(ids[None, : SHARED + later * index]) for index, ids in enumerate(sequences)]
     parts = [[logits] for logits, _ in begun]
     states = [state for _, state in begun]
@@ -379,7 +381,8 @@ def _run_merged(caches: Caches, sequences: Sequence[torch.Tensor], later: int = 
 
 @contextmanager
 def lower_limits(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, sliding windows are `SHORT` tokens, ropes change at `LIMIT` and soft caps are 1, where they were more."""
+    """Within the context, lower sliding windows to `SHORT` tokens, rope changes to `LIMIT` and soft caps to 1, where
+    they were larger."""
     changed: list[tuple[Any, str, Any]] = []
 
     def lower(owner: Any, name: str, limit: int) -> None:
@@ -421,8 +424,8 @@ def lower_limits(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def raise_weights(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, matrices of random weights that are too small to change anything are as large as those of a trained
-    model, one over the root of their inputs: what a layer mixes shows before it has learned anything."""
+    """Within the context, scale matrices of random weights that are too small to change anything up to the size in a
+    trained model, one over the root of their inputs: a layer's mixing is visible before it has learned anything."""
     kept: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
     for parameter in model.parameters():
         if parameter.ndim >= 2:
@@ -446,8 +449,8 @@ def _put(owner: Any, name: str, value: Any) -> None:
 
 
 def fall_back(model: PreTrainedModel, reason: str) -> PreTrainedModel:
-    """Let a model whose fast path differs somewhere take the generic one, for this `reason`; returns it. Raises
-    ConfigError where that differs too."""
+    """Set a model whose fast path differs somewhere to the generic one, for this `reason`; returns it. Raises
+    ConfigError if that differs too."""
     started = time.perf_counter()
     with lower_limits(model), raise_weights(model):
         set_path(model, ModelPath(kind="generic", reason="checking"))
@@ -456,14 +459,14 @@ def fall_back(model: PreTrainedModel, reason: str) -> PreTrainedModel:
 
 
 def note_gap(model: PreTrainedModel, name: str, nats: float) -> PreTrainedModel:
-    """Add what was measured elsewhere to the model's path; returns it."""
+    """Add a gap that was measured elsewhere to the model's path; returns the model."""
     path = find_path(model)
     return set_path(model, replace(path, gaps={**path.gaps, name: nats}))
 
 
 @contextmanager
 def with_own_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, the model computes with its own attention."""
+    """Within the context, the model computes with its own attention."""
     path = find_path(model)
     set_path(model, ModelPath(kind="generic", reason="checking"))
     try:

@@ -1,8 +1,8 @@
-"""The products of a mixture's experts, as batch-invariant as attention is (`models.invariant`).
+"""Computes the experts of a mixture, as batch-invariantly as attention (`models.invariant`).
 
 An expert computes the tokens that chose it, however few. Matrix kernels may round the rows of very small products
-differently, so each product is filled up to `MIN_BATCH_ROWS` rows: on a CPU in float32 with one thread a token has the
-same bits in any company. Elsewhere transformers' own kernels run."""
+differently, so each product is padded to `MIN_BATCH_ROWS` rows: on a CPU in float32 with one thread a token has the
+same bits in any batch. Elsewhere transformers' own kernels run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ OTHER_EXPERTS = ("gpt_oss",)
 
 
 def compute_experts(experts: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The sum `[T, H]` of what the experts `chosen [T, k]` make of `hidden [T, H]`, by gate `weights [T, k]`.
+    """Compute the sum `[T, H]` of the outputs of experts `chosen [T, k]` for `hidden [T, H]`, weighted by gate `weights
+    [T, k]`.
 
-    `experts` is a module of transformers with `gate_up_proj [experts, 2 I, H]` and `down_proj [experts, H, I]`.
+    `experts` is a transformers module with `gate_up_proj [experts, 2 I, H]` and `down_proj [experts, H, I]`.
     """
     num_tokens, num_chosen = chosen.shape
     flat = chosen.reshape(-1)
@@ -43,15 +44,15 @@ def _compute_expert(experts: Any, index: int, rows: torch.Tensor) -> torch.Tenso
 
 
 def prepare_experts(model: PreTrainedModel, device: torch.device) -> None:
-    """Let the routers of a model that will be on `device` follow the keyword `routing`, and its experts compute each
-    token with the same bits in any company where that is a CPU. Every way of building a model calls this; dense models
-    are left as they are."""
+    """Let the routers of a model that will be on `device` follow the keyword `routing`, and, on a CPU, its experts
+    compute each token with the same bits in any batch. Called wherever a model is built; dense models are left
+    unchanged."""
     attach_routing(model)
     if find_routing(model) is not None and device.type == "cpu" and model.config.model_type not in OTHER_EXPERTS:
         register_experts()
         model.set_experts_implementation(EXPERTS_NAME)
     elif is_mixture(model) and model.dtype == torch.float64:
-        model.set_experts_implementation("eager")  # the grouped kernels know shorter formats
+        model.set_experts_implementation("eager")  # the grouped kernels support shorter formats
 
 
 def register_experts() -> None:

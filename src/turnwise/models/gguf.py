@@ -1,4 +1,5 @@
-"""Convert a GGUF file to a Hugging Face directory: weights dequantized, tokenizer, chat template, generation config."""
+"""Converts a GGUF file to a Hugging Face directory: weights dequantized, tokenizer, chat template, generation
+config."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from turnwise.models.tensor_names import describe_difference
 GGUF_MAGIC = b"GGUF"
 DIGITS_FIRST = frozenset({"smollm", "starcoder", "refact", "command-r"})
 """Kinds of splitting (`tokenizer.ggml.pre`) that separate every digit before anything else, which transformers does not
-read from a GGUF file: "\\n\\n1" begins with one token for both line ends, and with two without this."""
+read from a GGUF file: "\n\n1" begins with one token for both line ends, but with two if this is ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class GgufSummary:
     license: str
     """Empty if the file does not say."""
     quantization: str
-    """Number formats of its tensors with their counts, "Q4_1 x 210, F32 x 61"."""
+    """Number formats of its tensors with counts, "Q4_1 x 210, F32 x 61"."""
     splitting: str
     """`tokenizer.ggml.pre`: how text is split before merges; empty if the file does not say."""
     context_length: int | None
@@ -128,7 +129,7 @@ def convert_gguf(file: Path, folder: Path, *, dtype: str = "float32") -> GgufSum
                 f"{file}: its tokenizer has {len(tokenizer)} tokens, its model {model.config.vocab_size}; the file is "
                 "inconsistent, take another one"
             )
-        model.hf_quantizer = None  # its weights are plain, and a model with one refuses to be saved
+        model.hf_quantizer = None  # its weights are plain, and a model with a quantizer refuses to be saved
         _tidy_config(model.config)
         model.save_pretrained(folder)
         save_tokenizer(tokenizer, folder)
@@ -136,7 +137,7 @@ def convert_gguf(file: Path, folder: Path, *, dtype: str = "float32") -> GgufSum
 
 
 def _restore_splitting(tokenizer: PreTrainedTokenizerBase, splitting: str) -> None:
-    """Split text before merges as the file says it was, where transformers does not do so itself."""
+    """Make the tokenizer split text before merges as the file says, if transformers does not do so itself."""
     from tokenizers import pre_tokenizers
 
     if splitting in DIGITS_FIRST:
@@ -146,10 +147,10 @@ def _restore_splitting(tokenizer: PreTrainedTokenizerBase, splitting: str) -> No
 
 
 def _tidy_config(config: Any) -> None:
-    """Make the config that of the dequantized model, which could not be saved with a note of the quantization."""
+    """Change the config to that of the dequantized model, which could not be saved with a note of the quantization."""
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    # A GGUF file holds it in float32: 9.999999747378752e-06 stands for 1e-05.
+    # A GGUF file stores it in float32: 9.999999747378752e-06 stands for 1e-05.
     for name in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"):
         value = getattr(config, name, None)
         if isinstance(value, float):

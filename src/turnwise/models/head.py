@@ -1,12 +1,12 @@
-"""A model's output layer on some rows at a time, so that logits of a whole micro-batch never exist at once.
+"""Runs a model's output layer on some rows at a time, so that logits of a whole micro-batch never exist at once.
 
 A row of logits is as long as the vocabulary: 16,384 rows of 151,936 numbers take 10 GB in float32, and
-log-probabilities and their gradients as much again, thrice. Here the logits of one chunk of rows exist at a time. What
-is kept of them is what `reduce` makes of them; the backward pass computes each chunk's logits again (the field calls it
-a fused linear cross-entropy).
+log-probabilities and their gradients three times as much again. Here the logits of only one chunk of rows exist at a
+time. Only the results of `reduce` are kept; the backward pass recomputes each chunk's logits (known as fused linear
+cross-entropy).
 
 Logits are those of the model's own forward, run on rows of hidden states in place of its layers: whatever it does after
-its output layer (a soft cap, a scale) is done to them.
+its output layer (a soft cap, a scale) is applied to them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 CHUNK_NUMBERS = 1 << 26
-"""Most logits that exist at once: 256 MiB in float32, and three times that in a backward pass."""
+"""Maximum number of logits that exist at once: 256 MiB in float32, and three times that in a backward pass."""
 Reduce = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
-"""From the logits `[C, V]` of some rows and their indices `[C]` to tensors whose first dimensions are joined over all
+"""Maps the logits `[C, V]` of some rows and their indices `[C]` to tensors whose first dimensions are joined over all
 rows."""
 
 
 class Head:
-    """From hidden states `[N, H]` to logits `[N, V]`, as the model's own forward does it."""
+    """Maps hidden states `[N, H]` to logits `[N, V]`, as the model's own forward does."""
 
     def __init__(self, model: PreTrainedModel, like: Any) -> None:
-        """`model` has layers below its output layer (`model.base_model`), which give something `like` this; its
-        parameters are used in place."""
+        """`model` has layers below its output layer (`model.base_model`), whose output is like `like`; its parameters
+        are used in place."""
         layers = _find_layers(model)
         assert layers is not None
         # Another object of the same class on the same parameters, without the hooks of a rank's root.
@@ -41,11 +41,11 @@ class Head:
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Those that train: of the output layer, also where it is the embedding."""
+        """Return the parameters that train: those of the output layer, even if it is the embedding."""
         return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits `[N, V]` of hidden states `[N, H]`."""
+        """Compute logits `[N, V]` from hidden states `[N, H]`."""
         self._layers.__dict__["hidden"] = hidden[None]
         tokens = torch.zeros(1, len(hidden), dtype=torch.long, device=hidden.device)
         try:
@@ -56,8 +56,8 @@ class Head:
 
 
 def count_chunks(model: PreTrainedModel, num_rows: int) -> int:
-    """In how many chunks the logits of so many rows are computed. 1 where all fit, and for a model whose output layer
-    cannot be taken by itself: one without layers below it, or with dropout in it that is on."""
+    """Return the number of chunks for the logits of `num_rows` rows. It is 1 if all fit, and for a model whose output
+    layer cannot be run by itself: one without layers below it, or with active dropout in it."""
     wanted: int = -(-num_rows * model.config.get_text_config().vocab_size // CHUNK_NUMBERS)
     layers = _find_layers(model)
     if wanted <= 1 or layers is None:
@@ -73,8 +73,8 @@ def count_chunks(model: PreTrainedModel, num_rows: int) -> int:
 def reduce_logits(
     head: Head, hidden: torch.Tensor, rows: torch.Tensor, reduce: Reduce, num_chunks: int
 ) -> tuple[torch.Tensor, ...]:
-    """What `reduce` makes of the logits of `hidden [N, H]`, whose indices are `rows [N]`; with gradients to `hidden`
-    and to the output layer. Gradients of the layer are added over chunks in float32 at least."""
+    """Apply `reduce` to the logits of `hidden [N, H]`, whose indices are `rows [N]`; with gradients to `hidden` and to
+    the output layer. Gradients of the layer are added over chunks in float32 at least."""
     parts = list(zip(hidden.detach().tensor_split(num_chunks), rows.tensor_split(num_chunks), strict=True))
     if not torch.is_grad_enabled():
         return _join([reduce(head(part), indices) for part, indices in parts])
@@ -84,7 +84,7 @@ def reduce_logits(
 
 
 def _find_layers(model: PreTrainedModel) -> str | None:
-    """The name of the module that holds all layers below the output layer."""
+    """Return the name of the module that contains all layers below the output layer."""
     name = model.base_model_prefix
     return name if name in model._modules else None
 
@@ -94,12 +94,12 @@ def _join(outputs: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
 
 
 class _Given(torch.nn.Module):
-    """Stands for all layers: gives hidden states that are computed already."""
+    """Replaces all layers: returns hidden states that are already computed."""
 
     def __init__(self, layers: torch.nn.Module, like: Any) -> None:
-        """`layers` answer for what else the model's forward reads of them."""
+        """`layers` supply any other attribute that the model's forward reads."""
         super().__init__()
-        # No parts of this module: their parameters are not the output layer's.
+        # Not registered as submodules: their parameters are not the output layer's.
         rest = None if isinstance(like, ModelOutput) else like[1:]
         self.__dict__ |= {"layers": layers, "output_type": type(like), "rest": rest, "hidden": None}
 
@@ -107,20 +107,20 @@ class _Given(torch.nn.Module):
         return getattr(self.__dict__["layers"], name)
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        """Whatever the layers would be told."""
+        """Ignore the arguments of the layers and return the hidden states."""
         if self.rest is not None:
             return (self.hidden, *self.rest)
         return self.output_type(last_hidden_state=self.hidden)
 
 
 class _InChunks(torch.autograd.Function):
-    """`reduce` of the logits of all parts, whose backward pass computes the logits again, a part at a time."""
+    """Applies `reduce` to the logits of all parts; the backward pass recomputes the logits, a part at a time."""
 
     @staticmethod
     def forward(
         ctx: Any, head: Head, parts: Any, reduce: Reduce, hidden: torch.Tensor, *parameters: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """The joined outputs."""
+        """Return the joined outputs."""
         ctx.head, ctx.parts, ctx.reduce = head, parts, reduce
         ctx.needs_hidden = hidden.requires_grad
         ctx.set_materialize_grads(False)
@@ -128,7 +128,7 @@ class _InChunks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of the hidden states and of the output layer's parameters."""
+        """Return the gradients of the hidden states and of the output layer's parameters."""
         parameters = ctx.head.parameters
         totals: list[torch.Tensor | None] = [None] * len(parameters)
         of_hidden, start = [], [0] * len(gradients)

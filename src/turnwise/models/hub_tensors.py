@@ -1,7 +1,7 @@
-"""A model's tensors under the names, and in the pieces, that its checkpoints have: what other programs read.
+"""Lists a model's tensors under the names, and in the pieces, of its checkpoints, which other programs read.
 
-transformers holds some models otherwise than their checkpoints, the experts of a layer in one tensor for example, and
-takes that back when it saves them."""
+transformers represents some models differently from their checkpoints, for example all experts of a layer in one
+tensor, and reverses that when it saves them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from turnwise.models.lora import list_base
 
 
 def list_hub_tensors(model: PreTrainedModel) -> Mapping[str, torch.Tensor]:
-    """Every parameter and every buffer that is saved, by its name in a checkpoint; tied parameters once. Of a model
-    with an adapter those of the model without it. What is held as it is saved is not copied."""
+    """Return every parameter and every saved buffer, by its name in a checkpoint; tied parameters once. For a model
+    with an adapter, those of the model without it. Tensors that are saved unchanged are not copied."""
     tensors = dict(list_base(model))
     known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     tensors |= {name: value for name, value in model.state_dict().items() if name not in known}

@@ -1,11 +1,11 @@
 """Batch-invariant attention on a CPU: a row has the same bits in any batch, so that scoring repeats sampling exactly.
 
 In float32 with one thread, matrix kernels sum a row in an order that depends on the shape of the whole product: few
-rows, and on some processors any number of rows, take another path than many, and the number of keys decides where a
-long sum is split. So MKL is set to its strict reproducible mode, in which the number of rows does not matter, and every
-product of attention has at least `MIN_ROWS` rows and a number of keys that `padded_span` returns, the surplus masked.
-An engine that attends with the same two functions gives a token the same bits whether it is decoded alone, prefilled in
-a chunk or scored in a packed batch.
+rows, and on some processors any number of rows, are computed by another code path than many, and the number of keys
+decides where a long sum is split. So MKL is set to its strict reproducible mode, in which the number of rows does not
+matter, and every product of attention has at least `MIN_ROWS` rows and a number of keys that `padded_span` returns, the
+surplus masked. An engine that attends with the same two functions gives a token the same bits whether it is decoded
+alone, prefilled in a chunk or scored in a packed batch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from turnwise.models.attention import (
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # MKL reads it at the first product of the process
 
 MIN_ROWS = 4
-"""Fewest rows of an attention product."""
+"""Minimum number of rows in an attention product."""
 MIN_BATCH_ROWS = 8
-"""Fewest tokens an engine runs at once. Matrix kernels may round a row differently in products of one to three rows; in
-larger ones a row does not depend on its neighbours, so neither do samples."""
+"""Minimum number of tokens that an engine runs at once. Matrix kernels may round a row differently in products of one
+to three rows; in larger ones a row does not depend on its neighbours, so neither do samples."""
 TILE = 64
-"""Query tokens computed together, to bound the memory of the mask."""
+"""Number of query tokens computed together, which limits the memory of the mask."""
 
 
 def padded_span(num_keys: int) -> int:
@@ -74,11 +74,11 @@ def attend_rows(
 
 
 class InvariantAttention(PackedAttention):
-    """Attention of packed runs with invariant rows, also if they share a prefix.
+    """Attention over packed runs with invariant rows, even if they share a prefix.
 
-    Slower, and equal in every bit to an engine's with the same rows.
+    Slower, but equal in every bit to an engine's attention with the same rows.
 
-    Raises EngineError for tensors that are not on the CPU, where this holds.
+    Raises EngineError for tensors that are not on the CPU, the only device where this holds.
     """
 
     def _attend_run(
@@ -116,7 +116,8 @@ def _attend_invariant(
 
 
 def find_seen(positions: torch.Tensor, span: int, window: int | None) -> torch.Tensor:
-    """Which of `span` keys from position 0 on tokens at `positions [..., 1]` see: a boolean `[..., span]`."""
+    """Return which of `span` keys from position 0 on the tokens at `positions [..., 1]` see: a boolean `[...,
+    span]`."""
     keys = torch.arange(span, device=positions.device)
     is_seen = keys <= positions
     return is_seen if window is None else is_seen & (keys > positions - window)

@@ -1,4 +1,4 @@
-"""The layers of a decoder: finding them, and computing them twice instead of keeping what they computed."""
+"""Finds the layers of a decoder, and recomputes them in the backward pass to save memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def list_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of a model, or of a part of one: its first list of modules; empty where it has none."""
+    """Return the layers of a model, or of a part of one: its first list of modules; empty if it has none."""
     return list(next((part for part in model.modules() if isinstance(part, torch.nn.ModuleList)), ()))
 
 
@@ -22,8 +22,8 @@ def recompute_layers(model: torch.nn.Module) -> None:
 
 
 def forward(layer: torch.nn.Module, *inputs: Any, **options: Any) -> Any:
-    """Takes the place of a layer's forward; of the same name, so that a model that is sent to another process arrives
-    with its own."""
+    """Replaces a layer's forward; it has the same name, so that a model sent to another process arrives with its own
+    forward."""
     compute = partial(type(layer).forward, layer)
     if not torch.is_grad_enabled():
         return compute(*inputs, **options)

@@ -1,8 +1,8 @@
-"""Proof that every tensor of a loaded model came from its folder, and that every tensor of the folder has a place.
+"""Proves that every tensor of a loaded model came from its folder, and that every tensor in the folder was used.
 
 Two accounts must agree. The loading report of transformers lists tensors that are missing, unexpected or of another
-size. Random numbers are counted beside it: a load that drew any is made again from another seed, and what differs was
-not loaded, whatever the report says.
+size. Random numbers are checked independently: a load that drew any is repeated with another seed, and tensors that
+differ were not loaded, whatever the report says.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from turnwise.models.tensor_names import describe_difference
 from turnwise.models.weight_files import StoredTensor, list_names
 
 _CONSTANT = re.compile(r"\.attn\.masked_bias$")
-"""A number that old GPT-2 models saved in each layer, and that code of today writes itself."""
+"""A constant that old GPT-2 models saved in each layer, and that today's code creates itself."""
 Load = Callable[[], tuple[PreTrainedModel, Mapping[str, Any]]]
-"""Loads a model; the model and the loading report."""
+"""Loads a model; returns the model and the loading report."""
 
 
 def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[str, Any], where: str) -> PreTrainedModel:
-    """The model, whose tensors are all from the folder.
+    """Load a model and verify that all its tensors come from the folder.
 
-    `stored` are the folder's tensors, `table` its config.json. Raises ConfigError, in a message that begins with
-    `where`, naming tensors and remedy otherwise.
+    `stored` are the folder's tensors, `table` its config.json. Otherwise raises ConfigError, in a message that begins
+    with `where`, naming tensors and remedy.
     """
     model, report, drew = _load_seeded(load, 0)
     problem = describe_difference(
@@ -56,8 +56,8 @@ def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[st
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Inside, transformers logs no report of a load; errors are logged."""
-    # A filter, since with another level transformers does and logs other things.
+    """Within the context, transformers logs errors but no loading report."""
+    # A filter, because another log level would also change what transformers does and what else it logs.
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(_is_error)
     try:
@@ -71,7 +71,7 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 
 def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, Any], bool]:
-    """The model, its report, and whether random numbers were drawn; those of the caller are as they were."""
+    """Return the model, its report, and whether random numbers were drawn; the caller's random state is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         before = torch.get_rng_state()
@@ -80,10 +80,10 @@ def _load_seeded(load: Load, seed: int) -> tuple[PreTrainedModel, Mapping[str, A
 
 
 def list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> list[str]:
-    """Tensors that no tensor of the folder was loaded into.
+    """List the model's tensors that were not loaded from the folder.
 
     A tensor may have several names, of which the folder needs one: what counts is that it is the same tensor, not what
-    a config says about ties. Names that a class lets be missing count as missing if the folder lacks them.
+    a config says about ties. Names that a class allows to be missing still count as missing if the folder lacks them.
     """
     lenient = [re.compile(pattern) for pattern in model._keys_to_ignore_on_load_missing or ()]
     missing = set(report["missing_keys"])
@@ -96,14 +96,15 @@ def list_missing(model: PreTrainedModel, report: Mapping[str, Any], stored: Mapp
 
 
 def _describe_class(table: Mapping[str, Any]) -> str:
-    """The class that the folder was saved as, where it is none with an output layer over the vocabulary."""
+    """Return a remark about the class that the folder was saved as, if it has no output layer over the vocabulary."""
     classes = [str(name) for name in table.get("architectures") or ()]
     other = [name for name in classes if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))]
     return f" (it was saved as {other[0]}, which is no causal language model)" if other else ""
 
 
 def _check_head(model: PreTrainedModel, where: str) -> None:
-    """Raise ConfigError unless the output layer has a row for each row of the embedding; note a tie that is none."""
+    """Raise ConfigError unless the output layer has a row for each row of the embedding; record a declared tie that
+    does not hold."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is None:
         raise ConfigError(f"{where} has no output layer over its vocabulary; take a causal language model")
@@ -114,5 +115,5 @@ def _check_head(model: PreTrainedModel, where: str) -> None:
             "with model.resize_token_embeddings(N), and save_pretrained"
         )
     if head.weight is not embedding.weight:
-        # transformers ties nothing where a folder holds two different tensors; the saved config must record that.
+        # transformers ties nothing if a folder contains two different tensors; the saved config must record that.
         model.config.tie_word_embeddings = False

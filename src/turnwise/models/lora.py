@@ -1,6 +1,6 @@
 """LoRA adapters (arXiv 2106.09685), in the modules and the file format of the package `peft`.
 
-An adapter wraps linear layers of a model in place, so the model stays of its class, and engines and training run it as
+An adapter wraps linear layers of a model in place, so the model keeps its class, and engines and training run it like
 any other. Only the adapter's parameters require gradients. All other parameters are frozen, and copies of the model
 share them (`copy_model`).
 """
@@ -25,7 +25,7 @@ from turnwise.models.adapter_tensors import leave_out_base, read_tensors
 from turnwise.models.tensor_names import compare_shapes
 
 ADAPTER = "default"
-"""peft's name of the one adapter of a model."""
+"""peft's name for a model's one adapter."""
 CONFIG_FILE, WEIGHTS_FILE, PICKLED_FILE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 MIN_PEFT = (0, 20)
 _MARK, _PREFIX = ".lora_", "base_model.model."
@@ -37,7 +37,8 @@ _PLAIN_OPTIONS = frozenset(
         *("loftq_config", "runtime_config", "ensure_weight_tying"),
     )
 )
-"""Options of peft that change no product of the matrices, or are followed here; any other that is set is refused."""
+"""Options of peft that do not change any matrix product, or are followed here; any other option that is set is
+refused."""
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 Value = TypeVar("Value")
@@ -49,23 +50,23 @@ def is_adapter_name(name: str) -> bool:
 
 
 def list_adapter(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The adapter's parameters by name; empty for a model without one."""
+    """Return the adapter's parameters by name; empty for a model without one."""
     return {name: parameter for name, parameter in model.named_parameters() if is_adapter_name(name)}
 
 
 def list_base(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """All other parameters, by the names that they have in the model without its adapter."""
+    """Return all other parameters, by the names that they have in the model without its adapter."""
     named = model.named_parameters()
     return {name.replace(".base_layer.", "."): parameter for name, parameter in named if not is_adapter_name(name)}
 
 
 def holds_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter in peft's format."""
+    """Whether a folder contains an adapter in peft's format."""
     return (folder / CONFIG_FILE).is_file()
 
 
 def copy_model(model: Module) -> Module:
-    """A copy that shares the parameters that are frozen: of a model with an adapter only the adapter is copied."""
+    """Return a copy that shares the frozen parameters: in a model with an adapter, only the adapter is copied."""
     frozen = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
     return copy.deepcopy(model, frozen)
 
@@ -87,10 +88,10 @@ def add_adapter(
 
     Args:
         target_modules: last parts of the names of linear layers, or "all-linear" for all but the output layer.
-        base: name of the model for the adapter's file, "" for one without.
-        seed: the random matrices A are a function of it.
+        base: name of the model for the adapter's file, "" for a model without a name.
+        seed: determines the random matrices A.
 
-    Raises ConfigError if peft is missing, or a name fits no linear layer.
+    Raises ConfigError if peft is missing, or a name matches no linear layer.
     """
     peft = _import_peft()
     head = model.get_output_embeddings()
@@ -124,7 +125,7 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
     """Attach the adapter in `folder` to the model it was made for, `base` ("" for one without a name); returns `model`.
 
     Raises ConfigError if peft is missing, the adapter is not plain LoRA on linear layers, or it was made for another
-    model: see `check_base`, or its layers and their shapes differ.
+    model (see `check_base`), or its layers or their shapes differ.
     """
     peft = _import_peft()
     where = f"adapter {str(folder)!r}"
@@ -158,7 +159,7 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
 
 
 def describe_adapter(model: PreTrainedModel) -> dict[str, Any] | None:
-    """peft's configuration of a model's adapter as plain data; None for a model without one."""
+    """Return peft's configuration of a model's adapter as plain data; None for a model without one."""
     config = getattr(model, "peft_config", {}).get(ADAPTER)
     if config is None:
         return None
@@ -166,7 +167,7 @@ def describe_adapter(model: PreTrainedModel) -> dict[str, Any] | None:
 
 
 def inject_adapter(model: PreTrainedModel, description: Mapping[str, Any]) -> None:
-    """Attach an adapter of this configuration to a model, with tensors that are not set."""
+    """Attach an adapter with this configuration to a model, with uninitialised tensors."""
     _inject(model, _import_peft().LoraConfig(**description), "the adapter")
 
 
@@ -201,7 +202,7 @@ def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
         parameter.requires_grad_(is_adapter_name(name))
         if is_adapter_name(name) and parameter.dtype in (torch.bfloat16, torch.float16):
             parameter.data = parameter.data.float()  # steps are smaller than what these formats can add to a weight
-    model.eval()  # new modules are in training mode, which is what turns dropout on
+    model.eval()  # new modules are in training mode, which would turn dropout on
 
 
 def _check_kind(peft: Any, config: Any, where: str) -> None:
@@ -224,7 +225,7 @@ def _check_kind(peft: Any, config: Any, where: str) -> None:
 
 
 def _absolute(base: str) -> str:
-    """The name for `base_model_name_or_path`, which is read from other folders."""
+    """Return the name for `base_model_name_or_path`, which is read from other folders."""
     return str(Path(os.path.expanduser(base)).resolve()) if base else ""
 
 
@@ -243,12 +244,13 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
 
 
 def name_in_file(by_name: Mapping[str, Value]) -> dict[str, Value]:
-    """What is named as in `list_adapter`, by the names of peft's file."""
+    """Rename entries named as in `list_adapter` to the names in peft's file."""
     return {_PREFIX + name.replace(f".{ADAPTER}.", "."): value for name, value in by_name.items()}
 
 
 def read_adapter(folder: Path) -> dict[str, torch.Tensor]:
-    """The tensors of an adapter in peft's format, by the names of `list_adapter`. Raises what safetensors raises."""
+    """Read the tensors of an adapter in peft's format, by their names in `list_adapter`. Raises what safetensors
+    raises."""
     tensors: Mapping[str, torch.Tensor] = load_file(folder / WEIGHTS_FILE)
     return {name.removeprefix(_PREFIX).replace(".weight", f".{ADAPTER}.weight"): t for name, t in tensors.items()}
 
@@ -257,7 +259,8 @@ def read_adapter(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def compute_merged_weight(layer: Any) -> torch.Tensor:
-    """The weight `[N, K]` that a linear layer computes with, rounded to its dtype; its own where it has no adapter."""
+    """Compute the effective weight `[N, K]` of a linear layer, rounded to its dtype; its own weight if it has no
+    adapter."""
     weight: torch.Tensor = layer.weight
     if ADAPTER not in getattr(layer, "lora_A", ()):
         return weight
@@ -269,7 +272,7 @@ def compute_merged_weight(layer: Any) -> torch.Tensor:
 def merge_adapter(model: PreTrainedModel) -> PreTrainedModel:
     """Turn a model with an adapter into one without that computes the same up to rounding; returns `model`.
 
-    Weights that other copies share stay as they are. A model without an adapter is returned unchanged.
+    Weights that other copies share are not changed. A model without an adapter is returned unchanged.
     """
     layers = [(name, layer) for name, layer in model.named_modules() if ADAPTER in getattr(layer, "lora_A", ())]
     for name, layer in layers:
@@ -286,7 +289,7 @@ def merge_adapter(model: PreTrainedModel) -> PreTrainedModel:
 
 @contextmanager
 def apply_dropout(model: torch.nn.Module, seed: int) -> Iterator[None]:
-    """Inside, the adapter's dropout is on, with random numbers that are a function of `seed`."""
+    """Within the context, the adapter's dropout is on, with random numbers determined by `seed`."""
     dropouts = [m for name, m in model.named_modules() if ".lora_dropout." in name and isinstance(m, torch.nn.Dropout)]
     layers = [layer for layer in dropouts if layer.p > 0]
     if not layers:

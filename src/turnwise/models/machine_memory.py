@@ -1,4 +1,4 @@
-"""Read how much memory this machine has: of a GPU, or of the CPU within the limits of the process's cgroups."""
+"""Reads how much memory this machine has: on a GPU, or for the CPU within the limits of the process's cgroups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def read_memory_size(device: torch.device) -> int:
-    """Bytes of memory on `device`, used or free, so that the answer is the same at every start."""
+    """Return the bytes of memory on `device`, used or free, so that the answer is the same at every start."""
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)
         return int(total)
@@ -17,9 +17,9 @@ def read_memory_size(device: torch.device) -> int:
 
 
 def read_cpu_memory_size(root: Path = Path("/")) -> int:
-    """Bytes of main memory, or the lowest limit of this process's cgroups (version 1 or 2) if that is less.
+    """Return the bytes of main memory, or the lowest limit of this process's cgroups (version 1 or 2) if that is less.
 
-    `root` is the folder that holds `proc` and `sys`. A file that cannot be read sets no limit.
+    `root` is the folder with `proc` and `sys`. A file that cannot be read sets no limit.
     """
     sizes = _read_total(root / "proc" / "meminfo")
     for line in _read_lines(root / "proc" / "self" / "cgroup"):
@@ -30,7 +30,7 @@ def read_cpu_memory_size(root: Path = Path("/")) -> int:
             mount, name = root / "sys" / "fs" / "cgroup" / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # A limit holds for everything below it; a container sees its own cgroup as the top one.
+        # A limit applies to everything below it; a container sees its own cgroup as the top one.
         group = PurePosixPath(path.lstrip("/"))
         for folder in (group, *group.parents):
             sizes += [int(text) for text in _read_lines(mount / folder / name) if text.isdigit()]
@@ -38,7 +38,7 @@ def read_cpu_memory_size(root: Path = Path("/")) -> int:
 
 
 def _read_total(meminfo: Path) -> list[int]:
-    """Bytes of `MemTotal`, which the kernel gives in KiB."""
+    """Return the bytes of `MemTotal`, which the kernel states in KiB."""
     return [int(line.split()[1]) * 1024 for line in _read_lines(meminfo) if line.startswith("MemTotal:")]
 
 

@@ -1,5 +1,5 @@
-"""The sizes of any causal model of transformers, counted on the model itself: it is built from its config on torch's
-meta device, where tensors have shapes and no memory."""
+"""Counts the sizes of any causal transformers model on the model itself: it is built from its config on torch's meta
+device, where tensors have shapes but no memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.build import DTYPES
 
 LENGTHS = (256, 512, 1024)
-"""Of the rows that tell what a forward pass keeps: three numbers for a polynomial of degree two; multiples of the
-pieces that recurrent layers compute."""
+"""Lengths of the rows for measuring what a forward pass keeps: three numbers for a polynomial of degree two; multiples
+of the pieces that recurrent layers compute."""
 
 
 def measure_shapes(section: ModelSection, copies: Copies, *, vocab_size: int) -> Shapes | None:
-    """The sizes of a run's models, counted on each; by the formula where a model cannot be built from its config, and
-    None where the policy's sizes are unknown. `vocab_size` is that of a tokenizer that is trained."""
+    """Return the sizes of a run's models, counted on each; by formula if a model cannot be built from its config, and
+    None if the policy's sizes are unknown. `vocab_size` is that of a tokenizer that is trained."""
     policy = measure_policy(section, vocab_size=vocab_size)
     if policy is None:
         return None
@@ -40,12 +40,12 @@ def measure_shapes(section: ModelSection, copies: Copies, *, vocab_size: int) ->
 
 
 def measure_policy(section: ModelSection, *, vocab_size: int) -> ModelShape | None:
-    """The sizes of a recipe's policy; None where they are unknown."""
+    """Return the sizes of a recipe's policy; None if they are unknown."""
     return _measure(section, section.path, vocab_size)
 
 
 def _measure(section: ModelSection, path: str, vocab_size: int) -> ModelShape | None:
-    """The sizes of the model at `path`, or of that of `model.config` where it is empty, and what it has."""
+    """Return the sizes and features of the model at `path`, or of that in `model.config` if it is empty."""
     shape = read_shape_at(path) if path else read_section_shape(section, vocab_size=vocab_size)
     try:
         with boundary(ConfigError, "the config cannot be read"):
@@ -56,7 +56,7 @@ def _measure(section: ModelSection, path: str, vocab_size: int) -> ModelShape | 
             filled = {**structure.to_dict(), **sizes, "layer_types": types}
         shape = parse_shape(filled, is_complete=True) or shape
         return None if shape is None else measure_model(structure, shape, section)
-    except ConfigError:  # of an architecture that transformers does not know: the formula stands
+    except ConfigError:  # of an architecture unknown to transformers: the formula applies
         return shape
 
 
@@ -70,9 +70,9 @@ def _read_config(section: ModelSection, path: str, vocab_size: int) -> PreTraine
 
 
 def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:
-    """A shape with what a model of this structure has; what its own modules keep and cache only where it computes by
-    them. Raises ConfigError where transformers cannot build it."""
-    # Numbers are counted, whatever their format; experts on the meta device compute in bfloat16 alone.
+    """Return a shape with the features of a model of this structure; what its own modules keep and cache is included
+    only if it computes with them. Raises ConfigError if transformers cannot build it."""
+    # Numbers are counted, whatever their format; on the meta device, experts compute only in bfloat16.
     dtype = torch.bfloat16 if shape.num_experts > 1 else DTYPES[section.dtype]
     with boundary(ConfigError, "the model cannot be built"), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
@@ -105,11 +105,11 @@ def _count(model: PreTrainedModel, shape: ModelShape) -> Measured:
 
 
 def _run(model: PreTrainedModel, counted: Measured) -> Measured:
-    """Run the model's own modules over rows of three lengths, and fit what they keep to a constant, the tokens and the
-    pairs of tokens of a row."""
+    """Run the model's own modules on rows of three lengths, and fit what they keep to a constant, the tokens and the
+    pairs of tokens in a row."""
     kept, cached = zip(*(_keep(model, length) for length in LENGTHS), strict=True)
     first, second, third = LENGTHS
-    # Of s(n) = c + b n + a n^2 at n, 2 n and 4 n.
+    # From s(n) = c + b n + a n^2 at n, 2 n and 4 n.
     slopes = (kept[1] - kept[0]) / (second - first), (kept[2] - kept[1]) / (third - second)
     per_pair = max(0.0, (slopes[1] - slopes[0]) / (third - first))
     per_token = max(0.0, kept[2] / third - per_pair * third)
@@ -118,8 +118,8 @@ def _run(model: PreTrainedModel, counted: Measured) -> Measured:
 
 
 def _keep(model: PreTrainedModel, length: int) -> tuple[int, int]:
-    """Bytes that a forward pass over one row keeps for the backward pass, logits not counted, and numbers in its
-    cache."""
+    """Return the bytes that a forward pass over one row keeps for the backward pass, without logits, and the count of
+    numbers in its cache."""
     own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
@@ -131,7 +131,7 @@ def _keep(model: PreTrainedModel, length: int) -> tuple[int, int]:
 
     ids = torch.zeros(1, length, dtype=torch.long, device="meta")
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        # With a cache, because without one the positions are looked at, which are not there.
+        # With a cache, because without one the positions' values are read, which do not exist.
         output = model(input_ids=ids, use_cache=True, logits_to_keep=1)
     cache = getattr(output, "past_key_values", None)
     cache = getattr(output, "cache_params", None) if cache is None else cache
@@ -139,7 +139,7 @@ def _keep(model: PreTrainedModel, length: int) -> tuple[int, int]:
 
 
 def _count_numbers(value: Any, depth: int) -> int:
-    """Numbers in the tensors of a cache, of whatever form."""
+    """Count the numbers in the tensors of a cache, whatever its form."""
     if isinstance(value, torch.Tensor):
         return value.numel() if value.ndim > 1 else 0
     if isinstance(value, Mapping):

@@ -1,5 +1,5 @@
-"""What a folder must be before a model is loaded from it: a causal language model in Hugging Face's form, in numbers
-that can be trained. Every refusal is one line with the remedy."""
+"""Checks a folder before a model is loaded from it: it must be a causal language model in Hugging Face's form, in a
+number format that can be trained. Every refusal is one line with the remedy."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from turnwise.models.weight_files import StoredTensor, list_names, list_stored
 
 CONFIG = "config.json"
 _FLOATS, _OTHERS = ("F64", "F32", "F16", "BF16"), ("I64", "I32", "I16", "I8", "U8", "BOOL")
-"""Formats of weights, and of buffers such as masks and counters."""
+"""Formats for weights, and for buffers such as masks and counters."""
 _PARTS = ("model_world_size_*_rank_*.pt", "*.distcp", "zero_to_fp32.py", "mp_rank_*", "*_optim_states.pt")
-"""Files of FSDP, torch.distributed.checkpoint, DeepSpeed and Megatron."""
+"""Files written by FSDP, torch.distributed.checkpoint, DeepSpeed and Megatron."""
 _PACKED = ("I8", "U8", "I16", "I32")
 _SENSES = ("vision_config", "audio_config", "speech_config", "visual")
 _DEQUANTIZE = {
@@ -37,8 +37,8 @@ _DEQUANTIZE = {
 
 
 def check_folder(folder: Path, where: str) -> Mapping[str, Any]:
-    """The table of config.json. Raises ConfigError, in a message that begins with `where`, if `folder` is no folder
-    with the files of a model."""
+    """Return the table in config.json. Raises ConfigError, in a message that begins with `where`, if `folder` is not a
+    folder with the files of a model."""
     if folder.is_file():
         remedy = (
             f"convert it with `turnwise models convert {folder} --to DIR`"
@@ -56,7 +56,7 @@ def check_folder(folder: Path, where: str) -> Mapping[str, Any]:
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{where} {_describe_without_config(folder)}")
     if holds_adapter(folder):
-        # transformers would load the model that the adapter names, from wherever that is, and attach the adapter.
+        # transformers would load the model that the adapter names, from any place, and attach the adapter.
         raise ConfigError(
             f"{where} holds both a model and an adapter (adapter_config.json); move the adapter's files to another "
             "folder, and set model.lora.path to that to train it further"
@@ -91,9 +91,9 @@ def _describe_without_config(folder: Path) -> str:
 def read_config(
     folder: Path, table: Mapping[str, Any], where: str, *, trust_remote_code: bool, may_trust: bool = True
 ) -> PreTrainedConfig:
-    """The configuration in the folder. Raises ConfigError, in a message that begins with `where`, if it is not that of
-    a causal language model in full precision that transformers here, or trusted code of the folder, can build.
-    `may_trust` says whether `model.trust_remote_code` is for this folder."""
+    """Return the configuration in the folder. Raises ConfigError, in a message that begins with `where`, if it is not
+    that of a causal language model in full precision that the installed transformers, or trusted code in the folder,
+    can build. `may_trust` says whether `model.trust_remote_code` applies to this folder."""
     _check_precision(folder, table, where)
     kind, written = table.get("model_type"), table.get("transformers_version")
     if "auto_map" in table and kind not in CONFIG_MAPPING and not trust_remote_code:
@@ -132,7 +132,7 @@ def _check_precision(folder: Path, table: Mapping[str, Any], where: str) -> None
 
 
 def _check_causal(config: PreTrainedConfig, where: str) -> None:
-    """Raise ConfigError if a model of a class of transformers is no causal language model of text."""
+    """Raise ConfigError if a model of a transformers class is not a causal language model for text."""
     kind, lead = type(config), f"{where} is of model_type {config.model_type!r},"
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and MODEL_FOR_CAUSAL_LM_MAPPING[kind]
     sees = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or any(getattr(config, name, None) for name in _SENSES)
@@ -153,8 +153,8 @@ def _check_causal(config: PreTrainedConfig, where: str) -> None:
 
 
 def list_weights(folder: Path, where: str) -> dict[str, StoredTensor]:
-    """Every tensor of the folder, by name. Raises ConfigError as `list_stored` does, and for weights in a format that
-    cannot be trained."""
+    """Return every tensor in the folder, by name. Raises ConfigError as `list_stored` does, and for weights in a format
+    that cannot be trained."""
     stored = list_stored(folder, where=where)
     named = sorted(
         name

@@ -1,9 +1,9 @@
 """Rotary embeddings whose frequencies depend on the length of the sequence: "dynamic" and "longrope".
 
-transformers takes the longest sequence of a batch for the length of all. Here every sequence has its own, the one after
-its last position in `position_ids`, so that a neighbour changes nothing. Where sequences are sampled token by token,
-their length grows while keys are kept that were turned before; so a run pins one length, the longest that it can have
-(`pin_length`), for the sampler, the trainer and every sequence, as inference servers do."""
+transformers uses the length of the longest sequence in a batch for all. Here every sequence has its own length, one
+more than its last position in `position_ids`, so that its neighbours do not matter. When sequences are sampled token by
+token, their length grows while keys that were rotated earlier are kept; so a run pins one length, the longest that it
+can have (`pin_length`), for the sampler, the trainer and every sequence, as inference servers do."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _HOOKED = "_turnwise_by_sequence"
 
 
 def attach_rope(model: PreTrainedModel) -> None:
-    """Let the rotary embeddings of `model` that depend on lengths turn every sequence by its own. Others are left as
-    they are."""
+    """Make the length-dependent rotary embeddings of `model` rotate every sequence by its own length. Others are left
+    unchanged."""
     for rope in _list_ropes(model):
         if not getattr(rope, _HOOKED, False):
             setattr(rope, _HOOKED, True)
@@ -29,8 +29,8 @@ def attach_rope(model: PreTrainedModel) -> None:
 
 
 def pin_length(model: PreTrainedModel, length: int) -> bool:
-    """Turn every sequence as one of `length` tokens is turned. Returns whether that changes anything: whether the
-    model's frequencies depend on the length, and are others for this one than for short sequences."""
+    """Rotate every sequence as one with `length` tokens is rotated. Returns whether that changes anything: whether the
+    model's frequencies depend on the length, and differ for this one from those for short sequences."""
     changes = False
     for rope in _list_ropes(model):
         setattr(rope, _PINNED, length)
@@ -40,7 +40,7 @@ def pin_length(model: PreTrainedModel, length: int) -> bool:
 
 @contextmanager
 def as_long_as(model: PreTrainedModel, length: int) -> Iterator[None]:
-    """Inside, every sequence is turned as one of `length` tokens, where no length is pinned."""
+    """Within the context, every sequence is rotated as one with `length` tokens, unless a length is pinned."""
     ropes = [rope for rope in _list_ropes(model) if getattr(rope, _PINNED, None) is None]
     for rope in ropes:
         setattr(rope, _PINNED, length)
@@ -52,7 +52,7 @@ def as_long_as(model: PreTrainedModel, length: int) -> Iterator[None]:
 
 
 def find_pinned(model: PreTrainedModel) -> int | None:
-    """The pinned length; None where none is."""
+    """Return the pinned length; None if there is none."""
     return next((getattr(rope, _PINNED, None) for rope in _list_ropes(model)), None)
 
 
@@ -62,14 +62,14 @@ def depends_on_length(model: PreTrainedModel) -> bool:
 
 
 def _list_ropes(model: PreTrainedModel) -> Iterator[Any]:
-    """Rotary embeddings with frequencies that depend on the length."""
+    """Iterate over rotary embeddings whose frequencies depend on the length."""
     for module in model.modules():
         if hasattr(module, "rope_type") and any(_is_growing(module, name) for name in _list_types(module)):
             yield module
 
 
 def _list_types(rope: Any) -> list[str | None]:
-    """The kinds of layers that an embedding has frequencies for; [None] where all layers share them."""
+    """Return the kinds of layers for which an embedding has frequencies; [None] if all layers share them."""
     return list(rope.rope_type) if isinstance(rope.rope_type, dict) else [None]
 
 
@@ -83,7 +83,7 @@ def _is_growing(rope: Any, layer_type: str | None) -> bool:
 
 
 def _find_class(rope: Any, layer_type: str | None, length: int) -> int:
-    """A number that is equal for lengths with the same frequencies: 0 for short sequences."""
+    """Return a number that is equal for lengths with the same frequencies: 0 for short sequences."""
     if _name(rope, layer_type) == "longrope":
         parameters = rope.config.rope_parameters if layer_type is None else rope.config.rope_parameters[layer_type]
         return int(length > parameters["original_max_position_embeddings"])
@@ -92,7 +92,8 @@ def _find_class(rope: Any, layer_type: str | None, length: int) -> int:
 
 
 def _turn_by_sequence(rope: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    """A hook after the forward of a rotary embedding, which computed all sequences by the longest."""
+    """Hook after the forward of a rotary embedding, which rotated all sequences by the longest: recomputes the
+    others."""
     named = dict(zip(("x", "position_ids", "layer_type"), args, strict=False)) | kwargs
     x, position_ids, layer_type = named["x"], named["position_ids"], named.get("layer_type")
     if not _is_growing(rope, layer_type):
@@ -113,8 +114,8 @@ def _turn_by_sequence(rope: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def _list_lengths(rope: Any, position_ids: torch.Tensor) -> list[tuple[int, tuple[int, slice]]]:
-    """The length of every sequence, and where it is in `position_ids [B, T]`: a sequence ends where the next position
-    is not one more."""
+    """Return the length of every sequence, and where it is in `position_ids [B, T]`: a sequence ends where the next
+    position is not one more."""
     everywhere = slice(None)
     if (pinned := getattr(rope, _PINNED, None)) is not None:
         return [(int(pinned), (0, everywhere))]
@@ -131,8 +132,8 @@ def _list_lengths(rope: Any, position_ids: torch.Tensor) -> list[tuple[int, tupl
 def _turn_all(
     rope: Any, x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None, length: int, number: int
 ) -> tuple[torch.Tensor, ...]:
-    """Cosines and sines of all positions with the frequencies of sequences of `length`. Works on a copy: other threads
-    compute with the embedding itself."""
+    """Return cosines and sines for all positions with the frequencies for sequences of `length`. Works on a copy: other
+    threads use the embedding itself."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     prefix = "" if layer_type is None else f"{layer_type}_"

@@ -1,12 +1,12 @@
-"""Which experts a mixture-of-experts model sends each token to: recorded while an engine samples, and repeated in
+"""Routing of tokens to experts in a mixture-of-experts model: recorded while an engine samples, and replayed in
 training (R3, arXiv 2510.11370).
 
-A router compares its logits and takes the `k` largest. Two computations that differ by rounding, or by an update of the
-weights, may take different experts for a token, and then log-probabilities jump. A forward pass that repeats recorded
-experts computes the gate weights from its own logits at these experts, so the router still learns.
+A router compares its logits and chooses the `k` largest. Two computations that differ by rounding, or by an update of
+the weights, may choose different experts for a token, and then log-probabilities jump. A forward pass that replays
+recorded experts computes the gate weights from its own logits at these experts, so the router still learns.
 
-The keyword `routing` goes through a model's forward to the attention of each layer, which runs before the router of
-that layer in the same thread, also where a layer is computed again for the backward pass; there `follow` notes it."""
+The keyword `routing` is passed through a model's forward to the attention of each layer, which runs before the router
+of that layer in the same thread, even when a layer is recomputed for the backward pass; there `follow` records it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ import torch
 from turnwise.core.types import UNRECORDED
 
 ATTENTION_NAME = "turnwise"
-"""The attention of the fast path (`models.attention`), which notes what routers are to follow."""
+"""The attention of the fast path (`models.attention`), which records what routers must follow."""
 FAMILIES = ("qwen3_moe", "qwen2_moe", "olmoe", "mixtral", "gpt_oss")
-"""Architectures in transformers whose routers take the largest of a softmax over all experts."""
+"""Architectures in transformers whose routers choose the largest of a softmax over all experts."""
 SOFTMAX_LAST = ("gpt_oss",)
-"""Of these, those that take the softmax over the chosen experts: the same weights, rounded otherwise."""
+"""Those among them that compute the softmax over the chosen experts: the same weights, rounded differently."""
 MAX_EXPERTS = UNRECORDED
-"""Experts are recorded in one byte, of which one value says that there is no record."""
+"""Experts are recorded in one byte, one value of which marks a missing record."""
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 class Routing(Protocol):
-    """What one forward pass does about routers."""
+    """Controls the routers in one forward pass."""
 
     def choose(self, layer: int, chosen: torch.Tensor) -> torch.Tensor | None:
-        """The experts `[T, k]` to take in place of those that the router `chosen` `[T, k]`; None keeps these.
+        """Return the experts `[T, k]` to use in place of those that the router has `chosen` `[T, k]`; None keeps these.
 
         `layer` counts the layers that have a router, from 0.
         """
@@ -48,13 +48,13 @@ _followed = _Followed()
 
 
 def follow(routing: Routing | None) -> None:
-    """Let the next routers of this thread ask `routing`; None lets them choose."""
+    """Make the next routers of this thread ask `routing`; None lets them choose."""
     _followed.routing = routing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingShape:
-    """How many choices a model makes per token."""
+    """The number of choices that a model makes per token."""
 
     num_layers: int
     """Layers that have a router."""
@@ -63,16 +63,16 @@ class RoutingShape:
 
 
 class ReplayedRouting:
-    """Repeats recorded experts. Implements `Routing`."""
+    """Replays recorded experts. Implements `Routing`."""
 
     def __init__(self, experts: torch.Tensor) -> None:
-        """`experts [T, layers, k]` integers; where they are `UNRECORDED` the router chooses."""
+        """`experts [T, layers, k]` integers; at `UNRECORDED` the router chooses."""
         self._experts = experts
         self.moved = torch.zeros(len(experts), dtype=torch.bool, device=experts.device)
-        """`[T]` whether the router itself would have taken a different set of experts, in any layer so far."""
+        """`[T]` whether the router itself would have chosen a different set of experts, in any layer so far."""
 
     def choose(self, layer: int, chosen: torch.Tensor) -> torch.Tensor:
-        """See `Routing`. Raises IndexError where the record has fewer layers than the model."""
+        """See `Routing`. Raises IndexError if the record has fewer layers than the model."""
         recorded = self._experts[:, layer].long()
         taken = torch.where(recorded == UNRECORDED, chosen, recorded)
         self.moved |= (taken.sort(-1).values != chosen.sort(-1).values).any(-1)
@@ -80,15 +80,15 @@ class ReplayedRouting:
 
 
 def is_mixture(model: torch.nn.Module) -> bool:
-    """Whether the model routes tokens to experts, in a way that is known here or not."""
+    """Whether the model routes tokens to experts, by an architecture known here or not."""
     config: Any = model.config
     return any((getattr(config, name, None) or 0) > 1 for name in _COUNTS)
 
 
 def find_routing(model: torch.nn.Module) -> RoutingShape | None:
-    """The choices that can be recorded and repeated; None for a dense model, for a mixture that is not of `FAMILIES` or
-    has more than `MAX_EXPERTS` experts, and for one that runs with its own attention: their routers choose anew in
-    training, as sampler and trainer would without rounding."""
+    """Return the choices that can be recorded and replayed; None for a dense model, for a mixture that is not in
+    `FAMILIES` or has more than `MAX_EXPERTS` experts, and for one that runs with its own attention: their routers
+    choose anew in training, which would match the sampler if there were no rounding."""
     config: Any = model.config
     if config._attn_implementation != ATTENTION_NAME:
         return None
@@ -97,7 +97,7 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
 
 
 def attach_routing(model: torch.nn.Module) -> None:
-    """Let the routers of a model follow the keyword `routing` of its forward. Dense models are left as they are."""
+    """Make the routers of a model follow the keyword `routing` of its forward. Dense models are left unchanged."""
     config: Any = model.config
     for layer, router in enumerate(_list_routers(model)):
         router.turnwise_layer = layer
@@ -106,7 +106,7 @@ def attach_routing(model: torch.nn.Module) -> None:
 
 
 def is_attached(model: torch.nn.Module) -> bool:
-    """Whether the routers of a model follow the keyword `routing`: without, they choose for themselves in silence."""
+    """Whether the routers of a model follow the keyword `routing`; if not, they silently choose for themselves."""
     return all(hasattr(router, "turnwise_layer") for router in _list_routers(model))
 
 
@@ -123,7 +123,7 @@ def _list_routers(model: torch.nn.Module) -> list[Any]:
 
 
 def _route(router: Any, _: Any, output: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
-    """A hook after the router's forward, whose output is logits `[T, experts]`, gate weights and experts `[T, k]`."""
+    """Hook after the router's forward, whose output is logits `[T, experts]`, gate weights and experts `[T, k]`."""
     routing = _followed.routing
     taken = None if routing is None else routing.choose(router.turnwise_layer, output[2])
     if taken is None:
@@ -141,8 +141,8 @@ def _normalises(router: Any) -> bool:
 
 
 def weigh_experts(logits: torch.Tensor, experts: torch.Tensor, *, normalised: bool) -> torch.Tensor:
-    """Gate weights `[T, k]` of `experts [T, k]` in float32: the softmax of `logits [T, experts]` at these experts,
-    divided by their sum where `normalised` (arXiv 2510.11370: the experts are the sampler's, the logits the
+    """Compute gate weights `[T, k]` for `experts [T, k]` in float32: the softmax of `logits [T, experts]` at these
+    experts, divided by their sum if `normalised` (arXiv 2510.11370: the experts are the sampler's, the logits the
     trainer's)."""
     weights = logits.softmax(-1, dtype=torch.float).gather(-1, experts)
     return weights / weights.sum(-1, keepdim=True) if normalised else weights

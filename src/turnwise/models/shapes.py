@@ -1,4 +1,4 @@
-"""The sizes of a model's attention, measured by running it on two tokens: what a key-value cache has to hold."""
+"""Measures the sizes of a model's attention by running it on two tokens: what a key-value cache has to store."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class LayerShape:
     key_dim: int
     value_dim: int
     window: int | None = None
-    """Keys that a token sees; None is all before it."""
+    """Number of keys that a token sees; None: all before it."""
     is_plain: bool = True
     """Whether there is neither a soft cap nor a sink (`models.attention.Rules`)."""
 
     @property
     def token_size(self) -> int:
-        """Numbers per token: keys and values of all heads."""
+        """Numbers stored per token: keys and values of all heads."""
         return self.num_kv_heads * (self.key_dim + self.value_dim)
 
     @property
     def repeats(self) -> int:
-        """Query heads that share a head of keys."""
+        """Number of query heads that share one key head."""
         return self.num_heads // self.num_kv_heads
 
 
 class _Measuring(PackedAttention):
-    """Attends, and notes the sizes of every layer that does."""
+    """Attends, and records the sizes of every layer that does."""
 
     def __init__(self, lengths: list[int]) -> None:
         super().__init__(lengths)
@@ -64,8 +64,8 @@ class _Measuring(PackedAttention):
 
 @torch.inference_mode()
 def measure_layers(model: PreTrainedModel) -> tuple[LayerShape, ...]:
-    """The shape of each layer of a model that runs with Turnwise's attention, by `layer_idx`; an index that no layer
-    has repeats the one before it."""
+    """Return the shape of each layer of a model that runs with Turnwise's attention, by `layer_idx`; an index without a
+    layer repeats the one before it."""
     plan = _Measuring([2])
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     model(input_ids=ids, position_ids=torch.arange(2, device=model.device)[None], use_cache=False, attention_plan=plan)

@@ -1,4 +1,4 @@
-"""Weights as files that other processes read: written, described and summed before any is loaded."""
+"""Writes weights as files for other processes: written, described and summed before any of them is loaded."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from turnwise.models.lora import list_adapter, name_in_file, save_adapter
 PREFIX = "turnwise-weights-"
 MEMORY = Path("/dev/shm")
 WRITTEN_OUT: Mapping[str, Mapping[str, str]] = {"lfm2": {"conv_dim": "hidden_size", "block_dim": "hidden_size"}}
-"""By model type: fields of a checkpoint's config that vLLM reads and transformers' classes leave out, and the field of
-the same value."""
+"""By model type: fields of a checkpoint's config that vLLM reads but transformers' classes leave out, and the field
+with the same value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +32,21 @@ class Staged:
     """The weights of one version."""
 
     folder: Path
-    """Holds `manifest.json`, dtype and shape of every tensor, beside the files that the method says which wrote it."""
+    """Contains `manifest.json` with dtype and shape of every tensor, and the files named by the method that wrote
+    it."""
     sums: Mapping[str, int]
-    """`compute_checksums` of the model that they were written from; of a base `BASE` alone."""
+    """`compute_checksums` of the model that the files were written from; only `BASE` for a base."""
     file_sums: Mapping[str, int]
-    """`compute_checksum` of every tensor of the file, by its name there."""
+    """`compute_checksum` of every tensor in the file, by its name there."""
     dtype: str
-    """Of the model."""
+    """The model's dtype."""
 
 
 class Staging:
-    """A folder of this process for weights: in shared memory, or where the recipe says."""
+    """A folder of this process for weights: in shared memory, or at the place that the recipe names."""
 
     def __init__(self, parent: Path | None) -> None:
-        """`parent` None is shared memory. Folders that processes left there when they were killed are removed.
+        """`parent` None: shared memory. Folders left there by killed processes are removed.
 
         Raises EngineError if the folder cannot be written."""
         parent = parent or MEMORY
@@ -56,8 +57,8 @@ class Staging:
         self._num_written = 0
 
     def write(self, model: PreTrainedModel) -> Staged:
-        """Write the weights of `model` as a Hugging Face directory, under the names of `list_hub_tensors`, of a model
-        with an adapter the adapter's parameters alone, and forget all but the last two versions.
+        """Write the weights of `model` as a Hugging Face directory, under the names of `list_hub_tensors` (for a model
+        with an adapter, only the adapter's parameters), and remove all but the last two versions.
 
         Raises EngineError when they do not fit.
         """
@@ -70,7 +71,7 @@ class Staging:
         return Staged(folder=folder, sums=join_base(sums), file_sums=sum_tensors(tensors), dtype=_name_dtype(model))
 
     def write_base(self, model: PreTrainedModel) -> Staged:
-        """Write what a model is without its adapter, as a Hugging Face directory that is kept.
+        """Write a model without its adapter, as a Hugging Face directory that is kept.
 
         Raises EngineError when it does not fit.
         """
@@ -88,8 +89,8 @@ class Staging:
         )
 
     def write_adapter(self, model: PreTrainedModel, base: Staged) -> Staged:
-        """Write the adapter of a model in peft's format, and forget all but the last two versions. Its `sums` have the
-        `BASE` of `base`, which is what it is used with.
+        """Write the adapter of a model in peft's format, and remove all but the last two versions. Its `sums` include
+        the `BASE` of `base`, with which it is used.
 
         Raises EngineError when it does not fit.
         """
@@ -120,7 +121,7 @@ class Staging:
 
 def _write_config(model: PreTrainedModel, folder: Path) -> None:
     config = copy.deepcopy(model.config)
-    # Only a model that is saved whole names its class; without one vLLM takes it for an encoder.
+    # Only a model that is saved whole names its class; if it is missing, vLLM treats the model as an encoder.
     config.architectures = [type(model).__name__]
     for name, source in WRITTEN_OUT.get(config.model_type, {}).items():
         if not hasattr(config, name):

@@ -1,4 +1,5 @@
-"""The structure of a model as plain data: what another process needs to build the same model, besides its tensors."""
+"""Describes the structure of a model as plain data: what another process needs to build the same model, besides its
+tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from turnwise.models.routing import ATTENTION_NAME
 
 
 def describe_structure(model: PreTrainedModel) -> dict[str, Any]:
-    """The configuration of a model and of its adapter, where its own code is if it has some, and how it computes."""
+    """Return the configuration of a model and of its adapter, the place of its own code if it has any, and its path."""
     has_code = type(model).__module__.startswith("transformers_modules.")
     return {
         "config": json.loads(model.config.to_json_string(use_diff=False)),
@@ -32,10 +33,10 @@ def describe_structure(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def build_structure(description: Mapping[str, Any], device: torch.device) -> PreTrainedModel:
-    """The described model in evaluation mode with tensors that hold nothing (on torch's meta device), for tensors that
-    will be on `device`.
+    """Build the described model in evaluation mode with empty tensors (on torch's meta device), for tensors that will
+    be on `device`.
 
-    Raises ConfigError where transformers or peft here cannot build it.
+    Raises ConfigError if the installed transformers or peft cannot build it.
     """
     register_attention()
     code = description["code"]
@@ -59,12 +60,13 @@ def build_structure(description: Mapping[str, Any], device: torch.device) -> Pre
 
 
 def list_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by name; tied ones once."""
+    """Return parameters and buffers by name; tied ones once."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def list_saved(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """What a model is saved as: its parameters, by every name that a tied one has, and the buffers that are saved."""
+    """Return the tensors that a model is saved as: its parameters, under every name of a tied one, and the saved
+    buffers."""
     parameters: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
     buffers = {
         f"{path}.{name}" if path else name: buffer
@@ -76,7 +78,7 @@ def list_saved(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def with_tensors(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) -> PreTrainedModel:
-    """A copy of a model whose parameters and buffers of these names are these tensors, not copied."""
+    """Return a copy of a model that uses these tensors, not copied, as its parameters and buffers of the same names."""
     replaced: dict[int, Any] = {
         id(old): torch.nn.Parameter(tensors[name], requires_grad=old.requires_grad)
         if isinstance(old, torch.nn.Parameter)
@@ -88,6 +90,6 @@ def with_tensors(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) ->
 
 
 def without_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a model whose parameters hold nothing."""
+    """Return a copy of a model with empty parameters."""
     empty = {name: torch.empty_like(parameter, device="meta") for name, parameter in model.named_parameters()}
     return with_tensors(model, empty)

@@ -1,4 +1,4 @@
-"""What differs between the tensors of a file and those of a model, and what was done to the names that do not fit."""
+"""Describes how the tensors of a file differ from those of a model, and how names that do not fit were changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnwise.models.weight_files import list_names
 
 Shape = tuple[int, ...]
 WRAPPERS = ("_orig_mod.", "module.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "default.")
-"""What torch.compile, DataParallel, FSDP, activation checkpointing and peft put into names."""
+"""Parts that torch.compile, DataParallel, FSDP, activation checkpointing and peft insert into names."""
 
 
 def describe_difference(
@@ -19,13 +19,13 @@ def describe_difference(
     *,
     is_adapter: bool = False,
 ) -> str | None:
-    """What is wrong, with a few names and counts, and the remedy; None if nothing is.
+    """Describe what is wrong, with a few names and counts, and the remedy; None if nothing is.
 
     Args:
-        missing: tensors of the model that the file lacks.
-        unexpected: tensors of the file that the model has no place for.
+        missing: tensors of the model that are not in the file.
+        unexpected: tensors in the file that the model does not have.
         mismatched: by name, the shape in the file and that in the model.
-        is_adapter: whether file and model mean an adapter alone.
+        is_adapter: whether file and model refer to an adapter only.
     """
     parts = []
     if missing:
@@ -41,7 +41,7 @@ def describe_difference(
 
 
 def compare_shapes(own: Mapping[str, Shape], stored: Mapping[str, Shape], *, is_adapter: bool = False) -> str | None:
-    """`describe_difference` of a model's and a file's tensors, which have the same names where they fit."""
+    """Apply `describe_difference` to a model's and a file's tensors, which have the same names if they fit."""
     return describe_difference(
         own.keys() - stored.keys(),
         stored.keys() - own.keys(),
@@ -57,7 +57,7 @@ def _count(names: Collection[str]) -> str:
 def _find_remedy(
     missing: Collection[str], unexpected: Collection[str], mismatched: Collection[str], is_adapter: bool
 ) -> str:
-    """What to do, by the shape of the names."""
+    """Return what to do, judged by the form of the names."""
     if not is_adapter and any(".base_layer." in name or ".lora_" in name for name in unexpected):
         return (
             "these are names of a model with an adapter that is not merged: merge it with peft "
@@ -83,11 +83,11 @@ def _find_remedy(
 
 
 def _find_prefix(longer: Collection[str], shorter: Collection[str]) -> str | None:
-    """What most of the longer names have before a shorter one; None if fewer than half are such names."""
+    """Return what precedes a shorter name in most of the longer names; None if fewer than half contain one."""
     known = set(shorter)
     prefixes: Counter[str] = Counter()
     for name in longer:
-        # At each point: the longest rest that is a known name.
+        # At each point: the longest remainder that is a known name.
         at = name.find(".")
         while at >= 0:
             if name[at + 1 :] in known:

@@ -1,4 +1,4 @@
-"""Executors of one thread for arithmetic, each with its own number of torch threads."""
+"""Single-thread executors for arithmetic, each with its own number of torch threads."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import torch
 
 
 def set_threads(num_threads: int) -> None:
-    """Threads torch may use on the calling thread; 0 means all cores."""
+    """Set the number of threads that torch may use on the calling thread; 0 means all cores."""
     torch.set_num_threads(num_threads or os.cpu_count() or 1)
 
 
 def build_executor(num_threads: int, name: str) -> ThreadPoolExecutor:
-    """One thread in which torch computes with `num_threads` threads (0 is one per core).
+    """Build an executor with one thread, in which torch computes with `num_threads` threads (0: one per core).
 
-    torch keeps the number per thread, as OpenMP and MKL do. A thread that never used its number takes the last one set
-    anywhere, so the calling thread uses its own here.
+    torch keeps the number per thread, as OpenMP and MKL do. A thread that has not yet used its number gets the last one
+    set in any thread, so the calling thread uses its own here.
     """
     torch.get_num_threads()
     return ThreadPoolExecutor(1, thread_name_prefix=name, initializer=set_threads, initargs=(num_threads,))
 
 
 def leave_cores_to_executors() -> None:
-    """Let torch compute on one core in the calling thread.
+    """Make torch compute on one core in the calling thread.
 
-    Each thread that computes on several cores has helpers of its own. Where they are more than the machine's cores,
-    OpenMP puts them to sleep between operations, and a step of small operations takes a fifth longer.
+    Each thread that computes on several cores has helpers of its own. If there are more helpers than cores, OpenMP puts
+    them to sleep between operations, and a step of small operations takes a fifth longer.
     """
     set_threads(1)

@@ -1,7 +1,7 @@
-"""How many token ids a tokenizer has, and whether a model has a row for each.
+"""Counts the token ids of a tokenizer, and checks that a model has a row for each.
 
-Embeddings padded beyond the tokenizer are usual. Sampling draws from all of them, as transformers and vLLM do; an id
-that the tokenizer does not know decodes to nothing.
+Embeddings are often padded beyond the tokenizer's ids. Sampling draws from all rows, as in transformers and vLLM; an id
+that the tokenizer does not know decodes to empty text.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from turnwise.core.errors import ConfigError, boundary
 
 
 def count_ids(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The largest id that the tokenizer gives, plus one: ids need not be without gaps."""
+    """Return the largest id that the tokenizer produces, plus one: ids may have gaps."""
     return max(len(tokenizer), *(int(token) + 1 for token in tokenizer.get_vocab().values()))
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, where: str) -> None:
-    """Raise ConfigError, in a message that begins with `where`, if the tokenizer gives ids that `model` has no row
-    for, or cannot decode those that it does not give."""
+    """Raise ConfigError, in a message that begins with `where`, if the tokenizer produces ids for which `model` has no
+    row, or cannot decode ids that it does not produce."""
     num_rows, num_ids = int(model.get_input_embeddings().weight.shape[0]), count_ids(tokenizer)
     if num_ids > num_rows:
         raise ConfigError(
@@ -40,9 +40,10 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
 
 
 def choose_vocab_size(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> int:
-    """Rows of the embeddings of a model with random weights: `vocab_size` in `model.config`, or one for each id.
+    """Return the number of embedding rows for a model with random weights: `vocab_size` in `model.config`, or one for
+    each id.
 
-    Raises ConfigError if `model.config` asks for fewer than the tokenizer has ids.
+    Raises ConfigError if `model.config` specifies fewer rows than the tokenizer has ids.
     """
     num_ids, wanted = count_ids(tokenizer), config.get("vocab_size")
     if wanted is None:

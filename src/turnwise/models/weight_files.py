@@ -1,5 +1,5 @@
-"""The safetensors files of a Hugging Face directory: one, or several with an index. What they hold is told by their
-headers, so a broken set of files is refused before a tensor is read."""
+"""Reads the safetensors files of a Hugging Face directory: one, or several with an index. The headers list their
+content, so a broken set of files is refused before a tensor is read."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _NAMES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """One tensor, by its file's header."""
+    """One tensor, as described by its file's header."""
 
     file: Path
     shape: tuple[int, ...]
     dtype: str
-    """As safetensors names it: "F32", "BF16", "F8_E4M3"."""
+    """Name of the format in safetensors: "F32", "BF16", "F8_E4M3"."""
 
 
 def list_stored(
     folder: Path, *, where: str | None = None, error: type[TurnwiseError] = ConfigError
 ) -> dict[str, StoredTensor]:
-    """Every tensor of the folder's weights, by name; reads headers only.
+    """List every tensor of the folder's weights, by name; reads headers only.
 
     Raises `error`, whose message begins with `where` (None: the folder), if there are no safetensors, a file of the
-    index is missing or lacks a tensor, or a file is truncated or no safetensors file.
+    index is missing or lacks a tensor, or a file is truncated or not a safetensors file.
     """
     where = where or str(folder)
     stored: dict[str, StoredTensor] = {}
@@ -57,7 +57,7 @@ def list_stored(
 def read_tensors(
     folder: Path, *, where: str | None = None, error: type[TurnwiseError] = ConfigError
 ) -> dict[str, torch.Tensor]:
-    """Every tensor of the folder's weights on the CPU, by name. Raises as `list_stored` does."""
+    """Read every tensor of the folder's weights to the CPU, by name. Raises as `list_stored` does."""
     stored = list_stored(folder, where=where, error=error)
     tensors: dict[str, torch.Tensor] = {}
     for path in sorted({tensor.file for tensor in stored.values()}):
@@ -67,13 +67,14 @@ def read_tensors(
 
 
 def list_names(names: list[str]) -> str:
-    """The first names of a list, and how many more there are."""
+    """Format the first names of a list, and how many more there are."""
     more = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _read_index(folder: Path, where: str, error: type[TurnwiseError]) -> dict[Path, set[str]]:
-    """The files with weights, each with the tensors that the index says it holds; none are said of a single file."""
+    """Return the files with weights, each with the tensors that the index lists for it; none are listed for a single
+    file."""
     if (folder / WHOLE).is_file():
         return {folder / WHOLE: set()}
     if (folder / WHOLE).is_symlink():
@@ -100,7 +101,7 @@ def _read_index(folder: Path, where: str, error: type[TurnwiseError]) -> dict[Pa
 
 
 def _describe_other_files(folder: Path) -> str:
-    """What a folder without weights in safetensors holds instead, with the remedy."""
+    """Describe what a folder contains instead of weights in safetensors, with the remedy."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     if shards := [name for name in names if _SHARD.fullmatch(name)]:
         total = int(shards[0].removesuffix(".safetensors").rpartition("-")[2])
@@ -137,6 +138,6 @@ def _read_header(file: Path, where: str, error: type[TurnwiseError]) -> Mapping[
 
 
 def is_git_lfs_pointer(file: Path) -> bool:
-    """Whether a file is what Git LFS puts in the place of one that it has not fetched."""
+    """Whether a file is a Git LFS pointer to a file that has not been fetched."""
     with file.open("rb") as stream:
         return stream.read(len(_LFS)) == _LFS

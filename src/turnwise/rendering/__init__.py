@@ -1,1 +1,1 @@
-"""Messages to token ids and back; the tokenizers that models from scratch use."""
+"""Converts messages to token ids and back; tokenizers for models trained from scratch."""

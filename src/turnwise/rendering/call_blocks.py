@@ -1,7 +1,8 @@
-"""Where a block of JSON between two marks ends: at the first closing mark that is no part of a JSON string.
+"""Finds the end of a block of JSON between two marks: the first closing mark that is not part of a JSON string.
 
-Linear in the length of a reply, whatever it holds: a search from one opening mark ends at the next one outside a
-string, and a mark that one search passes inside a string is outside for every search that begins between the two.
+Takes time linear in the length of a reply, whatever its content: a search from one opening mark ends at the next one
+outside a string, and a mark that one search passes inside a string is outside for every search that begins between the
+two.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _BRACES = re.compile(rf"[{{}}]|{_STRING}", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What stands behind an opening mark."""
+    """The text behind an opening mark."""
 
     body: str
     end: int
-    """Where the text goes on behind the block."""
+    """Where the text continues behind the block."""
     closed: bool
-    """Whether a closing mark ends it, not the next opening mark or the end of the text."""
+    """Whether the block ends at a closing mark, and not at the next opening mark or the end of the text."""
 
 
 def read_block(
@@ -39,10 +40,10 @@ def read_block(
     is_whole: Callable[[str], bool] = is_json,
     ends_text: bool = False,
 ) -> Block:
-    """The block whose opening mark ends at `start`; `is_whole` says whether a text is a body.
+    """Read the block whose opening mark ends at `start`; `is_whole` tells whether a text is a complete body.
 
-    It ends at the first mark, or, where its body is whole only that way, at the first closing mark outside JSON
-    strings. With `ends_text` the end of the text closes a block too.
+    It ends at the first mark, or, if only that makes its body complete, at the first closing mark outside JSON strings.
+    With `ends_text` the end of the text closes a block too.
     """
     marks, tokens = _patterns(opening, closing)
     first = marks.search(text, start)
@@ -63,22 +64,22 @@ def read_block(
 
 @lru_cache
 def _patterns(opening: str, closing: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What matches a mark, and what matches a mark or a JSON string."""
+    """Return a pattern for a mark, and one for a mark or a JSON string."""
     marks = f"{re.escape(closing)}|{re.escape(opening)}"
     return re.compile(marks), re.compile(f"{_STRING}|{marks}", re.DOTALL)
 
 
 def escape_marks(written: str, marks: Sequence[str]) -> str:
-    """JSON text with the same values, and none of the marks in its strings."""
+    """Return JSON text with the same values but without the marks in its strings."""
     for mark in marks:
         written = written.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
     return written
 
 
 def find_object_end(text: str, start: int) -> int | None:
-    """Where the object that begins at `start` ends, by its braces outside of strings; None if it does not.
+    """Return where the object that begins at `start` ends, by its braces outside strings; None if it does not end.
 
-    Linear for a caller that goes on behind the object, or stops where one does not end.
+    Takes linear time in total for a caller that continues behind the object, or stops at one that does not end.
     """
     depth = 0
     for match in _BRACES.finditer(text, start):

@@ -17,11 +17,10 @@ def build_call_grammar(
 ) -> Grammar:
     """Build a grammar of free text and then `min_calls` to `max_calls` calls, as `format_tool_call` writes them.
 
-    With `min_calls` 0 a reply may be text alone. `special_tokens` says that `<tool_call>` and `</tool_call>` are single
-    tokens (Qwen3), not text. Free text contains no `<`; with `reasoning`, for which `<think>` and `</think>` must be
-    single tokens too, it contains these and any text.
-    Raises ValueError without tools, if `max_calls` is below 1 or `min_calls`, or for reasoning without special
-    tokens.
+    With `min_calls` 0 a reply may consist of text only. `special_tokens` says that `<tool_call>` and `</tool_call>` are
+    single tokens (Qwen3), not text. Free text contains no `<`; with `reasoning`, for which `<think>` and `</think>`
+    must be single tokens too, it contains these tokens and any text. Raises ValueError without tools, if `max_calls` is
+    below 1 or `min_calls`, or for reasoning without special tokens.
     """
     if not tools or max_calls < 1 or not 0 <= min_calls <= max_calls:
         raise ValueError(
@@ -55,7 +54,8 @@ body: %json {json.dumps(calls)}
 
 
 def _move_references(schema: Any, place: str) -> Any:
-    """A schema as part of a larger document: its references to itself (`#/$defs/Point`) point below `place`."""
+    """Adapt a schema that becomes part of a larger document: its references to itself (`#/$defs/Point`) then point
+    below `place`."""
     if isinstance(schema, Mapping):
         moved = {key: _move_references(value, place) for key, value in schema.items()}
         reference = moved.get("$ref")

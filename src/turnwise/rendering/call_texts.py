@@ -1,6 +1,6 @@
-"""How a model without a tool format of its own is told about tools, writes calls, and reads their results: as text.
+"""Text formats in which a model without its own tool format is told about tools, writes calls, and reads their results.
 
-Formats, each a row of `CALL_TEXTS`: three for models that know none,
+Formats, each a row of `CALL_TEXTS`: three for models that have none,
 
     hermes    <tool_call>\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n</tool_call>
     fenced    ```tool\\n{"name": "search", "arguments": {"query": "Blue Lantern"}}\\n```
@@ -9,8 +9,8 @@ Formats, each a row of `CALL_TEXTS`: three for models that know none,
 and those that families of models were trained on, each in a file of its own: llama, mistral, qwen_coder, deepseek_v3,
 deepseek_v31.
 
-Reading is total: any text gives content, calls and errors. What would end a call early inside its arguments is written
-as a JSON escape, so that every call that is written is read back.
+Reading is total: any text gives content, calls and errors. Marks inside the arguments that would end a call early are
+written as JSON escapes, so that every written call can be read back.
 """
 
 from __future__ import annotations
@@ -47,32 +47,33 @@ Read = tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]
 
 
 class ReadCalls(Protocol):
-    """Takes a reply apart. Total."""
+    """Splits a reply into content, calls and errors. Total."""
 
     def __call__(self, text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
-        """Content, calls with ids `call_<first_id>` and on, and errors; `tools` say what values without quotes are."""
+        """Return content, calls with ids `call_<first_id>` and on, and errors; `tools` determine the types of values
+        without quotes."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallText:
-    """A text format of calls."""
+    """A text format for calls."""
 
     explanation: str
-    """What the system message says after the list of tools; `{call}` stands for an example."""
+    """The text in the system message after the list of tools; `{call}` is replaced by an example."""
     write: Callable[[ToolCall], str]
-    """One call as text. Raises RenderError for a call that the format cannot express."""
+    """Writes one call as text. Raises RenderError for a call that the format cannot express."""
     read: ReadCalls
     result: tuple[str, str]
-    """The text before and after a tool's result where it stands in a user message."""
+    """The text before and after a tool's result in a user message."""
     stop: tuple[str, ...] = ()
-    """Strings after which sampling stops: where a model goes on with a result that it made up."""
+    """Strings at which sampling stops, because a model would continue with an invented result."""
     marks: tuple[str, ...] = ()
-    """Control tokens that a model samples inside a call, where its tokenizer has them."""
+    """Control tokens that a model samples inside a call, if its tokenizer has them."""
 
     def describe(self, tools: Sequence[str], name: str, arguments: Sequence[str]) -> str:
-        """The text that tells a model about its tools: each one's line (`describe_tool`), and a call of `name` as the
-        example."""
+        """Return the text that tells a model about its tools: one line per tool (`describe_tool`), and a call of `name`
+        as the example."""
         example = json.dumps(dict.fromkeys(arguments, "..."), ensure_ascii=False)
         listed = "\n".join(tools)
         call = self.write(ToolCall(id="call_0", name=name, arguments=example))
@@ -81,10 +82,10 @@ class CallText:
 
 
 def describe_tool(tool: ToolSpec) -> str:
-    """One line about a tool: a signature where all arguments are plain values, else its JSON.
+    """Describe a tool in one line: a signature if all arguments are plain values, else its JSON.
 
-    `search(query: string, limit?: integer): Search the library. query: What to look for.` A signature takes less
-    than half of the tokens of a schema, which every opening pays. JSON keeps what a signature cannot say: nested
+    `search(query: string, limit?: integer): Search the library. query: What to look for.` A signature takes less than
+    half of the tokens of a schema, and every opening contains it. JSON keeps what a signature cannot express: nested
     values, alternatives, bounds.
     """
     properties = tool.properties
@@ -99,7 +100,7 @@ def describe_tool(tool: ToolSpec) -> str:
 
 
 def _is_plain(schema: object) -> bool:
-    """Whether the schema of an argument says no more than a type and a description."""
+    """Whether an argument's schema contains no more than a type and a description."""
     return (
         isinstance(schema, Mapping)
         and schema.get("type") in _SCALARS
@@ -125,7 +126,7 @@ def _write_fenced(call: ToolCall) -> str:
 
 
 def _read_fenced(text: str, first_id: int, tools: Sequence[ToolSpec] = ()) -> Read:
-    """Take every block marked as a tool's for a call, and a block of JSON where it is an object with a name and
+    """Read as a call every block marked as a tool's, and a block of JSON if it is an object with a name and
     arguments."""
     content: list[str] = []
     calls: list[ToolCall] = []

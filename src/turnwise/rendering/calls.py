@@ -1,4 +1,4 @@
-"""Several tool calls with named arguments in one reply, in few tokens: one call per line of a block.
+"""A format for several tool calls with named arguments in one reply, in few tokens: one call per line of a block.
 
     <tool_call> weather42 city17 = Aldor day63 = 7
      news28 </tool_call>
@@ -40,7 +40,7 @@ CALLS_FORMAT = TagFormat(
     ),
     unclosed="a tag was opened and not closed; end calls with </tool_call> and an answer with </answer>",
 )
-"""The tags. Only inside `TagRenderer` the whole block is one call of a tool named "calls"."""
+"""The tags. The whole block is one call of a tool named "calls", but only inside `TagRenderer`."""
 
 _NAME = re.compile(r'[^\s="]+')
 _SPACE = re.compile(r"\s*")
@@ -63,7 +63,7 @@ class CallsRenderer:
 
     @property
     def tags(self) -> TagRenderer:
-        """What writes everything but the lines of calls."""
+        """The renderer of everything but the lines of calls."""
         return self._tags
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
@@ -73,7 +73,7 @@ class CallsRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """See `TagRenderer.extend`; every tool's answer has a `<tool_response>` of its own."""
+        """See `TagRenderer.extend`; each tool's answer has its own `<tool_response>`."""
         return self._tags.extend(prompt_ids, completion_ids, observations, tools)
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
@@ -88,7 +88,7 @@ class CallsRenderer:
     def encode_reply(self, message: Message) -> IntArray:
         """See `Renderer.encode_reply`.
 
-        Raises RenderError for a name with a space, `=` or `"`, or arguments that are no object.
+        Raises RenderError for a name with a space, `=` or `"`, or arguments that are not an object.
         """
         if not message.tool_calls:
             return self._tags.encode_reply(message)

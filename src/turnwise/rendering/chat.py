@@ -42,12 +42,12 @@ _MODEL_TOKENS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"}
 """Tokens that a model samples inside a reply; spelled out in a reply's content, they are encoded as the tokens."""
 
 _TAGGED_KEY = re.compile(r"<arg_key>\s*([^<>]*?)\s*</arg_key>|<parameter name=\"([^\"]*)\">")
-"""The name of an argument in GLM's and MiniMax's tags."""
+"""The name of an argument in the tags of GLM and MiniMax."""
 _TAG = "arg_key>"
 _TAGGED_TEXT = (
     "a tool call must be NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>, and a value that is no text JSON"
 )
-"""What a call in GLM's tags that cannot be read is told."""
+"""What the model is told about a call in GLM's tags that cannot be read."""
 _ERROR_KINDS: dict[str, Literal["bad_json", "bad_call", "unclosed"]] = {
     "invalid_json": "bad_json",
     "unclosed_block": "unclosed",
@@ -97,7 +97,7 @@ class ChatRenderer:
         return self.render_all(messages, tools)
 
     def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Token ids of a whole conversation rendered at once, generation prompt included.
+        """Return the token ids of a whole conversation rendered at once, generation prompt included.
 
         For checks only: rollouts append.
         """
@@ -138,21 +138,21 @@ class ChatRenderer:
         return to_ids(bridged.token_ids[len(history) :])
 
     def _end_as_own(self, completion_ids: IntArray) -> list[int]:
-        """A reply that ends with a token that the package does not know, as if it ended with one that it knows."""
+        """Return a reply that ends with a token unknown to the package as if it ended with a known one."""
         completion: list[int] = completion_ids.tolist()
         if completion and self._own_ends and completion[-1] in set(self.stop_token_ids) - set(self._own_ends):
             return [*completion[:-1], self._own_ends[0]]
         return completion
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
-        """See `Renderer.parse`. Where the package cannot parse the ids, the hermes format is read from their text.
+        """See `Renderer.parse`. If the package cannot parse the ids, their text is read in the hermes format.
 
         The package finds the thoughts and the first call. From there on the formats of Qwen (hermes and tags), DeepSeek
         V3 and Llama 3 are read by the readers of `call_texts`, which know where a value ends and drop no arguments;
-        other formats by the package. There the arguments are the model's own text where the format writes them as a
-        JSON object (Kimi's, gpt-oss's). Where it writes them in another way (GLM's or MiniMax's tags), the package
-        gives values only, and the arguments are their JSON. More than `MAX_OPEN` arguments that are not closed are one
-        malformed call (see `floods`).
+        other formats are read by the package. For these the arguments are the model's own text if the format writes
+        them as a JSON object (Kimi's, gpt-oss's). If it writes them in another way (GLM's or MiniMax's tags), the
+        package returns values only, and the arguments are their JSON. More than `MAX_OPEN` arguments that are not
+        closed are one malformed call (see `floods`).
         """
         tokens = [token for token in self._end_as_own(completion_ids) if token >= 0]
         flood = self._cut_flood(tokens)
@@ -189,7 +189,7 @@ class ChatRenderer:
         )
 
     def _cut_flood(self, tokens: list[int]) -> tuple[IntArray, ToolCallError] | None:
-        """The tokens before the first call, and its error, where too many arguments are opened; None elsewhere."""
+        """Return the tokens before the first call, and its error, if too many arguments are opened; else None."""
         begin = next((at for at, token in enumerate(tokens) if token in self._call_ids), None)
         if begin is None:
             return None
@@ -201,10 +201,10 @@ class ChatRenderer:
         return to_ids(tokens[:begin]), ToolCallError(kind="unclosed", raw=text, message=message)
 
     def _find_reader(self, tokens: list[int], parsed: Any) -> tuple[str, ReadCalls] | None:
-        """The text of a reply from its first call on, and what reads it; None where the package's calls stand."""
+        """Return the text of a reply from its first call on, and its reader; None if the package's calls are used."""
         end = next((at for at, token in enumerate(tokens) if token in self._own_ends), len(tokens))
         if type(self._renderer).__name__ == "Llama3Renderer":
-            parsed.content = ""  # calls have no mark of their own there, so the whole reply is read
+            parsed.content = ""  # such calls have no mark of their own, so the whole reply is read
             return self._decode(tokens[:end]), read_llama
         if not parsed.tool_calls or parsed.tool_calls[0].token_span is None:
             return None
@@ -244,7 +244,7 @@ class ChatRenderer:
         return to_ids(reply)
 
     def to_chat(self, message: Message) -> dict[str, Any]:
-        """Convert a message to the package's form, with special tokens in it fenced off."""
+        """Convert a message to the package's form, with its special tokens fenced off."""
         keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
         chat: dict[str, Any] = {"role": message.role, "content": self._fences.fence(message.text, keep)}
         if message.reasoning is not None:
@@ -264,7 +264,7 @@ class ChatRenderer:
             raise RenderError(
                 f"the arguments of the call {call.name}({call.arguments[:200]}) are not JSON; write a JSON object"
             ) from None
-        # Fencing the values (not the JSON text) lets a template write the object in its own way.
+        # Fencing the values (not the JSON text) lets a template write the object in its own form.
         return {
             "id": call.id,
             "type": "function",
@@ -283,7 +283,8 @@ class _FencingTokenizer:
         return self._fences.encode(text)
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
-        """Token ids, as the package asks for; the template renders text so that `encode` sees the fences."""
+        """Return token ids, as the package requests them; the template renders text so that `encode` sees the
+        fences."""
         return self.encode(self._tokenizer.apply_chat_template(messages, **{**options, "tokenize": False}))
 
     def __getattr__(self, name: str) -> Any:
@@ -305,7 +306,7 @@ def to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
-    """Convert a call that the package parsed, or the error it found."""
+    """Convert a call that the package parsed, or the error that it found."""
     status = str(attempt.status)
     if _holds_more(attempt):
         return parse_tool_call(attempt.raw, closed=True, call_id=call_id)
@@ -326,7 +327,7 @@ def _read_call(attempt: Any, call_id: str) -> ToolCall | ToolCallError:
 
 
 def _holds_more(attempt: Any) -> bool:
-    """Whether the object of a call holds something although the package found no arguments in it."""
+    """Whether the object of a call has content although the package found no arguments in it."""
     value = DECODER.decode(attempt.raw) if is_json(attempt.raw) else None
     return (
         isinstance(value, dict)

@@ -1,6 +1,6 @@
-"""The chat template of a tokenizer as a function from messages to text, and the same text on every day.
+"""A tokenizer's chat template as a function from messages to text that gives the same text on every day.
 
-Where a tokenizer has no template, conversations are plain text with `User:` and `Assistant:` before the turns.
+If a tokenizer has no template, conversations are plain text with `User:` and `Assistant:` before the turns.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PLAIN_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
-"""The template of checkpoints that bring none."""
+"""The template for checkpoints without one."""
 
 DATE = datetime(2026, 1, 1)
-"""The day that templates are told it is: a conversation that is rendered again must give the same tokens."""
+"""The date that templates are told: a conversation that is rendered again must give the same tokens."""
 
 ChatMessage = dict[str, Any]
 
@@ -35,7 +35,7 @@ class ChatTemplate:
     """Renders messages to text by the tokenizer's own template."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raises RenderError for several templates none of which is the default."""
+        """Raises RenderError for several templates of which none is the default."""
         named = tokenizer.chat_template
         if isinstance(named, dict) and "default" not in named:
             raise RenderError(
@@ -53,7 +53,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         date: datetime = DATE,
     ) -> str:
-        """The text of the messages. Raises RenderError with the template's own words when it refuses them."""
+        """Return the text of the messages. Raises RenderError with the template's own words when it refuses them."""
         specs = [dict(tool) for tool in tools] or None
         with boundary(RenderError, "the chat template refuses the conversation"):
             has_template = bool(self._tokenizer.chat_template)
@@ -69,6 +69,6 @@ class ChatTemplate:
 
 
 def define_date(date: datetime) -> str:
-    """Return a macro in front of a template that gives `date` in place of the clock."""
+    """Return a macro that, put before a template, makes it use `date` in place of the clock."""
     codes = "".join(f" | replace('%{code}', '{date.strftime('%' + code)}')" for code in "aAbBdHIjmMpSyY")
     return "{% macro strftime_now(format) %}{{ format" + codes + " }}{% endmacro %}\n"

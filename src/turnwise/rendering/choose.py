@@ -25,27 +25,27 @@ _FORMATS: tuple[Format, ...] = ("search_r1", "retool", "shell")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendererChoice:
-    """A renderer by name, and the fields of the recipe that it reads."""
+    """A renderer by name, with the fields of the recipe that it reads."""
 
     kind: Literal["tags", "calls", "chat", "template"]
     format: Format = "search_r1"
-    """For "tags"."""
+    """Used by "tags"."""
     name: str = "qwen3"
-    """For "chat"."""
+    """Used by "chat"."""
     calls: Calls = "hermes"
-    """For "template"."""
+    """Used by "template"."""
     why: str = ""
-    """One line for people; empty where the recipe names the kind."""
+    """One line for people; empty if the recipe names the kind."""
 
 
 def choose_renderer(
     tools: Sequence[ToolSpec], tokenizer: PreTrainedTokenizerBase | None, *, calls: CallsOption = "auto"
 ) -> RendererChoice:
-    """Choose by the tools where `tokenizer` is None (a model from random weights), else by the tokenizer.
+    """Choose by the tools if `tokenizer` is None (a model from random weights), else by the tokenizer.
 
     A model from random weights gets tags if they can call every tool, else lines of calls. A checkpoint keeps the
-    format whose tags are its tokens (Turnwise trained it); or gets the chat renderer that gives the same tokens as its
-    chat template; or its chat template with tools as text; or, without one, plain text. `calls` is the recipe's
+    format whose tags are its tokens (Turnwise trained it); or gets the chat renderer that produces the same tokens as
+    its chat template; or its chat template with tools as text; or, without one, plain text. `calls` is the recipe's
     `renderer.calls`.
     """
     if tokenizer is None:
@@ -80,18 +80,18 @@ def _choose_for_random_weights(tools: Sequence[ToolSpec]) -> RendererChoice:
 
 
 def resolve_calls(calls: CallsOption, tokenizer: PreTrainedTokenizerBase | None) -> Calls:
-    """`renderer.calls` with "auto" replaced: ReAct where a tokenizer has no chat template (or is yet to be trained),
-    else hermes."""
+    """Return `renderer.calls` with "auto" replaced: ReAct if a tokenizer has no chat template (or is yet to be
+    trained), else hermes."""
     if calls == "auto":
         return "hermes" if tokenizer is not None and tokenizer.chat_template else "react"
     return calls
 
 
 def find_chat_renderer(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """The first renderer of the `renderers` package that renders probe conversations as the chat template does.
+    """Find the first renderer of the `renderers` package that renders probe conversations as the chat template does.
 
-    None if there is none. The name of the model plays no part, so that a checkpoint of a run gets the same renderer as
-    the model the run began with.
+    None if there is none. The name of the model is ignored, so that a checkpoint of a run gets the same renderer as the
+    model that the run began with.
     """
     from renderers.base import MODEL_RENDERER_MAP
 
@@ -135,7 +135,7 @@ def _agrees(tokenizer: PreTrainedTokenizerBase, name: str) -> bool:
 def _apply(
     tokenizer: PreTrainedTokenizerBase, chat: Sequence[dict[str, Any]], tools: Sequence[ToolSpec]
 ) -> list[int] | None:
-    """Token ids by the chat template; None where it refuses the conversation."""
+    """Return token ids by the chat template; None if it refuses the conversation."""
     from turnwise.rendering.chat import to_specs
 
     try:
@@ -149,7 +149,7 @@ def _apply(
 
 
 def _spell_arguments(chat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with the arguments of calls as JSON text, which some templates want."""
+    """Return the messages with the arguments of calls as JSON text, which some templates expect."""
     return [
         {**message, "tool_calls": [{**call, "function": _spell(call["function"])} for call in message["tool_calls"]]}
         if "tool_calls" in message

@@ -1,4 +1,4 @@
-"""Tool calls as DeepSeek writes them, between tokens of its own, in the two forms of V3 (and R1) and of V3.1:
+"""Tool calls in DeepSeek's format, between tokens of its own, in the two forms of V3 (and R1) and of V3.1:
 
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search
     ```json
@@ -7,7 +7,7 @@
 
     ...<｜tool▁call▁begin｜>search<｜tool▁sep｜>{"query": "Blue Lantern"}<｜tool▁call▁end｜>...
 
-One reader reads both.
+One reader handles both.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _FENCE = "```"
 
 
 def write_deepseek_v3(call: ToolCall) -> str:
-    """One call in the form of V3. Raises RenderError for a name or arguments that the format cannot express."""
+    """Write one call in the form of V3. Raises RenderError for a name or arguments that the format cannot express."""
     return f"{BEGIN}{CALL}function{SEPARATOR}{call.name}\n{_FENCE}json\n{_check(call)}\n{_FENCE}{CALL_END}{END}"
 
 
 def write_deepseek_v31(call: ToolCall) -> str:
-    """One call in the form of V3.1. Raises RenderError as `write_deepseek_v3`."""
+    """Write one call in the form of V3.1. Raises RenderError as `write_deepseek_v3`."""
     return f"{BEGIN}{CALL}{call.name}{SEPARATOR}{_check(call)}{CALL_END}{END}"
 
 
 def _check(call: ToolCall) -> str:
-    """The arguments as written. Raises RenderError."""
+    """Return the arguments as written. Raises RenderError."""
     name = call.name
     if not is_json(call.arguments) or not name or name.split() != [name] or any(mark in name for mark in MARKS):
         raise RenderError(
@@ -53,7 +53,7 @@ def _check(call: ToolCall) -> str:
 def read_deepseek(
     text: str, first_id: int, tools: Sequence[ToolSpec] = ()
 ) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Content, calls and errors of a reply. Total and linear."""
+    """Return content, calls and errors of a reply. Total and linear."""
     content: list[str] = []
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
@@ -86,11 +86,11 @@ def _is_whole(body: str) -> bool:
 
 
 def _take_apart(body: str) -> tuple[str, str]:
-    """Name and arguments; an empty name where there is none."""
+    """Return name and arguments; an empty name if there is none."""
     head, separator, rest = body.partition(SEPARATOR)
     if not separator:
         return "", ""
-    name, _, fenced = rest.rstrip().partition(_FENCE)  # a new line stands before the fence, or is forgotten
+    name, _, fenced = rest.rstrip().partition(_FENCE)  # models put a new line before the fence, or forget it
     if head.strip() == "function" and fenced.endswith(_FENCE):
         return name.strip(), fenced.removeprefix("json").removesuffix(_FENCE).strip()
     return head.strip(), rest.strip()

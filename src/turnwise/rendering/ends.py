@@ -1,4 +1,4 @@
-"""Tokens that end a reply by the files of a model, besides those that its chat template writes."""
+"""Finds further tokens that end a reply in a model's files, besides those that its chat template writes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 FILES = ("generation_config.json", "config.json")
-"""Both name `eos_token_id`, one id or a list; Llama 3.1 has three, of which its template writes one."""
+"""Both may contain `eos_token_id`, one id or a list; Llama 3.1 has three, of which its template writes one."""
 
 
 def read_end_ids(folders: Sequence[Path], tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """The ids of `eos_token_id` in the first of the folders that has one of the files; empty if none names any.
+    """Return the ids of `eos_token_id` in the first of the folders that has one of the files; empty if none has any.
 
-    Ids that are no control tokens of the tokenizer are left out: a class of transformers has ids of its own by default,
-    which are words of another tokenizer. Raises ConfigError for a file that is no JSON object.
+    Ids that are not control tokens of the tokenizer are left out: a transformers class has default ids of its own,
+    which are words in another tokenizer. Raises ConfigError for a file that is not a JSON object.
     """
     control = set(tokenizer.get_added_vocab().values())
     for folder in folders:

@@ -1,8 +1,8 @@
-"""Keep text from outside apart from control tokens while it passes through a chat template.
+"""Keeps text from outside apart from control tokens while it passes through a chat template.
 
 A special token spelled out in a message is disguised before the template sees the message and encoded as plain
-characters afterwards. The disguise is made of noncharacters and hexadecimal digits, so that a template can neither trim
-it, nor split the message at it.
+characters afterwards. The disguise consists of noncharacters and hexadecimal digits, so that a template can neither
+trim it nor split the message at it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{_OPEN}((?:[0-9a-f][0-9a-f])+){_CLOSE}")
 _RESERVED = re.compile("[\ufdd0-\ufdd3]")
 _MAX_CACHED_TEXTS = 1024
-"""Texts whose token ids are cached."""
+"""Number of texts whose token ids are cached."""
 
 
 class Fences:
-    """Fences text from outside, and encodes what a template made of it."""
+    """Fences text from outside, and encodes the text that a template produced from it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        # The members of a group, and the tasks of a family, open with the same texts.
+        # The members of a group, and the tasks of a family, begin with the same texts.
         self._encode = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_once)
 
     def fence(self, text: str, keep: frozenset[str] = frozenset()) -> str:
-        """Disguise every added token spelled out in `text` but those in `keep`, which stay tokens."""
+        """Disguise every added token spelled out in `text` except those in `keep`, which stay tokens."""
         text = _RESERVED.sub("\ufffd", text.encode(errors="replace").decode())
         pattern = added_tokens_pattern(self._tokenizer)
         return pattern.sub(
@@ -52,10 +52,11 @@ class Fences:
         return value
 
     def encode(self, text: str, *, continues: bool = False) -> list[int]:
-        """Token ids of rendered text: fenced parts are plain characters, all other added tokens are tokens.
+        """Return the token ids of rendered text: fenced parts become plain characters, all other added tokens are
+        tokens.
 
-        `continues` says that other text stands before it, as in `encode_text`. Raises RenderError when a template
-        damaged a fence.
+        `continues` says that other text precedes it, as in `encode_text`. Raises RenderError when a template damaged a
+        fence.
         """
         return list(self._encode(text, continues))
 

@@ -15,9 +15,9 @@ from turnwise.rendering.raw_json import DECODER, split_members
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
 ARGUMENT_KEYS = ("arguments", "parameters")
-"""Where models put the arguments of a call: hermes and Qwen under the first, Llama 3 under the second."""
+"""Keys under which models put the arguments of a call: hermes and Qwen the first, Llama 3 the second."""
 _BESIDE = frozenset({"name", "id", "type", "index", *ARGUMENT_KEYS})
-"""What a call may hold without a part of its arguments being lost."""
+"""Keys that a call may contain without part of its arguments being lost."""
 
 
 def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
@@ -43,7 +43,7 @@ def parse_tool_calls(text: str, *, first_id: int = 0) -> tuple[str, tuple[ToolCa
 
 
 def parse_tool_call(raw: str, *, closed: bool, call_id: str, closing: str = CLOSING) -> ToolCall | ToolCallError:
-    """Parse the text between `<tool_call>` and `closing`; `closed` says that the latter is there."""
+    """Parse the text between `<tool_call>` and `closing`; `closed` says that the latter is present."""
     if not closed:
         return ToolCallError(kind="unclosed", raw=raw, message=f"a tool call was not closed with {closing}")
     try:
@@ -59,9 +59,9 @@ def parse_tool_call(raw: str, *, closed: bool, call_id: str, closing: str = CLOS
 
 
 def find_problem(value: object) -> str:
-    """What keeps a JSON value from being a call with all of its arguments; empty where nothing does.
+    """Return why a JSON value is not a call with all of its arguments; empty if it is one.
 
-    Arguments that stand in no known place are never dropped: the tool would run with its defaults.
+    Arguments in an unknown place are never dropped, because the tool would run with its defaults.
     """
     wanted = 'a tool call must be an object with "name" and "arguments"'
     if not isinstance(value, dict):
@@ -85,7 +85,7 @@ def _quote(keys: list[str]) -> str:
 
 
 def format_tool_call(call: ToolCall) -> str:
-    """Write a call as `parse_tool_calls` reads it. Arguments that are not a JSON object stay a string."""
+    """Write a call in the form that `parse_tool_calls` reads. Arguments that are not a JSON object stay a string."""
     return f"{OPENING}\n{format_call_object(call)}\n{CLOSING}"
 
 

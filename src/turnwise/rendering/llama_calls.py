@@ -1,7 +1,7 @@
-"""Tool calls as Llama 3 writes them: a bare `{"name": "search", "parameters": {...}}`, several with `; ` between.
+"""Tool calls in Llama 3's format: a bare `{"name": "search", "parameters": {...}}`, several separated by `; `.
 
-`<|python_tag|>` may stand before the first. An object elsewhere in a reply is a call if it has a name and arguments;
-any other is content, since replies may hold braces and JSON of their own.
+`<|python_tag|>` may precede the first. An object elsewhere in a reply is a call if it has a name and arguments; any
+other is content, since replies may contain braces and JSON of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BETWEEN = re.compile(r"\s*+;?\s*+")
 
 
 def write_llama(call: ToolCall) -> str:
-    """One call. Arguments that are no JSON object stay a string."""
+    """Write one call. Arguments that are not a JSON object stay a string."""
     arguments = call.arguments
     try:
         split_members(arguments)
@@ -33,8 +33,8 @@ def write_llama(call: ToolCall) -> str:
 def read_llama(
     text: str, first_id: int, tools: Sequence[ToolSpec] = ()
 ) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Content, calls and errors of a reply. Total, and linear: the search goes on behind an object, and stops at one
-    that does not end."""
+    """Return content, calls and errors of a reply. Total, and linear: the search continues behind an object, and stops
+    at one that does not end."""
     content: list[str] = []
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
@@ -68,7 +68,7 @@ def _has_arguments(body: str) -> bool:
 
 
 def _names_call(body: str, problem: ToolCallError) -> bool:
-    """Whether an object is meant as a call, though it is none: it has a name and arguments, or too many of them."""
+    """Whether an object that is not a valid call was meant as one: it has a name and arguments, or too many of them."""
     if problem.kind != "bad_call":
         return False
     members = split_members(body)

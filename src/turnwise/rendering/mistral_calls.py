@@ -1,4 +1,4 @@
-"""Tool calls as Mistral writes them: `[TOOL_CALLS]search[ARGS]{...}`, or, of its older models, a list of objects.
+"""Tool calls in Mistral's format: `[TOOL_CALLS]search[ARGS]{...}`, or, for its older models, a list of objects.
 
     [TOOL_CALLS]search[ARGS]{"query": "Blue Lantern"}[TOOL_CALLS]open[ARGS]{"page": 2}
     [TOOL_CALLS][{"name": "search", "arguments": {"query": "Blue Lantern"}}]
@@ -23,7 +23,7 @@ _WANTED = "write [TOOL_CALLS], a tool's name, [ARGS] and a JSON object of argume
 
 
 def write_mistral(call: ToolCall) -> str:
-    """One call. Raises RenderError for a name or arguments that the format cannot express."""
+    """Write one call. Raises RenderError for a name or arguments that the format cannot express."""
     name = call.name
     if not name or name.strip() != name or re.search(r"[\n{}\[\]\"]", name) or not is_json(call.arguments):
         raise RenderError(
@@ -36,7 +36,7 @@ def write_mistral(call: ToolCall) -> str:
 def read_mistral(
     text: str, first_id: int, tools: Sequence[ToolSpec] = ()
 ) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Content, calls and errors of a reply. Total and linear."""
+    """Return content, calls and errors of a reply. Total and linear."""
     content: list[str] = []
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
@@ -60,7 +60,7 @@ def _is_whole(body: str) -> bool:
 
 
 def _read_calls(body: str, first_id: int) -> tuple[list[ToolCall | ToolCallError], str]:
-    """What stands after a mark, and the text behind it."""
+    """Read the calls after a mark; returns them and the text behind them."""
     named = _NAMED.match(body)
     at = named.end() if named else 0
     name = named[1].strip() if named else ""

@@ -1,4 +1,4 @@
-"""Tool calls as Qwen3-Coder (and Qwen3.5) writes them: tags, with each argument's value between them as it is.
+"""Tool calls in the format of Qwen3-Coder (and Qwen3.5): tags, with each argument's value between them unchanged.
 
     <tool_call>
     <function=search>
@@ -8,8 +8,8 @@
     </function>
     </tool_call>
 
-A value is text, without the new lines that the format puts around it; it is read as JSON only where the tool's schema
-wants no text there. Nothing is quoted, so a closing tag inside a value ends it only where the format goes on after it.
+A value is text, without the new lines that the format puts around it; it is read as JSON only if the tool's schema does
+not allow text there. Nothing is quoted, so a closing tag inside a value ends it only if the format continues after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _WANTED = "write <tool_call>, <function=name>, <parameter=name> value </paramete
 
 
 def write_qwen_coder(call: ToolCall) -> str:
-    """One call. Raises RenderError for what would not be read back: names with a tag, or a value that ends the call."""
+    """Write one call. Raises RenderError for what could not be read back: names with a tag, or a value that ends the
+    call."""
     try:
         members = split_members(call.arguments)
     except (ValueError, RecursionError):
@@ -55,7 +56,7 @@ def write_qwen_coder(call: ToolCall) -> str:
 def read_qwen_coder(
     text: str, first_id: int, tools: Sequence[ToolSpec] = ()
 ) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Content, calls and errors of a reply; without the tools every value is text. Total and linear."""
+    """Return content, calls and errors of a reply; without the tools every value is text. Total and linear."""
     content: list[str] = []
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
@@ -70,7 +71,7 @@ def read_qwen_coder(
         else:
             errors.append(outcome)
             if outcome.kind == "unclosed":
-                break  # nothing after it closes either, or it would be no value of this call
+                break  # nothing after it closes either, or it would not be a value of this call
     else:
         content.append(text[at:])
     return "".join(content).strip(), tuple(calls), tuple(errors)
@@ -79,7 +80,8 @@ def read_qwen_coder(
 def _check_rest(
     outcome: ToolCall | ToolCallError, text: str, start: int, at: int
 ) -> ToolCall | ToolCallError:
-    """The outcome; malformed where the text after the call closes what is not open, so that a value was cut short."""
+    """Return the outcome; malformed if the text after the call closes a tag that is not open, so that a value was cut
+    short."""
     following = _OPENING.search(text, at)
     rest = text[at : following.start() if following else len(text)]
     if isinstance(outcome, ToolCallError) or not ("</parameter>" in rest or "</function>" in rest):
@@ -91,7 +93,7 @@ def _check_rest(
 def _read_call(
     text: str, start: int, call_id: str, specs: Mapping[str, ToolSpec]
 ) -> tuple[ToolCall | ToolCallError, int]:
-    """The call that opens at `start`, or what is wrong with it, and where the text goes on."""
+    """Read the call that opens at `start`; returns it, or what is wrong with it, and where the text continues."""
     kind: Literal["unclosed", "bad_call"]
     function = _FUNCTION.match(text, start)
     if function is None or not function[1].strip():
@@ -132,13 +134,13 @@ def _read_call(
 
 
 def _trim(value: str) -> str:
-    """The value without the one new line that the format puts before and after it."""
+    """Return the value without the one new line that the format puts before and after it."""
     return value.removeprefix("\n").removesuffix("\n")
 
 
 def _to_json(value: str, key: str, spec: ToolSpec | None) -> str:
-    """A value's JSON: as spelled where the schema wants a number, a truth value, null, a list or an object and the text
-    is one; else a string."""
+    """Return a value's JSON: as spelled if the schema wants a number, a truth value, null, a list or an object and the
+    text is one; else a string."""
     schema: Any = None if spec is None else spec.properties.get(key)
     kinds = frozenset[str]() if spec is None else list_types(schema, spec.parameters)
     word = value.strip()

@@ -1,4 +1,4 @@
-"""JSON values as spelled: their text with its spacing, key order and spelling of numbers."""
+"""Reads JSON values as spelled: their text with its spacing, key order and spelling of numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Reads standard JSON: without NaN and Infinity."""
+"""Decodes standard JSON, which excludes NaN and Infinity."""
 
 
 def is_json(text: str) -> bool:
-    """Whether the text is one JSON value, with white space around it or none."""
+    """Whether the text is one JSON value, with or without white space around it."""
     try:
         DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -28,7 +28,7 @@ def is_json(text: str) -> bool:
 
 
 def read_prefix(text: str, start: int) -> int | None:
-    """Where the JSON value that begins at `start` ends; None where none does."""
+    """Return where the JSON value that begins at `start` ends; None if none begins there."""
     try:
         return DECODER.raw_decode(text, start)[1]
     except (ValueError, RecursionError):
@@ -36,7 +36,7 @@ def read_prefix(text: str, start: int) -> int | None:
 
 
 def split_members(text: str) -> dict[str, str]:
-    """Return the text of every value of a JSON object by key; of a repeated key the last one.
+    """Return the text of every value of a JSON object by key; for a repeated key the last one.
 
     Raises ValueError (or RecursionError) when the text is not an object.
     """
@@ -53,7 +53,8 @@ def split_members(text: str) -> dict[str, str]:
 
 
 def split_items(text: str) -> list[str]:
-    """Return the text of every item of a JSON list. Raises ValueError (or RecursionError) when the text is none."""
+    """Return the text of every item of a JSON list. Raises ValueError (or RecursionError) when the text is not a
+    list."""
     if not isinstance(DECODER.decode(text), list):
         raise ValueError("not a JSON list")
     items: list[str] = []
@@ -68,7 +69,7 @@ def split_items(text: str) -> list[str]:
 def find_object(text: str, value: dict[str, Any]) -> str | None:
     """Return the text of the first JSON object in `text` that reads as `value`; None if there is none.
 
-    Looks behind the first `_MAX_TRIES` braces, so that the time stays linear.
+    Tries only the first `_MAX_TRIES` braces, so that the time stays linear.
     """
     wanted = json.dumps(value)
     at = -1

@@ -1,7 +1,7 @@
-"""Tool calls as ReAct (2210.03629) writes them, in two lines: `Action: search`, then `Action Input: {"query": ...}`.
+"""Tool calls in the format of ReAct (2210.03629), in two lines: `Action: search`, then `Action Input: {"query": ...}`.
 
-Labels may be bold or numbered (`**Action:**`, `Action 2:`), and the input may stand in a code block. Linear in the
-length of a reply: it is cut at its labels, and no line is searched twice.
+Labels may be bold or numbered (`**Action:**`, `Action 2:`), and the input may be in a code block. Takes time linear in
+the length of a reply: it is split at its labels, and no line is searched twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from turnwise.core.types import ToolCall, ToolCallError, ToolSpec
 from turnwise.rendering.raw_json import DECODER, split_members
 
 OBSERVATION = "\nObservation:"
-"""Where a model goes on with a result that it made up."""
+"""The label at which a model would continue with an invented result."""
 _WANTED = "write Action: and a tool's name, then Action Input: and a JSON object on the next line"
 
 
@@ -29,7 +29,7 @@ _SPACE = re.compile(r"\s*+")
 
 
 def write_react(call: ToolCall) -> str:
-    """One call in two lines. Raises RenderError where these cannot express it."""
+    """Write one call in two lines. Raises RenderError if they cannot express it."""
     arguments = call.arguments.strip()
     try:
         split_members(arguments)
@@ -44,14 +44,14 @@ def write_react(call: ToolCall) -> str:
 
 
 def _read_name(written: str) -> str:
-    """A name without the marks that models put around one."""
+    """Return a name without the marks that models put around it."""
     return _INPUT_IN_LINE.split(written, maxsplit=1)[0].strip(" \t\r*`\"'")
 
 
 def read_react(
     text: str, first_id: int, tools: Sequence[ToolSpec] = ()
 ) -> tuple[str, tuple[ToolCall, ...], tuple[ToolCallError, ...]]:
-    """Content, calls and errors of a reply, up to a result that the model made up. Total."""
+    """Return content, calls and errors of a reply, up to a result that the model invented. Total."""
     content: list[str] = []
     calls: list[ToolCall] = []
     errors: list[ToolCallError] = []
@@ -68,7 +68,7 @@ def read_react(
 
 
 def _cut(text: str) -> list[str]:
-    """The text before the first action, then one text per action, each with what follows it."""
+    """Split the text into the part before the first action and one part per action, each with what follows it."""
     segments: list[list[str]] = [[]]
     for line in text.split("\n"):
         if _RESULT.match(line):
@@ -80,7 +80,7 @@ def _cut(text: str) -> list[str]:
 
 
 def _read_action(segment: str, call_id: str) -> tuple[ToolCall | ToolCallError, str]:
-    """The call at the start of a segment, or what is wrong with it, and the text after it."""
+    """Return the call at the start of a segment, or what is wrong with it, and the text after it."""
     label = _ACTION.match(segment)
     assert label is not None, "a segment begins with its label"
     line_end = segment.index("\n")

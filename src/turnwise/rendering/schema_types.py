@@ -1,4 +1,4 @@
-"""The types that a JSON Schema allows for a value, through its references and alternatives."""
+"""Finds the types that a JSON Schema allows for a value, through its references and alternatives."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _KINDS: tuple[tuple[type, str], ...] = (
 
 
 def list_types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
-    """The types that a schema in the document `root` names, in itself or in what it refers to; none for any value."""
+    """Return the types that a schema in the document `root` names, itself or through references; empty if any value is
+    allowed."""
     return frozenset(kind for option in list_options(schema, root) for kind in read_types(option))
 
 
 def read_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The types that a schema names itself, or its choices have; () for any."""
+    """Return the types that a schema names itself, or that its choices have; () for any."""
     kinds = schema.get("type") or ()
     if not kinds and isinstance(schema.get("enum"), list):
         kinds = [next(name for kind, name in _KINDS if isinstance(value, kind)) for value in schema["enum"]]
@@ -33,7 +34,7 @@ def read_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def list_options(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The schema and those that it refers to or combines, each once."""
+    """Iterate over the schema and those that it refers to or combines, each once."""
     waiting: list[Any] = [schema]
     seen: set[int] = set()
     while waiting:
@@ -50,7 +51,7 @@ def list_options(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, 
 
 
 def resolve_reference(reference: str, root: Any) -> Any:
-    """What a reference inside the document (`#/$defs/Point`) points to; None where it points nowhere."""
+    """Return what a reference inside the document (`#/$defs/Point`) points to; None if it points nowhere."""
     if not reference.startswith("#") or (len(reference) > 1 and reference[1] != "/"):
         return None
     at = root

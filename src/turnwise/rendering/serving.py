@@ -1,9 +1,10 @@
-"""A run's renderer as a chat template, for servers: what they make of a conversation is what the policy was trained on.
+"""Exports a run's renderer as a chat template for servers, which then render a conversation as the policy saw it in
+training.
 
-To the template that a tokenizer has it adds the system message of the run where a request brings none, the renderer's
-explanation of the run's tools and its texts of calls and results, and the date that the renderer gives. The renderers
-of running text ("tags", "calls") get a template of their own. What text cannot say stays different: control tokens that
-a message spells out, observations that are cut, and tokens that join the end of a prompt to a reply.
+To the tokenizer's template it adds the run's system message for requests without one, the renderer's explanation of the
+run's tools and its texts for calls and results, and the renderer's date. The renderers of running text ("tags",
+"calls") get a template of their own. Differences that text cannot express remain: control tokens that a message spells
+out, observations that are cut, and tokens that join the end of a prompt to a reply.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 def build_serving_template(
     tokenizer: PreTrainedTokenizerBase, renderer: Renderer, *, system: str | None, tools: Sequence[ToolSpec]
 ) -> str | dict[str, str] | None:
-    """The chat template under which a server writes a conversation as `renderer` does; None where the tokenizer has
+    """Build the chat template with which a server writes a conversation as `renderer` does; None if the tokenizer has
     none and the renderer does not use one.
 
-    `system` is the system message of requests that bring none; None adds none. `tools` are those of the run: a template
-    that cannot describe tools itself describes these, and refuses others. Of a tokenizer with several named templates
+    `system` is the system message for requests without one; None adds none. `tools` are those of the run: a template
+    that cannot describe tools itself describes these, and refuses others. For a tokenizer with several named templates,
     each is completed.
     """
     first = "{{ bos_token }}" if find_opening_ids(tokenizer) else ""
@@ -56,7 +57,7 @@ def _fix_date(template: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """A text as a literal of Jinja."""
+    """Return a text as a Jinja literal."""
     # JSON's escapes are Python's, which Jinja reads. Braces and percent signs could end a tag of the template.
     return json.dumps(text).replace("{", "\\u007b").replace("}", "\\u007d").replace("%", "\\u0025")
 
@@ -96,8 +97,8 @@ _MESSAGES = (
     "{%- else -%}{%- set tw.chat = tw.chat + [{'role': 'user', 'content': said}] -%}{%- endif -%}"
     "{%- endif -%}{%- endfor -%}{%- set messages = tw.chat -%}"
 )
-"""What `TemplateRenderer` gives to the model's own template: the system texts and the explanation in one message, calls
-and results as text, results of several calls in one message."""
+"""The messages that `TemplateRenderer` passes to the model's own template: the system texts and the explanation in one
+message, calls and results as text, results of several calls in one message."""
 
 
 def _write_messages(renderer: TemplateRenderer, tools: Sequence[ToolSpec]) -> str:
@@ -121,8 +122,8 @@ def _write_messages(renderer: TemplateRenderer, tools: Sequence[ToolSpec]) -> st
 
 
 def _write_call(renderer: TemplateRenderer) -> str:
-    """A call as the format writes it, by the text around a name and an object of arguments; where the format takes the
-    object apart, a refusal."""
+    """Return template code for a call in the format: the text around a name and an object of arguments; a refusal if
+    the format takes the object apart."""
     name, arguments = "zq_name", '{"zq_key": "zq_value"}'
     try:
         written = renderer.write_call_text(ToolCall(id="call_0", name=name, arguments=arguments))
@@ -138,9 +139,10 @@ def _write_call(renderer: TemplateRenderer) -> str:
 
 
 def _write_running_text(renderer: TagRenderer) -> str:
-    """The texts of the opening with a blank line between two; a reply's text as it was sampled; results in their tags.
+    """Return template code for running text: the texts of the opening separated by blank lines; a reply's text as it
+    was sampled; results in their tags.
 
-    Calls are part of a reply's text: a server must not leave out special tokens, which tags are.
+    Calls are part of a reply's text: a server must not leave out special tokens, since tags are special tokens.
     """
     form = renderer.format
     opening, closing = f"<{form.observation}>", f"</{form.observation}>"

@@ -1,6 +1,6 @@
-"""The check at start: this renderer, with this tokenizer and tool set, only appends, and reads back what it wrote.
+"""Checks at start that the renderer, with this tokenizer and tool set, only appends, and reads back what it wrote.
 
-Works for any `Renderer`. One that can render a whole conversation at once (`render_all`) is compared with itself.
+Works for any `Renderer`. If it can render a whole conversation at once (`render_all`), it is compared with itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnwise.core.protocols import Renderer
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, text_message, to_ids
 
 _PROBE = 'naïve  "quotes" \n\ttabs — 你好 🙂 '
-"""Odd on purpose: whitespace and other scripts."""
+"""Unusual on purpose: whitespace and other scripts."""
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -26,7 +26,7 @@ def check_prefix_stable(
 ) -> None:
     """Play a probe conversation and check that the renderer appends and reads back.
 
-    The conversation has an opening, two calls with their answers and a final reply. It must hold that
+    The conversation has an opening, two calls with their answers and a final reply. It is required that
 
     - each reply, encoded and parsed, is the same reply, and encoding what was parsed gives the same tokens;
     - an answer that spells out the tokens that end a reply appends no more of those tokens than a harmless answer;
@@ -76,7 +76,7 @@ def _find_reasoning(renderer: Renderer) -> str | None:
 
 
 def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Message) -> tuple[IntArray, str | None]:
-    """The reply's token ids and the id its call was given.
+    """Return the reply's token ids and the id of its call.
 
     Raises RenderError when it does not survive encoding and parsing.
     """
@@ -94,7 +94,7 @@ def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Me
 
 
 def _read_json(text: str) -> object:
-    """Read the value, since a template may write an object with other spacing; text that is not JSON stays text."""
+    """Read the value, since a template may write an object with different spacing; text that is not JSON stays text."""
     try:
         return json.loads(text)
     except ValueError:

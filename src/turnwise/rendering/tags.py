@@ -1,4 +1,4 @@
-"""Formats of tags in running text, without a chat template: Search-R1's (2503.09516), ReTool's (2504.11536) and a
+"""Formats with tags in running text, without a chat template: Search-R1's (2503.09516), ReTool's (2504.11536) and a
 shell's.
 
 One conversation as tokens, where the tokenizer has each tag as one token (a closing tag then needs no space before it):
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TagFormat:
-    """A format as data. Every format also has `<think>` for reasoning and `<answer>`, which ends the episode."""
+    """A tag format. Every format also has `<think>` for reasoning and `<answer>`, which ends the episode."""
 
     action: str
     """Name of the tag whose content calls the tool."""
@@ -43,9 +43,10 @@ class TagFormat:
     observation: str
     """Name of the tag around the tool's answer."""
     gaps: tuple[str, str, str, str]
-    """If tags are plain text: the text before and after the observation's opening tag, then its closing tag."""
+    """If tags are plain text: the text before and after the observation's opening tag, then before and after its
+    closing tag."""
     ends_unmarked: str | None
-    """Regular expression of a text that ends the episode without a tag, matched at the content's start and linear in
+    """Regular expression for a text that ends the episode without a tag, matched at the content's start and linear in
     its length; None if only `<answer>` ends it."""
     no_action: str
     """What the model is told about a reply that neither calls the tool nor answers."""
@@ -115,14 +116,14 @@ FORMATS: Mapping[str, TagFormat] = {
 """The formats by name. ReTool's answer is a `\\boxed{}`, with or without `<answer>` around it."""
 
 UNFINISHED = "a thought was opened and not closed; end it with </think> before you act or answer"
-"""What the model is told about a reply that is a thought to its end."""
+"""What the model is told about a reply that ends inside a thought."""
 
 _Piece = tuple[bool, str]
-"""Whether it is a tag, and its text. Text in plain tokens that looks like a tag is not one."""
+"""Whether the piece is a tag, and its text. Text in plain tokens that looks like a tag is not one."""
 
 
 class TagRenderer:
-    """Implements `core.protocols.Renderer`. Tools other than the format's one cannot be called."""
+    """Implements `core.protocols.Renderer`. Only the format's own tool can be called."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class TagRenderer:
     ) -> None:
         """`ends` are further tokens that end a reply (`ends.read_end_ids`).
 
-        `max_observation_tokens` cuts what one observation appends, the closing tag always kept; None never cuts."""
+        `max_observation_tokens` limits what one observation appends, always keeping the closing tag; None: no limit."""
         self._tokenizer = tokenizer
         self._format = tag_format
         self._max_observation_tokens = max_observation_tokens
@@ -162,7 +163,7 @@ class TagRenderer:
         return bool(self._tag_ids)
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """The texts of the messages, a blank line between two.
+        """Return the texts of the messages, separated by blank lines.
 
         Tags in them (the published instruction has some) are plain text. `tools` are not rendered: the prompt explains
         the format. Raises RenderError when there is no text at all.
@@ -175,7 +176,7 @@ class TagRenderer:
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> IntArray:
-        """A tool's answer inside the observation's tag; anything else as plain text.
+        """Return a tool's answer inside the observation's tag; anything else as plain text.
 
         Text from outside never becomes a tag token.
         """
@@ -206,11 +207,11 @@ class TagRenderer:
         """See `Renderer.parse`.
 
         The first complete action or `<answer>` wins, in the order of the text; an answer stays in the content, tags and
-        all. The call's arguments are a JSON object of the format's one argument: all that stands between the tags, tags
-        among it too, without the one space or new line that the format has at each end. `<think>` spans outside become
-        `reasoning`, one that is not closed up to the end of the reply, and an answer in it is none. What the format
-        lets end an episode without a tag counts where there is no complete action or answer. A reply with none of these
-        has one tool error, `unclosed` when a tag was left open, else `no_action`.
+        all. The call's arguments are a JSON object with the format's one argument: everything between the tags,
+        including other tags, without the one space or new line that the format has at each end. `<think>` spans outside
+        become `reasoning`; an unclosed one extends to the end of the reply, and an answer inside it does not count. A
+        text that ends an episode without a tag counts if there is no complete action or answer. A reply with none of
+        these has one tool error, `unclosed` when a tag was left open, else `no_action`.
         """
         form = self._format
         read = read_pieces(self._split(completion_ids), form)
@@ -268,8 +269,8 @@ class TagRenderer:
         """See `Renderer.encode_reply`: thinking, then content, then the call.
 
         Ends with a closing tag or the end of sequence. Tags written out in the content are tags; in the thinking and in
-        the call they are plain text.
-        Raises RenderError for what the format cannot say: two calls, another tool, an argument that is not a string.
+        the call they are plain text. Raises RenderError for what the format cannot express: two calls, another tool, an
+        argument that is not a string.
         """
         pieces: list[_Piece] = []
         if message.reasoning is not None:
@@ -283,7 +284,8 @@ class TagRenderer:
         return to_ids(body if ended else body + self._eos)
 
     def _encode_call(self, before: Sequence[_Piece], argument: str) -> list[int]:
-        """A reply that ends with a call: the argument as it is, with the space at its ends that `parse` takes off."""
+        """Encode a reply that ends with a call: the argument unchanged, with the space at its ends that `parse`
+        removes."""
         opening, closing = f"<{self._format.action}>", f"</{self._format.action}>"
         if not self._tag_ids:
             written = f"{opening} {argument}{' ' * bool(argument)}{closing}"
@@ -305,7 +307,7 @@ class TagRenderer:
         return ids
 
     def _encode_plain(self, text: str, pieces: Sequence[_Piece]) -> list[int]:
-        """Token ids of the text that `pieces` make. Raises RenderError for a tag where none is meant."""
+        """Return the token ids of the text that `pieces` form. Raises RenderError for a tag where none is meant."""
         if any(self._format.pattern.search(text) for is_tag, text in pieces if not is_tag):
             raise RenderError(
                 "a tag inside the thinking or the call cannot be written where tags are plain text; remove it"
@@ -315,22 +317,22 @@ class TagRenderer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reply:
-    """A reply taken apart at its tags."""
+    """A reply split at its tags."""
 
     content: list[_Piece]
-    """What stands outside thoughts and before the action; with an answer, all that follows too."""
+    """The text outside thoughts and before the action; with an answer, also everything that follows."""
     thoughts: list[str]
     action: str | None
-    """The text in the first complete action's tags, untouched; None if an answer came first, or neither."""
+    """The text in the first complete action's tags, unchanged; None if an answer came first, or there is neither."""
     answered: bool
     unclosed: bool
     """Whether a tag was left open."""
     unfinished: bool = False
-    """Whether a thought was left open and holds the rest."""
+    """Whether a thought was left open, so that it contains the rest of the reply."""
 
 
 def read_pieces(pieces: Sequence[_Piece], form: TagFormat) -> _Reply:
-    """Read from left to right: what is inside a tag that closes is text, whatever tags it holds. Linear."""
+    """Read from left to right: the content of a tag that closes is text, whatever tags it contains. Linear."""
     last = {text: at for at, (is_tag, text) in enumerate(pieces) if is_tag}
     content: list[_Piece] = []
     thoughts: list[str] = []
@@ -370,7 +372,7 @@ def read_pieces(pieces: Sequence[_Piece], form: TagFormat) -> _Reply:
 
 
 def _trim(argument: str) -> str:
-    """The text without the one space or new line that the format puts at each end."""
+    """Return the text without the one space or new line that the format puts at each end."""
     for space in ("\r\n", "\n", " "):
         if argument.startswith(space):
             argument = argument.removeprefix(space)

@@ -1,7 +1,8 @@
-"""Any chat model by its own chat template, with tools as text: for templates that know no tools or call them otherwise.
+"""Renders any chat model by its own chat template, with tools as text: for templates without tools or with other calls.
 
-The template renders a conversation's opening. What it writes between turns was read from it once (`template_turns`), so
-that later turns append; the text of a reply is never rendered again. One conversation in SmolLM2's template:
+The template renders a conversation's opening. The text it writes between turns was read from it once
+(`template_turns`), so that later turns append; the text of a reply is never rendered again. One conversation in
+SmolLM2's template:
 
     <|im_start|>system\\nYou can call tools. ...<|im_end|>\\n                        opening, context
     <|im_start|>user\\nWho wrote Blue Lantern?<|im_end|>\\n<|im_start|>assistant\\n
@@ -50,10 +51,10 @@ class TemplateRenderer:
     ) -> None:
         """Take a tokenizer with a chat template; one without gets `User:` and `Assistant:` in plain text.
 
-        `calls` says how calls are written (`call_texts`). Where the template describes tools and writes calls in just
-        that way, the tools are given to it; otherwise the system message explains them. `ends` are further tokens
-        that end a reply (`ends.read_end_ids`). `max_observation_tokens` cuts the text of one observation; None never
-        cuts. Raises RenderError when the template cannot be extended.
+        `calls` is the format of calls (`call_texts`). If the template describes tools and writes calls in exactly that
+        format, the tools are passed to it; otherwise the system message explains them. `ends` are further tokens that
+        end a reply (`ends.read_end_ids`). `max_observation_tokens` limits the text of one observation; None: no limit.
+        Raises RenderError when the template cannot be extended.
         """
         self._tokenizer = tokenizer
         self._fences = Fences(tokenizer)
@@ -75,7 +76,7 @@ class TemplateRenderer:
         self._texts_of_ends = {token: self._decode([token]) for token in ends if token not in own}
         # A chat template writes the first token itself.
         self._opening = [] if tokenizer.chat_template else find_opening_ids(tokenizer)
-        # Where plain text begins the next turn, a model that was not trained on the end token goes on with that text.
+        # If plain text begins the next turn, a model that was not trained on the end token continues with that text.
         self._next_turn = turns.user.before.rstrip() if turns.adds_end else ""
         self.stop: tuple[str, ...] = (*((self._next_turn,) if self._next_turn else ()), *self._format.stop)
         self.notes = turns.notes
@@ -83,7 +84,7 @@ class TemplateRenderer:
         prompt = turns.user.after
         last = list(added_tokens_pattern(tokenizer).finditer(prompt))
         self._prompt_end = prompt[last[-1].start() :] if last else prompt
-        """The end of every prompt: what a reply's first token follows."""
+        """The end of every prompt, which a reply's first token follows."""
 
     # -------------------------------------------------------------------------------------------- prompts
 
@@ -92,22 +93,22 @@ class TemplateRenderer:
         return self.render_all(messages, tools)
 
     def render_all(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Token ids of a whole conversation rendered at once, generation prompt included.
+        """Return the token ids of a whole conversation rendered at once, generation prompt included.
 
-        Replies are put in after the template ran, so that it cannot take their thoughts away, and are tokens of their
-        own: none of them is made of the end of a prompt and the start of a reply.
+        Replies are inserted after the template has run, so that it cannot remove their thoughts, and are encoded
+        separately: no token joins the end of a prompt to the start of a reply.
         """
         turns, native = self._turns, self._turns.native_tools and bool(tools)
         chat = self._to_chat(messages, "" if native else self._describe(tools))
         text = self._template.render(chat, tools=self._fences.fence_all(to_specs(tools)) if native else ())
         before_reply = turns.user.after.removesuffix(turns.prefill)
-        ids: list[int] = []  # without the opening, which is no text
+        ids: list[int] = []  # without the opening ids, which are not text
         for number, message in enumerate(messages):
             if message.role != "assistant":
                 continue
             before, after = text.split(_mark(number), 1)
             start = before.rfind(before_reply) + len(before_reply)
-            # What the template writes for the thoughts that it does not see is no part of what was sampled.
+            # What the template writes in place of the thoughts that it does not see was not sampled.
             written = before[start:].removeprefix(turns.lead)
             context = (before if _THOUGHT_MARKS.sub("", written) else before[:start]) + turns.prefill
             ids += self._encode_after(turns.end, context) if ids else self._fences.encode(context)
@@ -117,7 +118,7 @@ class TemplateRenderer:
         return to_ids([*self._opening, *ids, *rest])
 
     def _to_chat(self, messages: Sequence[Message], explanation: str) -> list[ChatMessage]:
-        """The template's messages: one system text or none, then turns of user (or tool) and assistant."""
+        """Return the template's messages: one system text or none, then turns of user (or tool) and assistant."""
         systems = [self._fences.fence(message.text) for message in messages if message.role == "system"]
         system = "\n\n".join(text for text in (*systems, explanation) if text)
         chat: list[ChatMessage] = []
@@ -180,7 +181,7 @@ class TemplateRenderer:
         return to_ids([*closing, *self._encode_after(turns.end, rest)])
 
     def _observe(self, message: Message, *, marked: bool) -> str:
-        """The text of an observation, cut and fenced; `marked` puts a tool's result between marks."""
+        """Return the text of an observation, cut and fenced; `marked` puts a tool's result between marks."""
         text = message.text
         if self._max_observation_tokens is not None and message.role == "tool":
             ids = encode_text(self._tokenizer, text)
@@ -226,7 +227,7 @@ class TemplateRenderer:
         return "<think>" in self._turns.user.after and "</think>" not in self._turns.user.after
 
     def _write_reply(self, message: Message) -> str:
-        """The text of a reply, fenced; its marks of calls and thoughts are tokens where the tokenizer has them."""
+        """Return the text of a reply, fenced; its marks for calls and thoughts are tokens if the tokenizer has them."""
         fence, lead = self._fences.fence, self._turns.lead
         if message.reasoning is not None:
             if "</think>" in message.reasoning or "</think>" in self._turns.user.after:
@@ -249,7 +250,7 @@ class TemplateRenderer:
         return head + "\n".join([*([fence(content, _MARKS.union(self._format.marks))] if content else []), *written])
 
     def _write_call(self, call: ToolCall) -> str:
-        """The call with the marks of its format as tokens, and everything else as plain text."""
+        """Return the call with the marks of its format as tokens, and everything else as plain text."""
         text, fence = self._format.write(call), self._fences.fence
         if text.startswith(OPENING) and text.endswith(CLOSING):
             return OPENING + fence(text.removeprefix(OPENING).removesuffix(CLOSING)) + CLOSING
@@ -278,21 +279,22 @@ class TemplateRenderer:
         return self._format.result
 
     def explain(self, tools: Sequence[ToolSpec]) -> str:
-        """What the system message says about tools that the model's template does not describe; empty for none."""
+        """Return the system message's text about tools that the model's template does not describe; empty if there are
+        none."""
         lines = [describe_tool(tool) for tool in tools]
         arguments = [str(key) for key in tools[0].parameters.get("properties", {})] if tools else []
         return self._format.describe(lines, tools[0].name, arguments) if tools else ""
 
     def write_call_text(self, call: ToolCall) -> str:
-        """A call as the model writes it. Raises RenderError for one that the format cannot express."""
+        """Write a call as the model writes it. Raises RenderError for one that the format cannot express."""
         return self._format.write(call)
 
     # -------------------------------------------------------------------------------------------- text and ids
 
     def _encode_after(self, context: str, text: str) -> list[int]:
-        """Token ids of `text` where it follows `context`: some tokenizers put a space before the start of a text.
+        """Return the token ids of `text` after `context`: some tokenizers put a space before the start of a text.
 
-        Where the last token of the context would take in the start of the text, the text stands after a new line.
+        If the last token of the context would absorb the start of the text, the text is encoded after a new line.
         """
         for before in (context, "\n"):
             head, whole = self._fences.encode(before), self._fences.encode(before + text)
@@ -306,5 +308,5 @@ class TemplateRenderer:
 
 
 def _mark(number: int) -> str:
-    """A text that stands for a reply while the template runs; no message has its noncharacters."""
+    """Return a placeholder for a reply while the template runs; no message contains its noncharacters."""
     return f"\ufdd2{number}\ufdd3"

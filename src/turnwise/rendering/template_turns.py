@@ -1,8 +1,9 @@
-"""Find out what a chat template writes around messages, by rendering probe conversations, and prove that it appends.
+"""Finds out what a chat template writes around messages, by rendering probe conversations, and verifies that it
+appends.
 
-Only the texts of an extension are taken from here (`TemplateTurns`); a conversation's opening is rendered by the
-template itself. A conversation of several turns, rendered at once, must be the sum of these texts, or the template is
-refused with what differs.
+Only the texts of an extension come from here (`TemplateTurns`); a conversation's opening is rendered by the template
+itself. A conversation of several turns, rendered at once, must be the sum of these texts, or the template is refused
+with the difference.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from turnwise.core.errors import RenderError
 from turnwise.rendering.chat_template import DATE, ChatMessage
 
 Render = Callable[..., str]
-"""`ChatTemplate.render`."""
+"""A function like `ChatTemplate.render`."""
 
 MODEL_MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-"""What a model writes inside a reply, whether its tokenizer has tokens for it or not."""
+"""Marks that a model writes inside a reply, whether or not its tokenizer has tokens for them."""
 
 _NUM_TURNS = 5
 _REMEDY = (
@@ -35,26 +36,26 @@ _TOOL = {"type": "function", "function": {"name": "zq_tool", "description": "zq 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """What stands around the messages between two replies."""
+    """The text around the messages between two replies."""
 
     before: str
-    """From the token that ends a reply to the first message."""
+    """The text from the token that ends a reply to the first message."""
     between: str
-    """Between two tool messages; empty for user messages, of which there is always one."""
+    """The text between two tool messages; empty for user messages, of which there is always one."""
     after: str
-    """From the last message to the next reply: the generation prompt."""
+    """The text from the last message to the next reply: the generation prompt."""
     trims: bool
     """Whether the template strips white space around a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateTurns:
-    """The texts a template puts between turns."""
+    """The texts that a template puts between turns."""
 
     lead: str
-    """What a reply begins with, after the generation prompt; the model writes it."""
+    """The text at the start of a reply, after the generation prompt; the model writes it."""
     trail: str
-    """What stands between a reply and its end."""
+    """The text between a reply and its end."""
     end: str
     """The token that ends a reply."""
     adds_end: bool
@@ -63,9 +64,9 @@ class TemplateTurns:
     """The end of the generation prompt that the template leaves out in the history (an opened `<think>`)."""
     user: Slot
     tool: Slot | None
-    """None where the template knows no tool messages: results are user messages then."""
+    """The slot of tool messages; None if the template has none, so that results are user messages."""
     has_system: bool
-    """Whether there are system messages; without, their text opens the first user message."""
+    """Whether there are system messages; if not, their text opens the first user message."""
     native_tools: bool
     """Whether the template describes tools itself, and writes calls as `write_call` does."""
     notes: tuple[str, ...]
@@ -75,10 +76,11 @@ class TemplateTurns:
 def read_turns(
     render: Render, *, added_tokens: re.Pattern[str], eos: str | None, write_call: Callable[[str, str], str] | None
 ) -> TemplateTurns:
-    """Read a template's turns. `added_tokens` matches the tokenizer's added tokens; `eos` None: it has no such token.
+    """Read a template's turns. `added_tokens` matches the tokenizer's added tokens; `eos` is None if it has no such
+    token.
 
-    `write_call(name, arguments)` is the text of a call; None asks for no native tools. Raises RenderError naming what
-    cannot be extended and the remedy.
+    `write_call(name, arguments)` returns the text of a call; None: native tools are not tried. Raises RenderError
+    naming what cannot be extended and the remedy.
     """
     try:
         opening = render([_user(0)])
@@ -143,7 +145,7 @@ def read_turns(
 
 
 def _mark(number: int) -> str:
-    """A text that stands for a message: noncharacters, so that no template and no message has it."""
+    """Return a placeholder for a message: noncharacters, so that no template and no message contains it."""
     return f"\ufdd2{number}\ufdd3"
 
 
@@ -160,7 +162,7 @@ def _system() -> ChatMessage:
 
 
 def _answer(role: str, number: int, content: str | None = None) -> ChatMessage:
-    """A message that comes after a reply."""
+    """Build a message that follows a reply."""
     text = _mark(number) if content is None else content
     return {"role": role, "content": text, **({"name": _mark(97), "tool_call_id": _mark(98)} if role == "tool" else {})}
 
@@ -181,12 +183,13 @@ def _check_order(text: str, numbers: Sequence[int]) -> None:
 
 
 def _find_difference(left: str, right: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Return the number of characters in the common prefix of two texts."""
     return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def _split_at_end(tail: str, added_tokens: re.Pattern[str]) -> tuple[str, str | None, str]:
-    """What stands before the token that ends a reply, that token (None if plain text does), and what comes after."""
+    """Return the text before the token that ends a reply, that token (None if plain text ends it), and the text after
+    it."""
     match = added_tokens.search(tail)
     if match is None or tail[: match.start()].strip():
         return "", None, tail
@@ -200,11 +203,11 @@ class _Probe:
     render: Render
     lead: str
     reply_end: str
-    """From a reply to the end of the token that ends it, as the template writes it."""
+    """The text from a reply to the end of the token that ends it, as the template writes it."""
     prefill: str
 
     def check(self, slot: Slot, role: str, *, opening: list[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> None:
-        """Raise RenderError where a conversation is not its opening and then one slot after another."""
+        """Raise RenderError if a conversation is not its opening followed by one slot after another."""
         messages = list(opening)
         expected = self.render(messages, tools=tools).removesuffix(self.prefill)
         _check_order(expected, [99, 0] if len(opening) > 1 else [0])
@@ -223,7 +226,7 @@ class _Probe:
 
 
 def _show(text: str, at: int) -> str:
-    """The text around a place, from the message before it on."""
+    """Return the text around a position, starting at the message before it."""
     return repr(_name_marks(text[max(0, text.rfind("\ufdd2", 0, at)) : at + 40]).split("\ufdd2")[0][:80])
 
 
@@ -242,9 +245,9 @@ def _holds(check: Callable[[], None]) -> bool:
 def _read_tool_slot(
     probe: _Probe, added_tokens: re.Pattern[str], trail: str, end: str | None, tools: Sequence[dict[str, Any]]
 ) -> Slot | None:
-    """The slot of tool messages, in conversations with `tools`.
+    """Return the slot of tool messages, in conversations with `tools`.
 
-    None where the template has no such role, rewrites what a tool says, writes the name or id of the call beside it, or
+    None if the template has no such role, rewrites a tool's result, writes the name or id of the call beside it, or
     ends the reply before it in another way.
     """
     start = [_user(0), _assistant(1)]
@@ -272,7 +275,7 @@ def _read_tool_slot(
 
 
 def _check_native(probe: _Probe, user: Slot, write_call: Callable[[str, str], str]) -> None:
-    """Raise RenderError unless the template describes tools, once and for all turns, and writes calls like ours."""
+    """Raise RenderError unless the template describes tools, once and for all turns, and writes calls as we do."""
     text = probe.render([_user(0)], tools=[_TOOL])
     called = {
         "id": "call_0",

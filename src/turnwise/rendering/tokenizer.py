@@ -1,4 +1,5 @@
-"""Train and load tokenizers, and encode untrusted text. Trained ones are byte-level BPE, which any text survives."""
+"""Trains and loads tokenizers, and encodes untrusted text. Trained ones are byte-level BPE, which can encode any
+text."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ QWEN3_SPECIAL_TOKENS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""Special tokens of chat models of the Qwen3 family."""
+"""Special tokens of Qwen3 chat models."""
 
 TAG_SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -87,7 +88,7 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> PreTrained
     """Load the tokenizer of a local Hugging Face directory; `~` is the home folder.
 
     Raises ConfigError naming the path and the remedy if there is none, it needs code that is not trusted or a package
-    that is missing, or it cannot write plain text.
+    that is missing, or it cannot encode plain text.
     """
     from transformers import AutoTokenizer
 
@@ -135,7 +136,7 @@ def _check_needs(path: Path, where: str, *, trust_remote_code: bool) -> None:
 
 
 def find_opening_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The token ids that the tokenizer puts before a text by itself (`<s>`, `<|begin_of_text|>`); empty for none.
+    """Return the token ids that the tokenizer itself puts before a text (`<s>`, `<|begin_of_text|>`); empty for none.
 
     Renderers of running text put them before a conversation, once. A chat template writes its own.
     """
@@ -148,8 +149,8 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, *, continues: boo
     """Encode untrusted text. A special token spelled out in it becomes plain characters, never the token.
 
     So do added tokens that the tokenizer does not call special (Qwen3's `<tool_call>`). Lone surrogates, which no
-    tokenizer can encode, become "?". `continues` says that other text stands before it: then no space is put in front,
-    which SentencePiece tokenizers do at the start of a text.
+    tokenizer can encode, become "?". `continues` says that other text precedes it: then no leading space is added, as
+    SentencePiece tokenizers do at the start of a text.
     """
     text = text.encode(errors="replace").decode()
     ids: list[int] = []
@@ -171,7 +172,7 @@ def encode_part(tokenizer: PreTrainedTokenizerBase, text: str, *, continues: boo
 
 
 def _encode_after(tokenizer: PreTrainedTokenizerBase, before: str, text: str) -> list[int] | None:
-    """The ids of `text` behind another; None where a token is made of both."""
+    """Return the ids of `text` after `before`; None if a token joins the two."""
     head, whole = _encode(tokenizer, before), _encode(tokenizer, before + text)
     return whole[len(head) :] if whole[: len(head)] == head else None
 
@@ -189,7 +190,7 @@ def _adds_space(tokenizer: PreTrainedTokenizerBase) -> bool:
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-    # Where no class changes the ids and nothing is cut or padded, the backend gives them in two thirds of the time.
+    # If no class changes the ids and nothing is cut or padded, the backend returns them in two thirds of the time.
     kind = type(tokenizer)
     if getattr(kind, "_encode_plus", None) is PreTrainedTokenizerFast._encode_plus:
         backend = tokenizer._tokenizer
@@ -200,14 +201,15 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 _PROBE = "The 1 a"
 _BEFORE = ("\n", ".", "a")
-"""Texts that rarely become a token together with what follows."""
+"""Texts that rarely form a token together with what follows."""
 _SENTENCEPIECE_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _space_adders: WeakKeyDictionary[PreTrainedTokenizerBase, bool] = WeakKeyDictionary()
 _patterns: WeakKeyDictionary[PreTrainedTokenizerBase, re.Pattern[str]] = WeakKeyDictionary()
 
 
 def added_tokens_pattern(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Return a pattern that matches each added token of the tokenizer, special or not; without any, nothing."""
+    """Return a pattern that matches each added token of the tokenizer, special or not; if there are none, it matches
+    nothing."""
     pattern = _patterns.get(tokenizer)
     if pattern is None:
         literals = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)

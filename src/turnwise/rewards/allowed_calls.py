@@ -1,11 +1,12 @@
-"""Calls against lists of allowed values, by the rules of the Berkeley Function Calling Leaderboard (BFCL) for Python.
+"""Compares calls with lists of allowed values, by the rules of the Berkeley Function Calling Leaderboard (BFCL) for
+Python.
 
 A wanted call lists the allowed values of every argument; "" among them also allows the argument to be left out. A made
-call fulfils it when the names agree, every required argument is there, no argument is beyond the schema's and the
-wanted ones, those left out may be left out, and every value is allowed:
+call fulfils it when the names agree, every required argument is present, every argument is among the schema's and the
+wanted ones, omitted arguments may be omitted, and every value is allowed:
 
-    type        the value has the parameter's type (a whole number is a `float` too, 5.0 is no `integer`, `true` is
-                none of both; items of a list have theirs, except that 1 is no `float` there), or else the type of the
+    type        the value has the parameter's type (a whole number is a `float` too, 5.0 is not an `integer`, `true`
+                is neither; items of a list have theirs, except that 1 is not a `float` there), or else the type of the
                 first allowed value, and is then compared as it stands, as it also is where those two types differ
     text        without blanks and the marks , . / - _ * ^, in lower case, ' as ": "April 1, 2024" is "april 1 2024"
     list        the same number of items in the same order, texts among them as above; [] where "" is allowed
@@ -13,8 +14,8 @@ wanted ones, those left out may be left out, and every value is allowed:
                 left out as arguments may
     others      Python's `==`, by which `true` equals 1 inside a list or an object
 
-The calls of a reply are right when there are as many as wanted and they fulfil the wanted ones one to one, in any
-order. Where no call is wanted, a reply without calls is right.
+The calls of a reply are right if there are as many as wanted and they fulfil the wanted ones one to one, in any order.
+If no call is wanted, a reply without calls is right.
 
 Differences from the published checker (`bfcl_eval`, `ast_checker.py`):
 
@@ -22,9 +23,10 @@ Differences from the published checker (`bfcl_eval`, `ast_checker.py`):
   that exist. Here any one-to-one pairing counts.
 - Names are compared as they are. The published one turns "." into "_" for models whose service forbids dots.
 - Arguments are JSON. The published one also reads Python calls, and treats a malformed reply as one without calls,
-  which is right where no call is wanted; here a malformed call is never right.
-- A list without a type of its items says nothing about them, and a type that the table lacks nothing about the value;
-  the published one raises KeyError. Rows of Java and JavaScript, whose values are source text, are not for these rules.
+  which is right if no call is wanted; here a malformed call is never right.
+- A list without an item type does not constrain its items, and a type missing from the table does not constrain the
+  value; the published one raises KeyError. These rules do not apply to rows of Java and JavaScript, whose values are
+  source text.
 """
 
 from __future__ import annotations
@@ -44,9 +46,10 @@ TYPES: Mapping[str, type] = {
     "dict": dict,
     "any": str,
 }
-"""What Python reads a value of each type as; "any" is a text unless the allowed values are something else."""
+"""The Python type as which values of each type are read; "any" is a text unless the allowed values are something
+else."""
 OMITTED = ""
-"""Among the allowed values: the argument may be left out."""
+"""Marks, among the allowed values, that the argument may be omitted."""
 _IGNORED = re.compile(r"[ ,./\-_*^]")
 
 
@@ -56,13 +59,13 @@ class AllowedCall:
 
     name: str
     allowed: Mapping[str, Sequence[Any]]
-    """Argument to its allowed values; each key of an allowed object has a list of values in turn."""
+    """Allowed values by argument; each key of an allowed object in turn has a list of values."""
     parameters: Mapping[str, Any]
     """The function's `{"properties": {name: {"type", "items"}}, "required": [...]}`, with the types of `TYPES`."""
 
     def example(self) -> dict[str, Any] | None:
-        """The arguments of a call that is this one, each the first allowed value that is right, without those that may
-        be left out; None where no call is."""
+        """Return arguments that fulfil this call, each the first allowed value that is right, without those that may be
+        omitted; None if no call fulfils it."""
         properties, required = self.parameters["properties"], self.parameters.get("required") or ()
         found = {}
         for key, values in self.allowed.items():
@@ -74,7 +77,7 @@ class AllowedCall:
         return found if self.is_fulfilled(self.name, found) else None
 
     def is_fulfilled(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call is this one."""
+        """Whether a made call fulfils this one."""
         properties = self.parameters["properties"]
         return (
             name == self.name
@@ -86,7 +89,8 @@ class AllowedCall:
 
 
 def count_fulfilled(wanted: Sequence[AllowedCall], made: Sequence[tuple[str, Mapping[str, Any]]]) -> int:
-    """The most wanted calls that made calls fulfil at once, each made call one of them (a maximum matching)."""
+    """Return the maximum number of wanted calls that the made calls fulfil at once, each made call fulfilling one (a
+    maximum matching)."""
     fits = [[at for at, call in enumerate(made) if each.is_fulfilled(*call)] for each in wanted]
     taken: dict[int, int] = {}
 
@@ -103,7 +107,7 @@ def count_fulfilled(wanted: Sequence[AllowedCall], made: Sequence[tuple[str, Map
 
 
 def _pick(option: Any) -> Any:
-    """The value that an allowed one stands for: an object's keys have lists of values."""
+    """Return the value that an allowed one stands for: an object's keys have lists of values."""
     if isinstance(option, list):
         return [_pick(item) if isinstance(item, dict) else item for item in option]
     if isinstance(option, dict):
@@ -137,7 +141,7 @@ def _is_allowed(value: Any, described: Mapping[str, Any], allowed: Sequence[Any]
 
 
 def _to_float(value: int) -> float | int:
-    """The number as a float; one beyond every float stays what it is, and no allowed value."""
+    """Convert the number to a float; a number beyond the range of floats is returned unchanged and is never allowed."""
     try:
         return float(value)
     except OverflowError:
@@ -145,12 +149,12 @@ def _to_float(value: int) -> float | int:
 
 
 def _first_type(allowed: Sequence[Any]) -> type | None:
-    """The type of the first allowed value; None where the argument can only be left out."""
+    """Return the type of the first allowed value; None if the argument can only be omitted."""
     return next((type(option) for option in allowed if option != OMITTED), None)
 
 
 def _have_type(items: Sequence[Any], wanted: type, option: Any) -> bool:
-    """Whether all items have the type, or that of the first item of an allowed list; any have where "" is allowed."""
+    """Whether all items have the type, or that of the first item in an allowed list; any items do if "" is allowed."""
     if not isinstance(option, list):
         return True
     return all(type(item) is wanted or type(item) is _first_type(option) for item in items)
@@ -178,5 +182,5 @@ def _simplify_items(values: Sequence[Any]) -> list[Any]:
 
 
 def _simplify(value: Any) -> Any:
-    """A text as it is compared; anything else as it is."""
+    """Return a text in the form that is compared; anything else unchanged."""
     return _IGNORED.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value

@@ -1,8 +1,8 @@
 """Rewards for short answers: normalised exact match, F1, BLEU, and Search-R1's format variant. Pure functions of
 replies.
 
-Only what the model wrote is judged. Search-R1 parses prompt and response together, where the example in its own prompt
-counts as an answer; nothing here ever sees a prompt.
+Only the model's own text is judged. Search-R1 parses prompt and response together, so that the example in its own
+prompt counts as an answer; no function here sees a prompt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AnswerCase:
     golds: Sequence[str]
     """Accepted answers."""
     information: Sequence[str] = ()
-    """What the tools returned, in order."""
+    """Texts that the tools returned, in order."""
     stop: StopReason = StopReason.DONE
     normalize: Normalize = "numbers"
     """The rule by which the task compares answers."""
@@ -37,15 +37,15 @@ class AnswerCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReward:
-    """A reward with the cases that prove it at start: see `selfcheck.check_reward`."""
+    """A reward with the cases that test it at start: see `selfcheck.check_reward`."""
 
     name: str
     compute: Callable[[AnswerCase], float]
     """Between 0 and 1."""
     must_pass: Sequence[AnswerCase] = field(default=())
-    """Cases that must get 1."""
+    """Cases that must score 1."""
     must_fail: Sequence[AnswerCase] = field(default=())
-    """Cases that must get at most 0.5."""
+    """Cases that must score at most 0.5."""
 
 
 def exact_match(prediction: str, golds: Sequence[str], normalize: Normalize = "numbers") -> float:
@@ -70,16 +70,17 @@ def _f1(prediction: list[str], gold: list[str]) -> float:
 
 
 def extract_answer(text: str) -> str | None:
-    """The content of the last `<answer>...</answer>` of a reply, stripped; None when there is none outside its
+    """Return the content of the last `<answer>...</answer>` in a reply, stripped; None if there is none outside its
     thoughts."""
     answers = _ANSWER.findall(drop_thoughts(text))
     return answers[-1].strip() if answers else None
 
 
 def final_answer(case: AnswerCase) -> str | None:
-    """The answer of an episode: in the last reply's tags, or all of a last reply without tags that ended the episode.
+    """Return the answer of an episode: the text in the last reply's tags, or all of a last reply without tags that
+    ended the episode.
 
-    None when the episode ended otherwise (a limit) or the last reply asks for a tool.
+    None if the episode ended otherwise (a limit) or the last reply calls a tool.
     """
     if not case.replies:
         return None
@@ -93,7 +94,8 @@ def final_answer(case: AnswerCase) -> str | None:
 
 
 def is_well_formed(replies: Sequence[Message]) -> bool:
-    """Every reply reasons first and then does one thing: all but the last make one tool call, the last only answers.
+    """Whether every reply reasons first and then does one thing: all but the last make one tool call, the last only
+    answers.
 
     This is Search-R1's sequence think, search, information, ..., think, answer, read from structured replies.
     """

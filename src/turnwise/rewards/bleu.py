@@ -1,6 +1,6 @@
-"""BLEU for answers of a few words, which progressive reward shaping (arXiv 2512.07478) scores short answers by.
+"""BLEU for answers of a few words, by which progressive reward shaping (arXiv 2512.07478) scores short answers.
 
-How the paper minds the length is not known; the rule here is ours.
+How the paper accounts for the length is not known; the rule here is ours.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from turnwise.rewards.normal_form import Normalize, normalize_answer
 def compute_length_aware_bleu(
     prediction: str, golds: Sequence[str], *, max_order: int = 4, normalize: Normalize = "numbers"
 ) -> float:
-    """The best BLEU over gold answers on words in normal form, in [0, 1], made for answers of a few words.
+    """Compute the best BLEU over gold answers on words in normal form, in [0, 1], adapted to answers of a few words.
 
     `BP * exp(mean_n log p_n)` for n = 1..N: clipped n-gram precisions p_n (for n > 1 with one added to both counts, so
     that one broken pair of words does not give 0) and brevity penalty `BP = exp(min(0, 1 - |gold| / |prediction|))`.
     The highest order N is `max_order` or the shorter length, whichever is less: plain BLEU-4 gives 0 to every answer
-    below four words. Words too many lower p_n, words missing lower BP. Equal word sequences give 1; no shared word
-    gives 0; two empty normal forms agree (1), one empty gives 0; no gold answer gives 0.
+    below four words. Extra words lower p_n, missing words lower BP. Equal word sequences give 1; no shared word gives
+    0; two empty normal forms agree (1), one empty gives 0; no gold answer gives 0.
 
     Raises:
         ValueError: max_order is below 1.

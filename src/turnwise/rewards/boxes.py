@@ -1,4 +1,4 @@
-r"""The boxed answer of a text: `\boxed{...}` or `\fbox{...}`, the last of them. Pure functions of text."""
+r"""Finds the boxed answer in a text: the last `\boxed{...}` or `\fbox{...}`. Pure functions of text."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 _BOX = r"\\(?:boxed|fbox)(?![A-Za-z])"
 _TOKEN = re.compile(_BOX + r"\s*(?P<brace>\{)?|\\.|[{}$\n]", re.DOTALL)
-"""A box, with its brace where it has one; an escaped character; a brace; what begins or ends a formula."""
+"""A box, with its brace if it has one; an escaped character; a brace; a mark that begins or ends a formula."""
 _BARE = re.compile(r"(?:[^\s$\\{},;]|(?!" + _BOX + r")\\[A-Za-z]+|\\%|\{[^{}$]*\}|,(?=\d))+")
-r"""What a box without braces holds, outside of a formula between `$`; never another box."""
+r"""The content of a box without braces, outside a formula between `$`; never another box."""
 _SAME_LINE = re.compile(rf"(?:(?!{_BOX})[^$\n])*")
 _JOINS = re.compile(
     r"""(?:[\s$,;&~]|\\[,;:!()\[\]\\ ]|\\q?quad|(?:\\(?:text|mbox|textrm)\{)?\s*,?\s*(?:and|or)\b\s*\}?
         |[A-Za-z](?:_\{?\w\}?)?\s*=)*""",
     re.VERBOSE,
 )
-"""What may stand between two boxes that are one answer: marks, spaces, "and", "or", the name of the next one."""
+"""Text that may separate two boxes of one answer: marks, spaces, "and", "or", the name of the next one."""
 _LONGEST_JOIN = 80
 
 
@@ -28,11 +28,11 @@ class _Box:
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""The content of the last box, stripped; None if there is none whose braces balance.
+    r"""Return the content of the last box, stripped; None if no box has balanced braces.
 
     A box inside a box belongs to the outer one: `\boxed{\boxed{2}}` gives `\boxed{2}`. Escaped braces `\{` do not
-    count. Without braces, `\boxed 2`, the box holds what follows: to the `$` that ends a formula, else to the next
-    space. Boxes side by side are one answer of several parts, `\boxed{2}` and `\boxed{3}` give "2, 3".
+    count. Without braces, `\boxed 2`, the box contains what follows: up to the `$` that ends a formula, else up to the
+    next space. Boxes side by side are one answer of several parts, `\boxed{2}` and `\boxed{3}` give "2, 3".
     """
     boxes = _find_boxes(text)
     if not boxes:
@@ -47,7 +47,7 @@ def extract_boxed(text: str) -> str | None:
 
 
 def _find_boxes(text: str) -> list[_Box]:
-    """All boxes that are not inside another one, in order. Takes time linear in the text."""
+    """Find all boxes that are not inside another one, in order. Takes time linear in the text."""
     found: list[_Box] = []
     opened: list[tuple[int, int] | None] = []  # start and content of each open box, None for a bare brace
     in_formula, bare_until, unclosed_until = False, 0, 0

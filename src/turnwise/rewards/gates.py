@@ -1,4 +1,4 @@
-"""A gate around shaped rewards: shaping may rank right answers, and must not rank wrong ones."""
+"""A gate around shaped rewards: shaping may rank right answers, but must not rank wrong ones."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 
 def gate_group(rewards: Sequence[float], metric: Sequence[float]) -> list[float]:
-    """The shaped rewards of a group, or 0 for every member when none of them has a metric of at least 1.
+    """Return the shaped rewards of a group, or 0 for every member if none of them has a metric of at least 1.
 
     Length penalties, format parts and judge scores differ between wrong answers too. Normalised within a group in which
-    all failed, they would become the whole signal, at full size. Equal rewards give an advantage of exactly 0 under
-    every group-relative estimator.
+    all failed, these differences would become the whole signal, at full size. Equal rewards give an advantage of
+    exactly 0 under every group-relative estimator.
 
     Args:
         rewards: shaped rewards.
-        metric: what the task is about (exact match), per member.
+        metric: the task's actual measure of success (exact match), per member.
 
     Raises:
         ValueError: the lists differ in length.

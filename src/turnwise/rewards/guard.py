@@ -1,4 +1,4 @@
-"""Untrusted reward code under a deadline: what goes wrong becomes Invalid, never a reward of 0."""
+"""Runs untrusted reward code under a deadline: any failure becomes Invalid, never a reward of 0."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from turnwise.core.types import Invalid, Reward
 async def score_guarded(
     fn: Callable[[], Any], timeout_s: float, *, where: str = "the reward", thread: OwnThread | None = None
 ) -> Reward:
-    """The result of `fn` (plain or async) as a Reward, read as `core.returned` says; `where` names it.
+    """Call `fn` (plain or async) and return its result as a Reward, read by `core.returned`; `where` names it.
 
-    Invalid, retryable: it raised, or ran past `timeout_s`. Invalid, not retryable: it returned what is no reward. A
-    plain function runs in `thread`, or one of the pool, which a deadline abandons rather than stops; code that may hang
-    for good belongs in a sandbox.
+    Invalid, retryable: it raised, or ran past `timeout_s`. Invalid, not retryable: it returned something that is not a
+    reward. A plain function runs in `thread`, or in one from the pool, which is abandoned at the deadline, not stopped;
+    code that may hang for good belongs in a sandbox.
     """
     try:
         with boundary(RewardError, f"{where} raised"):

@@ -1,8 +1,8 @@
-r"""Mathematical answers as text, before anything parses them: one spelling for what means the same, and the cases that
-text decides. Pure functions.
+r"""Treats mathematical answers as text, before they are parsed: unifies spellings with the same meaning, and decides
+the cases that text alone settles. Pure functions.
 
-math-verify reads a product of letters where there is a word ("east" is "seat"), drops units, bases and dots, adds up
-what stands beside each other ("5 7" is 12), and evaluates what was asked for (2+3 is 5). `decide` settles these.
+math-verify reads a word as a product of letters ("east" is "seat"), drops units, bases and dots, adds up adjacent
+numbers ("5 7" is 12), and evaluates what the task asked to evaluate (2+3 is 5). `decide` settles these cases.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _PERIOD = re.compile(
         |\\dot\s*\{?(?P<first>\d)\}?(?:(?P<middle>\d{0,40})\\dot\s*\{?(?P<last>\d)\}?)?)(?![\d.\\])""",
     re.VERBOSE,
 )
-"""A decimal number with the digits that repeat under a bar or between dots."""
+"""A decimal number whose repeating digits are marked by a bar or by dots."""
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[\s'-]+[^\W\d_]+)*")
 _SHORT_WORDS = frozenset({"yes", "no", "odd", "even", "all", "none", "true", "false", "and", "or"})
@@ -77,7 +77,7 @@ _NUMBER = re.compile(_PLAIN)
 _SCIENTIFIC = re.compile(rf"{_PLAIN}\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*(?:\{{[-+]?\d+\}}|\d)")
 _FACTOR = rf"(?:{_PLAIN}(?:\^\s*(?:\{{[-+]?\d+\}}|\d))?|\\frac\{{\d+\}}\{{\d+\}}|\([-+]?\d+\))"
 _UNCOMPUTED = re.compile(rf"{_FACTOR}(?:(?:[-+*/]|\\times|\\cdot|\\div){_FACTOR})+")
-"""Read without spaces, so that there is one way to read it."""
+"""Matched without spaces, so that there is only one way to match it."""
 _FRACTION = re.compile(rf"{_PLAIN}\s*/\s*\d+")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _NOTHING = re.compile(
@@ -85,17 +85,17 @@ _NOTHING = re.compile(
         |\\[,;:!\ \\$]|[\s{}$.,;"'`~])*''',
     re.VERBOSE,
 )
-"""Spaces, dollar signs, braces, what ends a sentence, and the commands that only set how a text looks."""
+"""Spaces, dollar signs, braces, sentence endings, and commands that only affect how a text looks."""
 _EMPTY_BOX = re.compile(r"""\\boxed\s*\{[\s{$.,;"'`~]*(?:\}|\Z)""")
 _ROW = re.compile(r"[-+\d.,/\s]+")
-"""Numbers beside each other."""
+"""Numbers side by side."""
 _COUNTED = re.compile(rf"({_PLAIN})\s+[^\W\d_]{{2,}}(?:\s+[^\W\d_]+)*")
 _DOTS = re.compile(r"\\[lcd]?dots\w*|\.\.\.")
 _TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*(?:\\text\{)?\s*([apAP])\.?\s*[mM]\.?\s*\}?)?")
 _BASE = re.compile(r"([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)_(?:\{(?:\\text\{)?\s*(\w+)\s*\}?\}|(\d+))")
 _BASE_NAMES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
 _CHOICE = re.compile(r"\(([A-Ja-j])\)(?:[.:]?\s*\S.*)?|([A-Ja-j])[.):](?:\s+\S.*)?|([A-Ja-j])", re.DOTALL)
-"""A letter of several choices, and what may follow it."""
+"""A letter of a multiple choice, and what may follow it."""
 _CHOICES = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|&|and)\s*\(?[A-J]\)?)+")
 _QUANTIFIER = re.compile(r"\\(?:forall|exists)")
 _BOUND = r"(?:[-+\d.,/(){}\s^]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+"
@@ -107,7 +107,8 @@ _SOLVED = re.compile(rf"([A-Za-z])\s*=\s*(?:{_PLAIN}|-?\\frac\{{\d+\}}\{{\d+\}}|
 
 
 def spell(answer: str) -> str:
-    """The answer in the spelling that the rest of the comparison expects: LaTeX, without what only ends a sentence."""
+    """Return the answer in the spelling that the rest of the comparison expects: LaTeX, without what only ends a
+    sentence."""
     text = _trim(answer.translate(_SIGNS))
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
@@ -118,7 +119,7 @@ def spell(answer: str) -> str:
 
 
 def _write_period(match: re.Match[str]) -> str:
-    """A decimal number whose last digits repeat without end, as the fraction that it is."""
+    """Write a decimal number whose last digits repeat without end as the fraction that it equals."""
     start = match["whole"] + match["fixed"]
     period = match["period"] or match["one"] or match["first"] + (match["middle"] or "") + (match["last"] or "")
     value = Fraction(int(start + period) - int(start or "0"), 10 ** len(match["fixed"]) * (10 ** len(period) - 1))
@@ -126,7 +127,8 @@ def _write_period(match: re.Match[str]) -> str:
 
 
 def _trim(text: str) -> str:
-    """The text without spaces and dollar signs around it, and without the mark that ends its sentence or line."""
+    """Return the text without surrounding spaces and dollar signs, and without the mark that ends its sentence or
+    line."""
     text = text.strip(" \t\n").lstrip("$")
     while text[-1:] in set("$.,; \t\n") or text.endswith("\\\\"):
         if text.endswith("\\\\"):
@@ -139,11 +141,11 @@ def _trim(text: str) -> str:
 
 
 def decide(answer: str, gold: str) -> bool | None:
-    """Whether two spelled answers are equal, where their text alone says it; None where it does not.
+    """Whether two spelled answers are equal, if their text alone decides it; None if it does not.
 
     True: the same text, the same words. False: other words, another unit, base or time of day, a sequence whose dots
     hide other members, a set for an ordered tuple, an equation where its solution is asked for, a sum or product where
-    its value is.
+    its value is asked for.
     """
     one, other = _squeeze(answer), _squeeze(gold)
     if one == other:
@@ -169,10 +171,10 @@ def decide(answer: str, gold: str) -> bool | None:
 
 
 def says_nothing(answer: str) -> bool:
-    """Whether an answer is marks and spaces alone: as a gold answer it can be compared with none."""
+    """Whether an answer is only marks and spaces: as a gold answer it cannot be compared with anything."""
     written = spell(answer)
     depth = 0
-    for match in _BRACE.finditer(written):  # what follows a brace too many is outside of the box that is compared
+    for match in _BRACE.finditer(written):  # what follows an excess closing brace is outside the box that is compared
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth < 0:
             written = written[: match.start()]
@@ -181,23 +183,25 @@ def says_nothing(answer: str) -> bool:
 
 
 def is_bounded(answer: str) -> bool:
-    r"""Whether an answer says no more than between which numbers a variable lies: -1 < x \le 3."""
+    r"""Whether an answer only states the bounds of a variable: -1 < x \le 3."""
     return _BOUNDED.fullmatch(answer) is not None
 
 
 def drop_words(answer: str) -> str:
-    """The number of an answer that says after it what was counted: 18 of "18 dollars". Any other answer as it is."""
+    """Return the number of an answer that says after it what was counted: 18 for "18 dollars". Any other answer is
+    returned unchanged."""
     counted = _COUNTED.fullmatch(answer)
     return counted[1] if counted else answer
 
 
 def _squeeze(text: str) -> str:
-    """The text without spaces, of any kind."""
+    """Return the text without spaces of any kind."""
     return re.sub(r"\\[,;:! ]|\\q?quad|[\s~]", "", text)
 
 
 def _read_words(text: str) -> str | None:
-    """The words that a text is, in lower case; None where it may be a formula, or a letter with or without brackets.
+    """Return the words that a text consists of, in lower case; None if it may be a formula, or a letter with or without
+    brackets.
 
     A text of up to three letters is a product of variables, unless it is marked as text or is one of a few words.
     """
@@ -209,7 +213,7 @@ def _read_words(text: str) -> str | None:
 
 
 def _compare_names(answer: str, gold: str) -> bool | None:
-    """Whether two letters of a choice, sets of such letters or texts of words are the same; None for anything else."""
+    """Whether two letters of a choice, sets of such letters or texts of words are equal; None for anything else."""
     choices = _read_choice(answer), _read_choice(gold)
     if all(choices) and len(_TEXT.sub(r"\1", gold).strip("(). ")) == 1:
         return choices[0] == choices[1]
@@ -222,13 +226,14 @@ def _compare_names(answer: str, gold: str) -> bool | None:
 
 
 def _read_choice(text: str) -> str | None:
-    """The letter of a choice that a text begins with and gives; None where it is something else."""
+    """Return the letter of a choice with which a text begins and that it gives as its answer; None if it is something
+    else."""
     choice = _CHOICE.fullmatch(re.sub(r"\\[ ,;]", " ", _TEXT.sub(r"\1", text)).strip())
     return next(letter for letter in choice.groups() if letter).upper() if choice else None
 
 
 def _read_time(text: str) -> tuple[str, str]:
-    """Hours, minutes and what follows, and "a" or "p" of the half of the day."""
+    """Return hours, minutes and what follows, and "a" or "p" for the half of the day."""
     digits = re.match(r"[\d:]+", text)
     half = _TIME.fullmatch(text)
     return (digits[0] if digits else "").lstrip("0"), ((half[1] if half else None) or "").lower()
@@ -254,8 +259,8 @@ def _is_restated(answer: str, gold: str) -> bool:
 
 
 def _is_uncomputed(answer: str) -> bool:
-    """Whether the answer is a sum or product of numbers that is still to be computed; a fraction or a power of ten is
-    not."""
+    """Whether the answer is a sum or product of numbers that has not been computed; a fraction or a power of ten is not
+    one."""
     value = re.sub(r"\A(?:[A-Za-z]\s*)?=\s*", "", answer)
     return _UNCOMPUTED.fullmatch(value) is not None and not any(
         form.fullmatch(value) for form in (_NUMBER, _SCIENTIFIC, _FRACTION)

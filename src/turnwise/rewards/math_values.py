@@ -1,7 +1,7 @@
-"""A second look at two parsed expressions that math-verify found equal: their values, to many more digits.
+"""Checks two parsed expressions that math-verify found equal again, by their values to many more digits.
 
-math-verify compares numbers to 15 digits after the point, and decimals to 6, so that 1/2004! is 1/2006!. Runs in the
-worker's process: sympy is imported when it is first asked.
+math-verify compares numbers to 15 digits after the point, and decimals to 6, so that 1/2004! equals 1/2006!. Runs in
+the worker's process: sympy is imported on first use.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from turnwise.core.errors import RewardError, boundary
 
 _DIGITS = 120
 _EXACT, _ROUNDED = 100, 6
-"""Digits in which two numbers agree: exact ones, and where one is a decimal number."""
+"""Number of digits in which two numbers must agree: exact ones, and if one is a decimal number."""
 
 
 def have_equal_values(gold: Any, answer: Any) -> bool:
-    """Whether two expressions of sympy have the same value; True as well where they have none to compare.
+    """Whether two sympy expressions have the same value; True also if they have no value to compare.
 
-    Exact numbers agree in 100 digits, decimal numbers in 6. Expressions with variables are compared where those have
-    fixed values, sets, tuples and matrices member by member, "x = 5" by its right side.
+    Exact numbers agree in 100 digits, decimal numbers in 6. Expressions with variables are compared with fixed values
+    for these, sets, tuples and matrices member by member, "x = 5" by its right side.
     """
     sympy: Any = importlib.import_module("sympy")
     with suppress(RewardError), boundary(RewardError, "computing a value"):
@@ -30,7 +30,7 @@ def have_equal_values(gold: Any, answer: Any) -> bool:
 
 
 def _right_sides(sympy: Any, gold: Any, answer: Any) -> tuple[Any, Any]:
-    """The expressions without "x =" before them, unless they are equations that say the same in another form."""
+    """Return the expressions without a leading "x =", unless they are equations that say the same in another form."""
     sides = [expression.lhs for expression in (gold, answer) if isinstance(expression, sympy.Eq)]
     if len(set(sides)) > 1 or not all(isinstance(side, sympy.Symbol) for side in sides):
         return None, None
@@ -55,7 +55,7 @@ def _agree(sympy: Any, gold: Any, answer: Any) -> bool:
 
 
 def _members(sympy: Any, expression: Any) -> list[Any] | None:
-    """The members of a collection, those of a set in the order of their values; None for anything else."""
+    """Return the members of a collection, those of a set in the order of their values; None for anything else."""
     if isinstance(expression, sympy.FiniteSet):
         return sorted(expression.args, key=lambda member: sympy.default_sort_key(member.evalf()))
     if isinstance(expression, sympy.Tuple):
@@ -73,6 +73,6 @@ def _agree_as_numbers(sympy: Any, gold: Any, answer: Any) -> bool:
     apart, size = abs(one - other), max(abs(one), abs(other))
     if apart <= size * sympy.Float(10, _DIGITS) ** -(_ROUNDED if is_decimal else _EXACT) * 2:
         return True
-    # Both may be 0, written so that digits cannot show it: sqrt(2)*sqrt(2) - 2.
+    # Both may be 0, written so that evaluation to digits cannot show it: sqrt(2)*sqrt(2) - 2.
     tiny = not is_decimal and apart < sympy.Float(10, _DIGITS) ** -90
     return bool(tiny and sympy.simplify(gold - answer) == 0)

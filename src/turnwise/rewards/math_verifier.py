@@ -1,4 +1,4 @@
-"""Comparing mathematical answers safely: persistent worker processes with limits, killed and replaced when one hangs.
+"""Compares mathematical answers safely: in persistent worker processes with limits, killed and replaced when one hangs.
 
 `verify` blocks and may be called from any thread. This module talks to `math_worker` and decides when to give up on it;
 the worker decides whether two answers are equal: by their text (`math_spelling`), by math-verify and by their values
@@ -25,13 +25,14 @@ from turnwise.core.errors import ConfigError, RewardError
 from turnwise.rewards.math_answer import parse_integer
 
 _MAX_CHARS = 2_000
-"""A longer answer is wrong and never parsed."""
+"""Maximum length of an answer; a longer one is wrong and never parsed."""
 
 _MAX_REQUESTS = 5_000
-"""A worker is replaced after so many: the libraries' caches only grow."""
+"""Number of requests after which a worker is replaced: the libraries' caches only grow."""
 
 _GRACE_S = 60.0
-"""Longest start of a worker: a process, and the import of a library that takes seconds on a busy machine."""
+"""Maximum seconds for a worker to start: a process, and the import of a library that takes seconds on a busy
+machine."""
 
 _CHECKS = (
     (r"\frac{1}{2}", "0.5", True),
@@ -45,12 +46,12 @@ _CHECKS = (
     ("12", "5 7", False),
     (r"(-\infty, 3)", "x < 3", True),
 )
-"""(gold, answer, whether they agree): proof at start that comparing works with the installed math-verify."""
+"""(gold, answer, whether they agree): checks at start that comparison works with the installed math-verify."""
 
 
 def to_plain(value: Any) -> Any:
-    """The same mappings, lists, tuples and sets, with numpy's texts and numbers as Python's: what `repr` writes as a
-    literal."""
+    """Return the same mappings, lists, tuples and sets, with numpy's texts and numbers converted to Python's, so that
+    `repr` writes a literal."""
     if isinstance(value, Mapping):
         return {to_plain(key): to_plain(each) for key, each in value.items()}
     if type(value) in (list, tuple, set):
@@ -59,13 +60,13 @@ def to_plain(value: Any) -> Any:
 
 
 class MathVerifier:
-    """Up to `num_workers` comparisons at a time, each at most `timeout_s` long.
+    """Runs up to `num_workers` comparisons at a time, each for at most `timeout_s`.
 
-    Workers start on first use, which is no part of `timeout_s`, and die with this object.
+    Workers start on first use, which does not count towards `timeout_s`, and end with this object.
     """
 
     def __init__(self, *, num_workers: int = 2, timeout_s: float = 10.0, memory_bytes: int = 2 << 30) -> None:
-        """`memory_bytes` is the address space of one worker."""
+        """`memory_bytes` is the maximum address space of one worker."""
         self._timeout_s = timeout_s
         self._limits = {"limits": {"memory_bytes": memory_bytes, "timeout_s": timeout_s}}
         self._places: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
@@ -75,7 +76,8 @@ class MathVerifier:
     def verify(self, answer: str, golds: Sequence[str]) -> bool:
         """Whether an answer equals one of the gold answers.
 
-        Two plain whole numbers are compared here, all else in a worker (docs/graders.md says what counts as equal).
+        Two plain whole numbers are compared here, everything else in a worker (docs/graders.md says what counts as
+        equal).
 
         Raises RewardError: the comparison took longer than `timeout_s`, ran out of memory, or a gold answer cannot be
         read.
@@ -87,17 +89,17 @@ class MathVerifier:
         return 0 < len(answer) <= _MAX_CHARS and self._ask({"answer": answer, "golds": list(golds)})
 
     def score(self, answer: str, dataset: str, entry: Mapping[str, Any]) -> bool:
-        """Whether a reasoning-gym data set's own scorer gives the answer full marks. The entry travels as a
-        Python literal.
+        """Whether a reasoning-gym data set's own scorer gives the answer full marks. The entry is sent as a Python
+        literal.
 
-        Raises RewardError as `verify` does, and where the entry is no literal.
+        Raises RewardError as `verify` does, and if the entry is not a literal.
         """
         return self._ask({"answer": answer, "dataset": dataset, "entry": repr(to_plain(entry))})
 
     def check(self) -> None:
         """Compare a few answers whose outcome is known.
 
-        Raises ConfigError without math-verify, RewardError when one comes out wrong.
+        Raises ConfigError if math-verify is missing, RewardError if an outcome is wrong.
         """
         if find_spec("math_verify") is None:
             raise ConfigError(
@@ -156,11 +158,12 @@ class _Worker:
         self._process.stdin.flush()
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | None:
-        """The reply; None if none came in time or the process ended, which it has in both cases afterwards."""
+        """Return the reply; None if none arrived in time or the process ended, which it has in both cases
+        afterwards."""
         assert self._process.stdout is not None
         self.num_requests += 1
-        # The worker's own alarm counts from when it has read the request and imported its library; later here, to hear
-        # of it as an end.
+        # The worker's own alarm counts from when it has read the request and imported its library; this one is later,
+        # so that the worker's end is noticed as such.
         deadline = time.monotonic() + timeout_s + _GRACE_S
         poll = select.poll()  # select() cannot watch descriptors above 1023
         poll.register(self._process.stdout, select.POLLIN)

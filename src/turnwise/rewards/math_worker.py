@@ -1,8 +1,9 @@
 """The process that compares mathematical answers: one JSON request per line in, one JSON answer per line out.
 
 It runs parsers that may hang or take all memory, so it limits itself before it reads anything, and the kernel ends it
-when a request takes too long (an alarm without a handler), whether or not its owner still lives. Importing the library,
-seconds on a busy machine, is no part of a request's time. `math_verifier` starts it; nothing imports it.
+when a request takes too long (an alarm without a handler), whether or not its owner is still alive. Importing the
+library, seconds on a busy machine, does not count towards a request's time. `math_verifier` starts it; nothing imports
+it.
 
     {"limits": {"memory_bytes": 2147483648, "timeout_s": 10}}                      first line
     {"answer": "0.5", "golds": ["\\\\frac{1}{2}"]}                                 equal to a gold answer?
@@ -30,8 +31,8 @@ from turnwise.rewards.units import drop_unit
 
 
 def compare(answer: str, golds: list[str]) -> bool:
-    """Whether an answer equals one of the gold answers: by its text where that decides (`math_spelling.decide`), else
-    where math-verify finds them equal and their values agree (`math_values`).
+    """Whether an answer equals one of the gold answers: by its text if that decides (`math_spelling.decide`), else if
+    math-verify finds them equal and their values agree (`math_values`).
 
     An answer that cannot be read is wrong. Raises RewardError for a gold answer that cannot be read.
     """
@@ -40,7 +41,7 @@ def compare(answer: str, golds: list[str]) -> bool:
 
 
 def _equals(answer: str, gold: str, given: str) -> bool:
-    """`given` is the gold answer as the data have it."""
+    """Compare with one gold answer; `given` is the gold answer as written in the data."""
     if gold and (verdict := decide(answer, gold)) is not None:
         return verdict
     math_verify = importlib.import_module("math_verify")
@@ -54,19 +55,19 @@ def _equals(answer: str, gold: str, given: str) -> bool:
         expected, written, timeout_seconds=None, allow_set_relation_comp=is_bounded(answer)
     ):
         return False
-    # A share may be written in percent, with or without the sign: 50%, 50 and 0.5 are one answer.
+    # A proportion may be written in percent, with or without the sign: 50%, 50 and 0.5 are one answer.
     return "%" in gold + answer or "percent" in gold + answer or have_equal_values(expected[0], written[0])
 
 
 def score(answer: str, dataset: str, entry: str) -> bool:
     """Whether a reasoning-gym data set's own scorer gives the answer full marks. The entry is a Python literal: JSON
-    would make lists of tuples and texts of numbers that are keys, and some scorers tell them apart."""
+    would turn tuples into lists and numeric keys into texts, and some scorers distinguish them."""
     scorer = importlib.import_module("reasoning_gym").get_score_answer_fn(dataset)
     return float(scorer(answer, ast.literal_eval(entry))) >= 1.0
 
 
 def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The reply to one request: `correct`, or `error` in words."""
+    """Return the reply to one request: `correct`, or `error` in words."""
     try:
         with boundary(RewardError, "the comparison raised"):
             if "dataset" in request:
@@ -78,7 +79,7 @@ def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def alarm(timeout_s: float) -> Iterator[None]:
-    """The kernel ends this process when the body takes longer: the signal keeps its default action."""
+    """Let the kernel end this process when the body takes longer: the signal keeps its default action."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, timeout_s)
     try:
@@ -88,7 +89,7 @@ def alarm(timeout_s: float) -> Iterator[None]:
 
 
 def take_stdout() -> TextIO:
-    """Standard output for this protocol alone: what libraries print from now on goes nowhere."""
+    """Reserve standard output for this protocol: what libraries print from now on is discarded."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

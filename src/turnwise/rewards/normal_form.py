@@ -1,19 +1,19 @@
-"""Normal forms of short answers: two answers are equal where their forms are. Pure functions of text.
+"""Normal forms of short answers: two answers are equal if their forms are. Pure functions of text.
 
 "squad" is SQuAD's published rule, which Search-R1's figures use: it drops every ASCII punctuation mark, and with it
-signs and decimal points (3.14 becomes 314). "numbers" keeps what tells two numbers or names apart:
+signs and decimal points (3.14 becomes 314). "numbers" keeps what distinguishes two numbers or names:
 
     a sign, a decimal point            -5, 3.14, .5 (0.5), 3.50 (3.5)
     / : - ^ between two digits         1/2, 9:30, 1914-1918, 10^6
     < > before a number                <5
     + and # behind a letter            C++, C#, A+; also - behind a single letter: A-
 
-Commas between groups of three digits go (1,000 is 1000); what else stood between two digits leaves a space, so that no
-two numbers become one. Quotes, dashes, minus signs, digits and spaces count as their ASCII forms. A percent or dollar
-sign goes, as with SQuAD.
+Commas between groups of three digits are removed (1,000 is 1000); any other mark between two digits becomes a space, so
+that two numbers never merge. Quotes, dashes, minus signs, digits and spaces count as their ASCII forms. A percent or
+dollar sign is removed, as in SQuAD.
 
-Deviation from SQuAD, in both: where everything would go, the last word (or the mark itself) stays. So the answer "A" is
-not an empty one.
+Deviation from SQuAD, in both: if everything would be removed, the last word (or the mark itself) stays. So the answer
+"A" is not empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import unicodedata
 from typing import Literal
 
 Normalize = Literal["numbers", "squad"]
-"""The rule of a normal form, by name."""
+"""A rule for normal forms, by name."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
@@ -72,7 +72,8 @@ _DECIMAL = re.compile(r"(?:[<>]=?)?-?\d+\.\d+")
 
 
 def normalize_answer(text: str, normalize: Normalize = "numbers") -> str:
-    """The normal form of an answer under a rule, in lower case with single spaces; empty for a blank text alone."""
+    """Return the normal form of an answer under a rule, in lower case with single spaces; empty only for a blank
+    text."""
     return _normalize_squad(text) if normalize == "squad" else _normalize_numbers(text)
 
 
@@ -90,7 +91,7 @@ def _normalize_numbers(text: str) -> str:
 
 
 def _to_ascii(text: str) -> str:
-    """The text with marks, digits and fractions of other scripts as ASCII writes them."""
+    """Convert marks, digits and fractions of other scripts to ASCII."""
     raised = _RAISED.sub(lambda match: "^" + match[0].translate(_LOWERED), unicodedata.normalize("NFC", text))
     return _OTHER_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), raised.translate(_ASCII))
 
@@ -100,17 +101,18 @@ def _join_groups(match: re.Match[str]) -> str:
 
 
 def _keep(match: re.Match[str]) -> str:
-    """What stands for a mark: itself, nothing, or the space between two numbers and around an equals sign."""
+    """Return the replacement for a mark: itself, nothing, or the space between two numbers and around an equals
+    sign."""
     if match["kept"]:
         return match[0]
     if match["point"]:
         return "0."
     if match["between"]:
         return " "
-    # Symbols of other scripts (currencies, degrees) are words of their own, as with SQuAD.
+    # Symbols of other scripts (currencies, degrees) are words of their own, as in SQuAD.
     return "" if match[0].isascii() or unicodedata.category(match[0]).startswith("P") else match[0]
 
 
 def _shorten(word: str) -> str:
-    """A decimal number without zeros at its end."""
+    """Remove trailing zeros from a decimal number."""
     return word.rstrip("0").rstrip(".") if _DECIMAL.fullmatch(word) else word

@@ -1,7 +1,7 @@
 """Reward for right answers with few tool calls (OTC-GRPO, arXiv 2504.14870).
 
-The formulas are known second-hand, the paper's constants (its overall factor, its smoothing c) are not: 1 is ours for
-both.
+The formulas are known second-hand; the paper's constants (its overall factor, its smoothing c) are not known: we use 1
+for both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 def compute_call_factor(num_calls: int, fewest_calls: int) -> float:
-    """The factor in [0, 1] of m calls where n are the fewest known to give a right answer.
+    """Compute the factor in [0, 1] for m calls, where n is the smallest number known to lead to a right answer.
 
     `sin(f pi / (2 n))` with `f = 2 n m / (m + n)`: 1 at m = n, falling towards 0 with more calls, 0 at m = 0 < n. With
     n = 0 it is `cos(m pi / (2 m + c))`: 1 without calls, 1/2 with one.
@@ -22,13 +22,13 @@ def compute_call_factor(num_calls: int, fewest_calls: int) -> float:
 
 
 def compute_otc_rewards(rewards: Sequence[float], num_calls: Sequence[int], correct: Sequence[bool]) -> list[float]:
-    """Each reward of a group times `compute_call_factor`, n being the fewest calls of a correct member.
+    """Multiply each reward of a group by `compute_call_factor`, with n the fewest calls of a correct member.
 
     The product (not a sum) keeps a wrong answer with no calls from beating a right one. A group without a correct
     member keeps its rewards.
 
     Raises:
-        ValueError: lengths differ, or a reward is negative, which a factor would make better.
+        ValueError: lengths differ, or a reward is negative, which a factor would improve.
     """
     fewest = min((calls for calls, right in zip(num_calls, correct, strict=True) if right), default=None)
     if min(rewards, default=0.0) < 0:

@@ -1,4 +1,4 @@
-"""Proof at start that a reward tells right from wrong, on the cases it ships."""
+"""Tests at start that a reward distinguishes right from wrong, on the cases that it ships with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from turnwise.core.errors import ConfigError, RewardError, boundary
 from turnwise.rewards.answers import REWARDS, AnswerCase, AnswerReward
 
 MAX_FAILED = 0.5
-"""What a case that must fail may get at most."""
+"""Maximum reward of a case that must fail."""
 
 
 def check_reward(reward: AnswerReward) -> None:
     """Run a reward on its own cases.
 
-    Raises RewardError naming the case: it raised, gave no finite number, missed 1 where it must pass, or exceeded
-    `MAX_FAILED` where it must fail. A reward without both kinds of cases proves nothing and raises too.
+    Raises RewardError naming the case: it raised, returned no finite number, missed 1 where it must pass, or exceeded
+    `MAX_FAILED` where it must fail. A reward without both kinds of cases is untested and raises too.
     """
     if not reward.must_pass or not reward.must_fail:
         raise RewardError(
@@ -43,7 +43,7 @@ def _describe(case: AnswerCase) -> str:
 
 
 def load_reward(name: str) -> AnswerReward:
-    """A built-in reward by name, or the `AnswerReward` at "package.module:NAME", checked on its own cases.
+    """Load a built-in reward by name, or the `AnswerReward` at "package.module:NAME", checked on its own cases.
 
     Raises ConfigError when there is no such reward, RewardError when its cases fail.
     """

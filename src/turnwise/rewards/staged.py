@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 
 def compute_staged_reward(scores: Sequence[float], weights: Sequence[float], thresholds: Sequence[float]) -> float:
-    """The weighted scores of all stages up to the first whose score is below its threshold, that one included.
+    """Sum the weighted scores of all stages up to and including the first whose score is below its threshold.
 
-    With weights of at least 0, which a recipe can give only, a better score at a stage never lowers the reward.
+    With weights of at least 0, the only ones a recipe accepts, a better score at a stage never lowers the reward.
 
     Raises:
         ValueError: the lists differ in length, or a score is not in [0, 1].

@@ -1,4 +1,4 @@
-"""What a reply says, apart from what it thinks: nothing inside a thought is an answer."""
+"""Separates what a reply says from its thoughts: nothing inside a thought is an answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ _SPAN = re.compile(r"<think>.*?(?:</think>|\Z)|</think>|<answer>(?:(?!<answer>).
 
 
 def drop_thoughts(text: str) -> str:
-    """The text outside thoughts: without every `<think>...</think>`, without what follows a `<think>` that is never
-    closed, and without what precedes a `</think>` that the prompt opened. Tags inside an answer are part of it."""
+    """Return the text outside thoughts: without every `<think>...</think>`, without what follows a `<think>` that is
+    never closed, and without what precedes a `</think>` that the prompt opened. Tags inside an answer are part of
+    it."""
     said: list[str] = []
     at = 0
     for match in _SPAN.finditer(text):

@@ -1,6 +1,6 @@
 """ToolRL's reward for tool calls (arXiv 2504.13958): a format part in {0, 1} and a correctness part in [-3, 3].
 
-Calls are (name, arguments) pairs, already parsed; what a malformed reply is, its caller decides (None). Values are
+Calls are (name, arguments) pairs, already parsed; the caller decides which replies are malformed (None). Values are
 compared with Python's `==`, as in the released code: 1 equals 1.0 and also True.
 """
 
@@ -16,17 +16,17 @@ Call = tuple[str, Mapping[str, Any]]
 """Tool name and arguments."""
 
 Granularity = Literal["fine", "refined", "intermediate", "coarse"]
-"""How partly right calls count: "fine" (the paper) by names, argument names and values; "refined" the same, but names
-and argument names must agree as a whole; "intermediate" by names and calls that are right as a whole; "coarse" only all
-or nothing."""
+"""How partly right calls are scored: "fine" (the paper) by names, argument names and values; "refined" the same, but
+names and argument names must agree as a whole; "intermediate" by names and by calls that are right as a whole; "coarse"
+all or nothing."""
 
 
 def compute_overlap(left: Iterable[str], right: Iterable[str]) -> float:
-    """Multiset Jaccard `|intersection| / (|a| + |b| - |intersection|)`, in [0, 1]; two empty ones agree (1)."""
+    """Multiset Jaccard `|intersection| / (|a| + |b| - |intersection|)`, in [0, 1]; two empty multisets agree (1)."""
     a, b = (
         Counter(list(left)),
         Counter(list(right)),
-    )  # of a mapping, the keys: Counter itself would take its values for counts
+    )  # a mapping's keys: Counter itself would use its values as counts
     shared = (a & b).total()
     union = a.total() + b.total() - shared
     return shared / union if union else 1.0
@@ -38,8 +38,8 @@ def compute_correctness(
     """`2 scale S / S_max - scale`, in [-scale, scale].
 
     `S = J(names) + sum over matched gold calls of [J(argument names) + number of equal values]` and `S_max = 1 + sum_g
-    (1 + |arguments of g|)`. Gold calls in order take the best unused predicted call of the same name, if its score is
-    above 0.
+    (1 + |arguments of g|)`. Each gold call in order is matched with the best unused predicted call of the same name, if
+    its score is above 0.
 
     Args:
         predicted: None for a reply whose calls could not be parsed or that has none where some were wanted: -scale.
@@ -99,7 +99,7 @@ def compute_tool_rl_reward(
     granularity: Granularity = "fine",
     scale: float = 3.0,
 ) -> Scored:
-    """Format (1 when well formed, else 0) plus correctness, in [-3, 4] by default.
+    """Format (1 if well formed, else 0) plus correctness, in [-3, 4] by default.
 
     The parts are "format" and "correctness".
     """

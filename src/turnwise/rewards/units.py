@@ -1,5 +1,5 @@
-"""Units at the end of an answer, where they are known: "12 cm" and "12 m" are different, "12 cm" and "12 centimeters"
-are not. Nothing is converted. Pure functions of text."""
+"""Reads known units at the end of an answer: "12 cm" and "12 m" are different, "12 cm" and "12 centimeters" are not.
+Nothing is converted. Pure functions of text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ _POWERS = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
 
 
 def read_unit(answer: str) -> tuple[str, str] | None:
-    """The answer without its unit, and the unit ("cm", "m^2", "km/h"); None where it ends in none that is known."""
+    """Return the answer without its unit, and the unit ("cm", "m^2", "km/h"); None if it does not end in a known
+    unit."""
     if answer.startswith(r"\$"):
         return answer[2:].strip(), "dollar"
     text = re.sub(r"\\[,;:! ]", " ", _TEXT.sub(r" \1 ", answer)).strip()
@@ -68,7 +69,8 @@ def read_unit(answer: str) -> tuple[str, str] | None:
 
 
 def drop_unit(answer: str) -> str:
-    """The answer without a unit that is written as text or in several letters; a single letter may be a variable."""
+    """Return the answer without a unit that is written as text or in several letters; a single letter may be a
+    variable."""
     read = read_unit(answer)
     if read is None:
         return answer

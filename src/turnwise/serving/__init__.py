@@ -1,1 +1,1 @@
-"""Episodes that are driven from outside: by clients of a server, trainers of other packages, scripts."""
+"""Episodes driven from outside: by clients of a server, trainers in other packages, scripts."""

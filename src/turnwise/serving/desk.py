@@ -1,8 +1,7 @@
-"""The desk: episodes under keys, each for one caller at a time, with limits, deadlines and an end for what is idle.
+"""The desk: keeps episodes by key, each for one caller at a time, with limits and deadlines, and ends idle ones.
 
-What a surface brings is its protocol: how a key and a reply are written, and what a client is shown. An episode is
-opened by the first use of its key and ends when it breaks, when the surface closes it, or when nothing has used it for
-a while.
+A surface adds its protocol: how a key and a reply are written, and what a client is shown. An episode opens at the
+first use of its key and ends when it breaks, when the surface closes it, or when it has been unused for a while.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from turnwise.core.types import Task
 from turnwise.serving.episode import OutsideEpisode
 
 Build = Callable[[], tuple[Environment | AskingEnvironment, Task]]
-"""A fresh environment, and the task to open it with."""
+"""Builds a fresh environment and the task to open it with."""
 
 
 class EpisodeEnded(EnvironmentFault):
-    """The episode ended while its caller waited for a turn."""
+    """The episode ended while its caller waited for it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Seat:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     episode: OutsideEpisode | None = None
-    """None until it is opened."""
+    """The episode; None until it is opened."""
     num_waiting: int = 0
     """Callers that hold the lock or wait for it."""
     used: float = 0.0
@@ -54,9 +53,9 @@ class Desk:
         noun: str = "episode",
         nouns: str = "episodes",
     ) -> None:
-        """`max_open` bounds the episodes at a time: a further one is refused, or with `replaces` ends the oldest that
-        nobody uses. `max_concurrent` bounds the calls that run (None: any number), `timeout_s` what one may take; one
-        that takes longer ends its episode. `max_turns` is that of a conversation. `noun` and `nouns` name an episode
+        """`max_open` limits the open episodes: a further one is refused, or with `replaces` ends the oldest unused
+        one. `max_concurrent` limits the calls that run at once (None: any number), `timeout_s` the seconds of a
+        call; a longer call ends its episode. `max_turns` limits a conversation. `noun` and `nouns` name an episode
         in errors."""
         self._max_open, self._replaces = max_open, replaces
         self._timeout_s, self._idle_s, self._max_turns = timeout_s, idle_s, max_turns
@@ -74,10 +73,11 @@ class Desk:
 
     @asynccontextmanager
     async def use(self, key: str, build: Build | None = None, *, seed: int = 0) -> AsyncIterator[OutsideEpisode]:
-        """The episode of a key, for one caller at a time, first come, first served; opened by `build` if there is none.
+        """Yield the episode for a key, for one caller at a time, first come, first served; opened by `build` if there
+        is none.
 
-        Raises EnvironmentFault where there is none to use or no room to open it, EpisodeEnded where it ended while
-        this caller waited, TimeoutError after `timeout_s`, and what opening it raises.
+        Raises EnvironmentFault if there is none to use or no room to open it, EpisodeEnded if it ended while this
+        caller waited, TimeoutError after `timeout_s`, and what opening it raises.
         """
         seat = self._seats.get(key)
         if seat is None:
@@ -102,7 +102,7 @@ class Desk:
             seat.used = time.monotonic()
 
     async def finish(self, key: str) -> None:
-        """End an episode after the calls that wait for it. Raises EpisodeEnded where one of them ended it."""
+        """End an episode after the calls that wait for it. Raises EpisodeEnded if one of them ended it."""
         seat = self._seats[key]
         seat.num_waiting += 1
         try:
@@ -114,7 +114,7 @@ class Desk:
             seat.num_waiting -= 1
 
     async def sweep(self) -> None:
-        """End the episodes that are idle."""
+        """End idle episodes."""
         oldest = time.monotonic() - self._idle_s
         for key, seat in list(self._seats.items()):
             if not seat.num_waiting and seat.used < oldest:
@@ -125,7 +125,7 @@ class Desk:
         await asyncio.gather(*(self._end(key, seat) for key, seat in list(self._seats.items())))
 
     async def _open(self, key: str, seat: _Seat, build: Build | None, seed: int) -> OutsideEpisode:
-        assert build is not None  # whoever found no seat brought it
+        assert build is not None  # a caller that found no seat has passed it
         where = f"{self._noun} {key[:80]}"
         with boundary(EnvironmentFault, f"opening {where}"):
             environment, task = build()
@@ -152,7 +152,7 @@ class Desk:
         )
 
     async def _end(self, key: str, seat: _Seat) -> None:
-        """Take an episode off the desk and close it."""
+        """Remove an episode from the desk and close it."""
         if self._seats.get(key) is seat:
             del self._seats[key]
         if seat.episode is not None:

@@ -1,4 +1,4 @@
-"""One episode whose replies come from outside, in any order; the environment is told them in the order it asked."""
+"""One episode whose replies come from outside, in any order; the environment receives them in the order it asked."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the environment answered to one reply."""
+    """What the environment returned for one reply."""
 
     ask: Ask
-    """What was replied to."""
+    """The ask that was replied to."""
     reply: Message
     asked: Asked
 
 
 class OutsideEpisode:
-    """One episode under way: `begin`, `reply` until it is over, `score`, `close`. Single use, one call at a time.
+    """One episode: `begin`, `reply` until it is over, `score`, `close`. Single use, one call at a time.
 
-    Whatever the environment asks comes in by `_take` alone, whenever that is.
+    All asks of the environment, at any time, enter through `_take`.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class OutsideEpisode:
         max_turns: int | None = None,
         where: str = "",
     ) -> None:
-        """`max_turns` is the most replies in a conversation, None for no limit. `where` names the episode in errors;
-        empty: by its task."""
+        """`max_turns` is the maximum number of replies in a conversation, None for no limit. `where` names the episode
+        in errors; if empty, its task does."""
         self.task = task
         self.replies: dict[str, list[Message]] = {}
-        """Those that the environment was told, by conversation."""
+        """Replies that the environment received, by conversation."""
         self.tools: dict[str, tuple[ToolSpec, ...]] = {}
-        """What every conversation opened with."""
+        """Tools with which each conversation opened."""
         self.is_broken = False
         """A call failed or was cancelled: the environment's state is unknown, and the episode is over."""
         self.is_closed = False
@@ -57,7 +57,7 @@ class OutsideEpisode:
         self._environment = to_asking(environment)
         self._wanted = Wanted(spec=self._environment.spec, where=self._where)
         self._held: dict[str, Message] = {}
-        """Replies that wait for one that was asked before them."""
+        """Replies held back until an earlier ask has its reply."""
         self._limit: EpisodeEnd | None = None
 
     @property
@@ -67,19 +67,19 @@ class OutsideEpisode:
 
     @property
     def wanted(self) -> tuple[Ask, ...]:
-        """What has no reply yet, in the order in which it was asked; nothing where the episode is over."""
+        """Asks without a reply, in the order in which they were made; empty if the episode is over."""
         if self.is_broken or self.is_truncated:
             return ()
         return tuple(ask for name, ask in self._wanted.asks.items() if name not in self._held)
 
     @property
     def first(self) -> Ask | None:
-        """What was asked first of all that has not been told, also where a limit has ended the episode."""
+        """The earliest ask whose reply the environment has not received, even after a limit has ended the episode."""
         return next(iter(self._wanted.asks.values()), None)
 
     @property
     def num_replies(self) -> int:
-        """Replies that the environment was told."""
+        """Number of replies that the environment received."""
         return self._wanted.num_replies
 
     @property
@@ -94,7 +94,7 @@ class OutsideEpisode:
 
     @property
     def is_over(self) -> bool:
-        """No further reply is taken."""
+        """Whether further replies are refused."""
         return self.is_broken or self.is_truncated or not self._wanted.asks
 
     async def begin(self) -> None:
@@ -102,10 +102,10 @@ class OutsideEpisode:
         self._take(await self._run("opening", lambda: self._environment.begin(self.task, self._seed)))
 
     async def reply(self, message: Message, conversation: str | None = None) -> tuple[Answer, ...]:
-        """Take a reply to what is wanted in a conversation; None: to what was asked first.
+        """Accept a reply to the ask in a conversation; None: to the earliest ask.
 
-        Returns what the environment answered, reply by reply: nothing while an ask before this one has no reply.
-        Raises EnvironmentFault where no reply is wanted there, and when the environment fails.
+        Returns what the environment answered, reply by reply: nothing while an earlier ask has no reply. Raises
+        EnvironmentFault if no reply is wanted there, and when the environment fails.
         """
         self._held[self._find(conversation)] = message
         answers = []
@@ -114,24 +114,25 @@ class OutsideEpisode:
         return tuple(answers)
 
     async def score(self) -> Mapping[str, Reward]:
-        """The reward of every role for the replies so far. Raises EnvironmentFault when the environment fails."""
+        """Return the reward of every role for the replies so far. Raises EnvironmentFault when the environment
+        fails."""
         end = self._limit or EpisodeEnd(stop=StopReason.DONE)
         if self._limit is None and self._wanted.asks:
             end = EpisodeEnd(stop=StopReason.MAX_TURNS, conversation=next(iter(self._wanted.asks)))
         replies = {name: list(told) for name, told in self.replies.items()}
-        for name, held in self._held.items():  # a reply that was given counts, also where it was never told
+        for name, held in self._held.items():  # a reply counts even if the environment never received it
             replies.setdefault(name, []).append(held)
         return await self._run("the score of", lambda: self._environment.score(replies, end))
 
     async def close(self) -> str | None:
-        """Close the environment; what went wrong, None if nothing. A second call does nothing."""
+        """Close the environment; returns what went wrong, None if nothing. A second call does nothing."""
         if self.is_closed:
             return None
         self.is_closed = True
         return await close_environment(self._environment)
 
     def _find(self, conversation: str | None) -> str:
-        """The conversation whose ask a reply is for."""
+        """Return the conversation whose ask a reply is for."""
         names = [ask.conversation for ask in self.wanted]
         if not names:
             raise EnvironmentFault(f"no reply is wanted in {self._where}: the episode is over")
@@ -172,5 +173,5 @@ class OutsideEpisode:
 
 
 def choose_reward(rewards: Mapping[str, Reward]) -> Reward:
-    """One reward for those who know one: an Invalid one where a role has one, else that of the first role."""
+    """Choose one reward for callers that expect one: the first role's, or an Invalid one if any role has one."""
     return next((reward for reward in rewards.values() if isinstance(reward, Invalid)), next(iter(rewards.values())))

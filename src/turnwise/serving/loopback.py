@@ -1,7 +1,7 @@
-"""HTTP for programs of this machine: a server on the loopback interface, of no use to web pages.
+"""HTTP for programs on this machine: a server on the loopback interface that refuses web pages.
 
-The connections are those of `turnwise_sandbox`, which serves by itself and therefore has them. There is no
-authentication here: every user of this machine can use the server. Errors are `{"detail": "..."}`.
+The connection code is that of `turnwise_sandbox`, which is a server too. There is no authentication: every user of this
+machine can use the server. Errors are `{"detail": "..."}`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MAX_CONNECTIONS = 1024
 _LOCAL_NAMES = (HOST, "localhost")
 
 Respond = Callable[[Head, bytes], Awaitable[Answer]]
-"""The answer to a request's head and body. Raises nothing."""
+"""Returns the answer to a request's head and body. Raises nothing."""
 
 
 class LoopbackServer:
-    """Serves `respond` between `start` and `close`. A page of another machine is refused with 403."""
+    """Serves `respond` between `start` and `close`. Requests from web pages of other machines are refused with 403."""
 
     def __init__(self, respond: Respond, *, max_body_bytes: int) -> None:
         """A request with a larger body is refused with 413 before it is read."""
@@ -46,17 +46,17 @@ class LoopbackServer:
             raise EnvironmentFault(f"port {port} of {HOST} cannot be used: {cause.strerror}; choose another") from cause
 
     async def close(self) -> None:
-        """Stop listening and end every request. A second call does nothing."""
+        """Stop listening and abort every request. A second call does nothing."""
         await self._listener.close()
 
 
 def refuse(status: int, message: str) -> Answer:
-    """The answer that says what is wrong with a request."""
+    """Build the answer that says what is wrong with a request."""
     return Answer(status=status, body=json.dumps({"detail": message}).encode())
 
 
 def _admit(head: Head) -> Answer | None:
-    """Refuse what a web page sends: a Host or an Origin of another name."""
+    """Refuse requests from web pages: a Host or an Origin with another name."""
     host = urlsplit(f"//{head.headers.get('host', '')}").hostname
     origin = head.headers.get("origin")
     if host in _LOCAL_NAMES and (origin is None or urlsplit(origin).hostname in _LOCAL_NAMES):

@@ -1,5 +1,5 @@
 """The advantages of one RL step, per sampled token: `steps/step_000012.npz`, written when the step's credit is known.
-Those of a hundred steps behind a checkpoint are in one pack, `steps/step_000000.zip` (see `packs`).
+The files of a hundred steps before a checkpoint are in one pack, `steps/step_000000.zip` (see `packs`).
 
 Flat arrays over K trajectories, their turns and the sampled tokens of turns with credit, in that order:
 
@@ -26,7 +26,7 @@ from turnwise.store.packs import NUM_TOGETHER, drop_members, pack_files, pack_pa
 from turnwise.store.run_folder import check_format, write_bytes_atomic
 
 TurnAdvantages = list[FloatArray | None]
-"""Per turn of a trajectory the advantages of its sampled tokens, `[N]` float32; None for a turn without credit."""
+"""Per turn of a trajectory, the advantages of its sampled tokens, `[N]` float32; None for a turn without credit."""
 
 
 def save_advantages(
@@ -34,7 +34,7 @@ def save_advantages(
 ) -> None:
     """Write the advantages of RL step `step`, atomically, and wait for the disk.
 
-    Per trajectory one array per turn, None for a turn without credit; None for a trajectory without any. Raises
+    Each trajectory has one array per turn, None for a turn without credit; or None if no turn has credit. Raises
     StoreError when the disk refuses.
     """
     credited = [turns for turns in advantages.values() if turns is not None]
@@ -57,7 +57,7 @@ def save_advantages(
 
 
 def load_advantages(run: Path, step: int) -> dict[TrajectoryId, TurnAdvantages | None] | None:
-    """What `save_advantages` was given, as float32; None where the step has no file: its algorithm has no advantages.
+    """Load what `save_advantages` was given, as float32; None if the step has no file: its algorithm has no advantages.
 
     Raises StoreError when the file is broken or the run has another format.
     """
@@ -90,7 +90,7 @@ def load_advantages(run: Path, step: int) -> dict[TrajectoryId, TurnAdvantages |
 
 
 def pack_advantages(run: Path, *, until: int) -> None:
-    """Put those of every hundred steps before or at `until`, the step of a checkpoint, into one pack. Raises
+    """Put the advantages of every hundred steps up to `until`, the step of a checkpoint, into one pack. Raises
     StoreError."""
     loose = [int(path.stem.removeprefix("step_")) for path in (run / "steps").glob("step_*.npz")]
     for first in sorted({step // NUM_TOGETHER * NUM_TOGETHER for step in loose}):
@@ -100,8 +100,8 @@ def pack_advantages(run: Path, *, until: int) -> None:
 
 
 def forget_packed(run: Path, *, after_step: int) -> None:
-    """Remove those of later steps, which are about to be written again, from packs that also hold earlier ones. Raises
-    StoreError."""
+    """Remove the advantages of later steps, which are about to be rewritten, from packs that also hold earlier ones.
+    Raises StoreError."""
     for pack in (run / "steps").glob("step_*.zip"):
         drop_members(pack, lambda name: int(name[5:-4]) <= after_step)
 

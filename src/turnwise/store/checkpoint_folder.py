@@ -1,4 +1,4 @@
-"""Checkpoint folders that are whole or absent. Training decides what they hold.
+"""Checkpoint folders that are complete or absent. Training decides what they contain.
 
 checkpoints/step_000012/           whole: written aside, synced, renamed
 checkpoints/step_000012/manifest.json    size and SHA-256 of every other file
@@ -23,25 +23,26 @@ from turnwise.store.run_folder import disk_error, sync
 
 MANIFEST = "manifest.json"
 POLICIES = "policies"
-"""Folder in a checkpoint with those of learners besides the first, by name."""
+"""Folder in a checkpoint for learners other than the first, by name."""
 
 
 def policy_folder(checkpoint: Path, learner: str) -> Path:
-    """Where a checkpoint holds a learner; itself for the first, which has no name."""
+    """Return the folder of a learner in a checkpoint; the checkpoint itself for the first learner, which has no
+    name."""
     return checkpoint / POLICIES / learner if learner else checkpoint
 
 
 def whole_folder(path: Path) -> Path:
-    """The checkpoint of a step that holds this learner's folder."""
+    """Return the checkpoint of the step that contains this learner's folder."""
     return path.parent.parent if path.parent.name == POLICIES else path
 
 
 @contextmanager
 def checkpoint_writer(run: Path, step: int) -> Iterator[Path]:
-    """A temporary folder to fill; on success it becomes `checkpoints/step_<step>` with a manifest, in one rename.
+    """Yield a temporary folder to fill; on success it becomes `checkpoints/step_<step>` with a manifest, in one rename.
 
-    On any failure, Ctrl-C included, the temporary folder is removed and what was there before stays. An error of the
-    disk or of a library that writes becomes StoreError; Turnwise's own errors pass unchanged.
+    On any failure, Ctrl-C included, the temporary folder is removed and the previous checkpoint stays. An error from
+    the disk or from a library that writes becomes StoreError; Turnwise's own errors pass unchanged.
     """
     target = _path(run, step)
     temporary = _aside(target, "tmp")
@@ -91,7 +92,8 @@ def verify_checkpoint(path: Path) -> None:
 
 
 def latest_checkpoint(run: Path) -> Path | None:
-    """The checkpoint of the highest step; None where there is none. `verify_checkpoint` says whether it is intact."""
+    """Return the checkpoint with the highest step; None if there is none. `verify_checkpoint` tells whether it is
+    intact."""
     checkpoints = list_checkpoints(run)
     return checkpoints[-1][1] if checkpoints else None
 
@@ -116,7 +118,7 @@ def prune(run: Path, *, keep: int, always: Collection[int] = (), also: Collectio
 
 
 def sweep(run: Path) -> None:
-    """At start: remove what a killed process left half-written, and put back a checkpoint it had set aside.
+    """At start: remove what a killed process left half-written, and restore a checkpoint that it had set aside.
 
     Raises StoreError.
     """
@@ -146,7 +148,7 @@ def _aside(target: Path, suffix: str) -> Path:
 
 
 def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Step and path of every finished checkpoint, by step; `verify_checkpoint` says whether it is intact."""
+    """List step and path of every finished checkpoint, by step; `verify_checkpoint` tells whether one is intact."""
     paths = [
         path for path in (run / "checkpoints").glob("step_*") if path.is_dir() and re.fullmatch(r"step_\d+", path.name)
     ]
@@ -165,7 +167,7 @@ def _seal(folder: Path) -> None:
 
 
 def _swap_in(temporary: Path, target: Path) -> None:
-    """Give `temporary` the name `target`. At every moment one whole checkpoint exists under its name or set aside."""
+    """Rename `temporary` to `target`. At every moment one complete checkpoint exists, under its name or set aside."""
     old = _aside(target, "old")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():

@@ -1,4 +1,5 @@
-"""Which checkpoints of a run are kept, and which one "best", "latest" or a step means: by its held-out evaluations."""
+"""Decides from a run's held-out evaluations which checkpoints are kept, and which one "best", "latest" or a step refers
+to."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ BEST, LATEST = "best", "latest"
 
 
 def read_successes(run: Path) -> dict[int, float]:
-    """Held-out success by RL step, of the evaluations that the run made itself, without controls and those that cannot
-    be read."""
+    """Return held-out success by RL step, from the evaluations that the run itself made, without controls and without
+    those that cannot be read."""
     successes: dict[int, float] = {}
     for path in (run / "evaluations").glob("heldout_*.summary.json"):
         match = re.fullmatch(r"heldout_(\d+)\.summary\.json", path.name)
@@ -27,21 +28,21 @@ def read_successes(run: Path) -> dict[int, float]:
 
 
 def rank_steps(successes: dict[int, float]) -> list[int]:
-    """Steps by success, best first; of equal ones the later first."""
+    """Sort steps by success, best first; among equal ones the later first."""
     return sorted(successes, key=lambda step: (successes[step], step), reverse=True)
 
 
 def list_kept(run: Path, *, best: int, every: int) -> set[int]:
-    """Steps whose checkpoints stay whatever their age: the first, the `best` with the highest held-out success, and
-    every multiple of `every` (0: none)."""
+    """Return the steps whose checkpoints are kept regardless of age: the first, the `best` with the highest held-out
+    success, and every multiple of `every` (0: none)."""
     steps = [step for step, _ in list_checkpoints(run)]
     ranked = [step for step in rank_steps(read_successes(run)) if step in steps]
     return {0, *ranked[:best], *(step for step in steps if every and step % every == 0)}
 
 
 def find_checkpoint_of(run: Path, step: int | str | None) -> Path:
-    """The checkpoint that a step means: a number, "latest" (or None), or "best", that with the highest held-out
-    success. Whole, or CheckpointError. Raises ConfigError for another word."""
+    """Return the complete checkpoint that `step` refers to: a number, "latest" (or None), or "best", the one with the
+    highest held-out success. Raises CheckpointError if it is not intact, ConfigError for another word."""
     checkpoints = dict(list_checkpoints(run))
     if not checkpoints:
         raise CheckpointError(f"run {run} has no checkpoint yet; train it first")

@@ -1,4 +1,4 @@
-"""What a run remembers of the files that its tasks and its warm-up come from: `data.json`, one entry per file.
+"""The run's record of the files that supply its tasks and its warm-up: `data.json`, one entry per file.
 
     {"files": [{"path": "train.jsonl", "sha256": "9dc8...", "num_bytes": 52100, "num_rows": 1000, "use": "tasks"}]}
 """
@@ -21,14 +21,14 @@ Use = Literal["tasks", "warm-up"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRecord:
-    """A data file as it was read."""
+    """A data file as it was when read."""
 
     path: str
-    """As the recipe names it."""
+    """Path as written in the recipe."""
     sha256: str
     num_bytes: int
     num_rows: int
-    """Rows that are used."""
+    """Number of rows that are used."""
     use: Use = "tasks"
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class FileRecord:
 
 
 def record_file(path: Path, num_rows: int, use: Use = "tasks") -> FileRecord:
-    """Read the file once. Raises DataError when it cannot be read."""
+    """Read the file once and return its record. Raises DataError if it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -46,12 +46,12 @@ def record_file(path: Path, num_rows: int, use: Use = "tasks") -> FileRecord:
 
 
 def write_records(run: Path, records: Iterable[FileRecord]) -> None:
-    """Replace what the run remembers. Raises StoreError."""
+    """Replace the run's record. Raises StoreError."""
     write_json_atomic(run / DATA, {"files": [asdict(each) for each in records]})
 
 
 def read_records(run: Path) -> tuple[FileRecord, ...] | None:
-    """What the run remembers; None where it never did. Raises StoreError for a damaged file."""
+    """Return the run's record; None if it was never written. Raises StoreError for a damaged file."""
     path = run / DATA
     try:
         return tuple(FileRecord(**each) for each in json.loads(path.read_bytes())["files"])
@@ -62,13 +62,13 @@ def read_records(run: Path) -> tuple[FileRecord, ...] | None:
 
 
 def list_used(records: Iterable[FileRecord], use: Use) -> tuple[FileRecord, ...]:
-    """Those that are read for one purpose."""
+    """Return the records of files that are read for one purpose."""
     return tuple(each for each in records if each.use == use)
 
 
 def compare_taught(records: Iterable[FileRecord]) -> tuple[list[str], list[str]]:
-    """The files of a warm-up that is over: how those that are still there differ, one line each, and the paths of those
-    that are gone, which the run needs no more."""
+    """Compare the files of a finished warm-up: returns how those that still exist differ, one line each, and the paths
+    of those that are gone, which the run no longer needs."""
     changes, gone = [], []
     for record in list_used(records, "warm-up"):
         try:
@@ -85,7 +85,8 @@ def compare_taught(records: Iterable[FileRecord]) -> tuple[list[str], list[str]]
 
 
 def find_changes(before: Sequence[FileRecord], now: Sequence[FileRecord]) -> list[str]:
-    """How files differ from those remembered, one line each; by place in the recipe, so that a file may move."""
+    """Return how files differ from those recorded, one line each; compared by place in the recipe, so that a file may
+    move."""
     if len(before) != len(now):
         names = [", ".join(each.path for each in records) or "none" for records in (before, now)]
         return [f"the run began with the data files {names[0]}, and there are now {names[1]}"]

@@ -57,9 +57,9 @@ class GroupStore:
         return digest_files(npz, jsonl)
 
     def load(self, draw: int, *, digest: str | None = None) -> TrajectoryGroup:
-        """The group of a draw, as it was saved. `digest` is what `save` returned; None reads without comparing.
+        """Load the group of a draw, as it was saved. `digest` is what `save` returned; None skips the comparison.
 
-        Raises StoreError when a file is missing or broken, or when the files are not those of the digest.
+        Raises StoreError when a file is missing or broken, or when the files do not match the digest.
         """
         npz, jsonl = self.paths(draw)
         arrays, rows = self.read(draw, digest=digest)
@@ -69,7 +69,7 @@ class GroupStore:
         return groups[0]
 
     def read(self, draw: int, *, digest: str | None = None) -> tuple[bytes, bytes]:
-        """The bytes of a draw's NPZ and JSONL. Raises StoreError when one is missing or the digest differs."""
+        """Return the bytes of a draw's NPZ and JSONL. Raises StoreError when one is missing or the digest differs."""
         npz, jsonl = self.paths(draw)
         data = self._read_file(npz, draw), self._read_file(jsonl, draw)
         if digest is not None and (digest_of_files := digest_files(*data)) != digest:
@@ -85,7 +85,7 @@ class GroupStore:
         return read_file(path)
 
     def list_draws(self) -> list[int]:
-        """Every draw with a whole pair of files, in order. Raises StoreError for a damaged pack."""
+        """List every draw with a complete pair of files, in order. Raises StoreError for a damaged pack."""
         packed = {name for pack in self._folder.glob("*/*.zip") for name in list_members(pack)}
         both = {Path(name).stem for name in packed if name.endswith(".npz") and f"{name[:-4]}.jsonl" in packed}
         return sorted({int(name) for name in both if name.isdecimal()} | set(self._list_loose()))
@@ -97,8 +97,8 @@ class GroupStore:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def pack(self, find_settled: Callable[[], Collection[int]]) -> None:
-        """Put the files of every hundred draws into one pack where all are among those `find_settled` returns, which no
-        crash can bring back; it is asked where so many files are there. Raises StoreError."""
+        """Pack the files of every hundred draws that are all among those `find_settled` returns (draws that no crash
+        can reopen); it is called only where so many files exist. Raises StoreError."""
         loose = self._list_loose()
         if len(loose) < NUM_TOGETHER:
             return
@@ -127,13 +127,13 @@ class GroupStore:
         return pack_path(folder, draw, lambda first: f"{first:09d}")
 
     def paths(self, draw: int) -> tuple[Path, Path]:
-        """The NPZ and the JSONL of a draw."""
+        """Return the paths of a draw's NPZ and JSONL."""
         stem = self._folder / f"{draw // _PER_FOLDER:03d}" / f"{draw:09d}"
         return stem.with_suffix(".npz"), stem.with_suffix(".jsonl")
 
 
 def digest_files(npz: bytes, jsonl: bytes) -> str:
-    """16 hexadecimal digits over a group's two files; the length of the first is part of it."""
+    """Return 16 hexadecimal digits over a group's two files; the length of the first is part of the digest."""
     digest = hashlib.sha256(len(npz).to_bytes(8, "big"))
     digest.update(npz)
     digest.update(jsonl)

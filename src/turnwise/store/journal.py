@@ -17,8 +17,8 @@ Draws are opened in the order of their index. One that is open or waiting may be
 number: the process that rolled it out ended, or a power cut lost its group. "rewound" takes back every taken, trained
 and dropped line of later steps: their draws wait again, or are open again if they never finished.
 
-`read_journal` folds the lines into a `JournalState`; `Journal` appends, and refuses what the order above does not
-allow. A last line without its line break was never finished: readers leave it out, a writer cuts it off.
+`read_journal` folds the lines into a `JournalState`; `Journal` appends, and refuses lines that the order above does not
+allow. A last line without a line break was never finished: readers ignore it, a writer cuts it off.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ Fate = Literal["open", "waiting", "taken", "dropped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawRecord:
-    """What the journal says about one draw."""
+    """The journal's record of one draw."""
 
     draw: int
     task_index: int
     """Index of its task in the training split."""
     version: int
-    """Weight version at its start."""
+    """Weight version when it was opened."""
     attempt: int = 0
     """First attempt number of its members."""
     fate: Fate = "open"
     digest: str | None = None
-    """Of its stored group (see `groups.GroupStore`); None until it finished."""
+    """Digest of its stored group (see `groups.GroupStore`); None until it finished."""
     step: int | None = None
     """The step that took or dropped it; None while it is open or waiting."""
     reason: DropReason | None = None
@@ -62,7 +62,7 @@ class DrawRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedStep:
-    """What a step left behind."""
+    """The result of a trained step."""
 
     step: int
     version: int
@@ -73,7 +73,7 @@ class TrainedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
-    """Where a run is, as its journal says."""
+    """The state of a run according to its journal."""
 
     next_draw: int
     """Index of the next draw."""
@@ -84,18 +84,18 @@ class JournalState:
     taken: Mapping[int, tuple[int, ...]] = field(repr=False)
     """Draws of every taken step, in the order in which they train; trained steps included."""
     trained: Mapping[int, TrainedStep] = field(repr=False)
-    """By step, in order."""
+    """Trained steps by number, in order."""
     left_out: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Why a task could not be made, by its index in the training split."""
 
     @property
     def open(self) -> list[DrawRecord]:
-        """Draws that were opened and did not finish, by index."""
+        """Draws that were opened but did not finish, by index."""
         return self._with_fate("open")
 
     @property
     def waiting(self) -> list[DrawRecord]:
-        """Draws that finished and are neither taken nor dropped, by index."""
+        """Draws that finished and were neither taken nor dropped, by index."""
         return self._with_fate("waiting")
 
     @property
@@ -108,7 +108,7 @@ class JournalState:
 
 
 def read_journal(run: Path) -> JournalState:
-    """The state after the whole lines of `run/journal.jsonl`; that of a new run where there is no file.
+    """Return the state after the finished lines of `run/journal.jsonl`; that of a new run if there is no file.
 
     Raises StoreError naming the line for one that is not a journal line or that cannot follow those before it, or for
     a run of another format.
@@ -118,13 +118,14 @@ def read_journal(run: Path) -> JournalState:
 
 
 def fold_journal(rows: Sequence[Mapping[str, Any]], *, source: Path) -> JournalState:
-    """The state after some lines; `source` is named by the StoreError of a line that cannot follow those before it."""
+    """Return the state after these lines; `source` is named by the StoreError for a line that cannot follow those
+    before it."""
     return _fold(rows, source).snapshot()
 
 
 def fold_possible(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The lines that can follow the kept ones before them, of a journal that two processes wrote or that was
-    damaged."""
+    """Return the lines that can follow the kept ones before them, from a damaged journal or one that two processes
+    wrote."""
     fold, kept = _Fold(Path(JOURNAL)), []
     for row in rows:
         with suppress(StoreError):
@@ -136,14 +137,14 @@ def fold_possible(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 class Journal:
     """Appends to the journal of a run. One process writes it.
 
-    Every method appends with one write, which a crash does not split. `taken`, `trained` and `rewound` also wait for
-    the disk, and with them for all lines before. Each raises StoreError, and writes nothing, when a line cannot follow
-    those before it or the disk refuses.
+    Every method appends with one write, which a crash does not split. `taken`, `trained` and `rewound` also wait until
+    that line and all before it are on disk. Each raises StoreError, and writes nothing, when a line cannot follow those
+    before it or the disk refuses.
     """
 
     def __init__(self, run: Path, *, check: Callable[[], None] = lambda: None) -> None:
-        """Open the journal, a new one where there is none, and cut off an unfinished last line. `check` is called
-        before anything is written, and raises StoreError where the run is another process's. Raises StoreError."""
+        """Open the journal, a new one if there is none, and cut off an unfinished last line. `check` is called before
+        anything is written, and raises StoreError if the run belongs to another process. Raises StoreError."""
         check_format(run)
         check()
         self._check = check
@@ -157,7 +158,7 @@ class Journal:
 
     @property
     def state(self) -> JournalState:
-        """The state after every line so far."""
+        """Return the state after every line so far."""
         return self._fold.snapshot()
 
     def close(self) -> None:
@@ -165,7 +166,7 @@ class Journal:
         os.close(self._handle)
 
     def opened(self, *draws: DrawRecord) -> None:
-        """The rollouts of these draws start; after a crash all of them have or none has."""
+        """Record that the rollouts of these draws start; after a crash either all of them or none are recorded."""
         self._append(
             *(
                 {"kind": "opened", "draw": d.draw, "task": d.task_index, "version": d.version, "attempt": d.attempt}
@@ -174,27 +175,28 @@ class Journal:
         )
 
     def finished(self, draw: int, digest: str) -> None:
-        """A draw's group is stored; `digest` is what `GroupStore.save` returned."""
+        """Record that a draw's group is stored; `digest` is what `GroupStore.save` returned."""
         self._append({"kind": "finished", "draw": draw, "digest": digest})
 
     def taken(self, step: int, draws: Collection[int]) -> None:
-        """A step is about to train on these draws, in this order."""
+        """Record that a step is about to train on these draws, in this order."""
         self._append({"kind": "taken", "step": step, "draws": list(draws)}, wait=True)
 
     def trained(self, step: int, *, version: int, sums: Mapping[str, int]) -> None:
-        """A step changed the weights: they are version `version` with these checksums."""
+        """Record that a step changed the weights: they are version `version` with these checksums."""
         self._append({"kind": "trained", "step": step, "version": version, "sums": dict(sums)}, wait=True)
 
     def dropped(self, draw: int, reason: DropReason, *, step: int) -> None:
-        """A draw will never train. `step` is the next step that trains: a rewind to before it takes the line back."""
+        """Record that a draw will never train. `step` is the next step that trains: a rewind to before it undoes the
+        line."""
         self._append({"kind": "dropped", "draw": draw, "reason": reason.value, "step": step})
 
     def left_out(self, task_index: int, why: str) -> None:
-        """A task of the training split is never drawn; no rewind takes the line back."""
+        """Record that a task of the training split is never drawn; no rewind undoes the line."""
         self._append({"kind": "left_out", "task": task_index, "why": why})
 
     def rewound(self, step: int) -> None:
-        """Steps after `step` did not happen: their draws wait again, or are open if they never finished."""
+        """Record that steps after `step` did not happen: their draws wait again, or are open if they never finished."""
         self._append({"kind": "rewound", "step": step}, wait=True)
 
     def _append(self, *rows: Mapping[str, Any], wait: bool = False) -> None:
@@ -227,7 +229,7 @@ class Journal:
 
 
 class _Fold:
-    """The state of a journal while its lines are read."""
+    """The state of a journal while its lines are being read."""
 
     def __init__(self, source: Path) -> None:
         self._source = source
@@ -239,7 +241,7 @@ class _Fold:
         self._left_out: dict[int, str] = {}
 
     def snapshot(self) -> JournalState:
-        """The state, which later lines do not change."""
+        """Return the state as it is now; later lines do not change it."""
         return JournalState(
             next_draw=len(self._draws),
             next_task=self._next_task,
@@ -261,7 +263,7 @@ class _Fold:
             )
 
     def apply(self, row: Mapping[str, Any]) -> None:
-        """Take one line. Raises StoreError when it cannot come next."""
+        """Apply one line. Raises StoreError when it cannot come next."""
         self._check(row)
         self._num_lines += 1
         match row["kind"]:
@@ -354,7 +356,7 @@ class _Fold:
         return next((problem for problem in problems if problem is not None), None)
 
     def _find_fate_problem(self, draw: int, what: str, allowed: Collection[Fate]) -> str | None:
-        """Why a draw cannot `what`; None when its fate is one of `allowed`."""
+        """Return why a draw cannot `what`; None if its fate is one of `allowed`."""
         record = self._draws.get(draw)
         if record is None:
             return f"draw {draw} cannot {what}: it was never opened"

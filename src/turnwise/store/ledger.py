@@ -1,16 +1,16 @@
 """The token ledger proves that every sampled token is trained once or dropped for a stated reason.
 
-It does so before every optimizer step. For each group, per trajectory and in total:
+The proof precedes every optimizer step. For each group, per trajectory and in total:
 
     sampled = trained + dropped        dropped by reason: see `core.types.DropReason`
 
 `account_batch` and `account_group` walk every sample that is about to train back to the turn it was cut from and
-compare token ids, log-probabilities, mask and versions. What they prove is one line of `ledger.jsonl` per group,
-appended before the weights change; a group that never trains has a line too (`account_dropped`):
+compare token ids, log-probabilities, mask and versions. The result is one line of `ledger.jsonl` per group, appended
+before the weights change; a group that never trains has a line too (`account_dropped`):
 
     {"draw": 57, "fate": "trained", "step": 8, "version": 7, "start_version": 6, "trajectories": [...], ...}
 
-A group's baseline is no rollout and has no account.
+A group's baseline is not a rollout and has no account.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ class GroupAccount:
     draw: int
     role: str
     fate: DropReason | Literal["trained"]
-    """"trained" where the group was part of a batch, even if none of its tokens carried loss."""
+    """"trained" if the group was part of a batch, even if none of its tokens carried loss."""
     step: int
-    """The step that trained it, or the next step that trains after it was dropped."""
+    """The step that trained it, or, for a dropped group, the next step to train."""
     version: int
-    """Weight version that trained, or that was to train next when it was dropped."""
+    """Weight version that trained, or that was the next to train when the group was dropped."""
     start_version: int
-    """Weight version at the group's start."""
+    """Weight version when the group started."""
     oldest_version: int | None
-    """Weight version of its oldest sampled token; None where no token says."""
+    """Weight version of its oldest sampled token; None if no token has one."""
     max_staleness: int | None
     """How many versions older than `version` a trained token may be; None for a dropped group."""
     context_trained: int
-    """Observation tokens that train (the unmasked-observation ablation); else 0."""
+    """Number of observation tokens that train (the unmasked-observation ablation); else 0."""
     entries: tuple[Entry, ...] = field(repr=False)
     learner: str = ""
-    """The learner that trained it; empty for the first, and where nothing did."""
+    """The learner that trained it; empty for the first learner, and if nothing was trained."""
 
     @property
     def sampled(self) -> int:
-        """Sampled tokens of all trajectories."""
+        """Number of sampled tokens in all trajectories."""
         return sum(entry.sampled for entry in self.entries)
 
     @property
     def trained(self) -> int:
-        """Those that train."""
+        """Number of those tokens that train."""
         return sum(entry.trained for entry in self.entries)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Those that do not, by reason."""
+        """Number of tokens that do not train, by reason."""
         total: Counter[str] = Counter()
         for entry in self.entries:
             total.update(entry.dropped)
@@ -93,15 +93,15 @@ def account_batch(
     """Prove the identity for every group of a step, before its first optimizer step.
 
     Args:
-        groups: those the step trains on, each draw and role once.
+        groups: the groups that the step trains on, each draw and role once.
         samples_by_update: the samples of each optimizer step, exactly as they will train.
         drops: why trajectories or turns do not train. Invalid and discarded ones need none.
         step: RL step, for messages and the record.
         version: weight version that trains.
         max_staleness: how many versions older a trained token may be.
-        max_times: how often a token may train in this step; None where one trajectory may be in several pairs.
+        max_times: how often a token may train in this step; None if one trajectory may be in several pairs.
         observations_train: whether observation tokens may carry loss.
-        learner: the one that trains all of them; the first has no name.
+        learner: the learner that trains all of them; the first has no name.
 
     Raises:
         LedgerError: naming trajectory, turn and what is wrong.
@@ -184,11 +184,11 @@ def account_group(
 
 
 def account_dropped(group: TrajectoryGroup, reason: DropReason, *, step: int, version: int) -> GroupAccount:
-    """The account of a group that never trains: every token of a scored member is dropped for `reason`, or because its
-    role does not learn.
+    """Return the account of a group that never trains: every token of a scored member is dropped for `reason`, or
+    because its role does not learn.
 
     `step` is the next step that trains, `version` the weights it starts from. Raises LedgerError when two trajectories
-    of the group have one name.
+    of the group have the same name.
     """
     _check_names(group, step)
     reason = reason if learns(group) else DropReason.NOT_LEARNING
@@ -215,16 +215,17 @@ def account_dropped(group: TrajectoryGroup, reason: DropReason, *, step: int, ve
 def append_accounts(run: Path, accounts: Sequence[GroupAccount]) -> None:
     """Append one line per account to `run/ledger.jsonl` and wait for the disk once; readable at once.
 
-    Raises StoreError when the disk refuses; none of the lines stays then.
+    Raises StoreError when the disk refuses; then none of the lines is kept.
     """
     append_lines(run / LEDGER, [_to_row(account) for account in accounts])
 
 
 def load_accounts(run: Path) -> list[GroupAccount]:
-    """The account of every group that trained or was dropped, in the order of the file; empty where there is none yet.
+    """Load the account of every group that trained or was dropped, in the order of the file; empty if there is none
+    yet.
 
-    Raises StoreError naming file and draw of a line that does not add up or of a second line for one draw, or when
-    the run has another format.
+    Raises StoreError naming file and draw for a line that does not add up or a second line for one draw, or when the
+    run has another format.
     """
     check_format(run)
     accounts: dict[tuple[int, str], GroupAccount] = {}
@@ -240,7 +241,7 @@ def load_accounts(run: Path) -> list[GroupAccount]:
 
 
 def parse_account(row: Mapping[str, Any]) -> GroupAccount:
-    """The account of a line. Raises ValueError saying why it is none, or does not add up."""
+    """Return the account in a line. Raises ValueError saying why it is not an account, or does not add up."""
     try:
         account = _from_row(row)
         balanced = all(entry.sampled == entry.trained + sum(entry.dropped.values()) for entry in account.entries)
@@ -255,8 +256,8 @@ def parse_account(row: Mapping[str, Any]) -> GroupAccount:
 def _check_names(group: TrajectoryGroup, step: int) -> None:
     """Raise LedgerError unless names, draws and roles of the trajectories fit the group.
 
-    Every trajectory has a name of its own, of the group's draw and role, and every attempt that was retried comes
-    before another at its member.
+    Every trajectory must have a unique name with the group's draw and role, and every retried attempt must precede
+    another attempt at the same member.
     """
     names: set[TrajectoryId] = set()
     baseline = () if group.baseline is None else (group.baseline,)
@@ -274,13 +275,13 @@ def _check_names(group: TrajectoryGroup, step: int) -> None:
 
 
 def _list_discarded(group: TrajectoryGroup) -> list[Entry]:
-    """Accounts of discarded trajectories that had sampled something: everything is dropped."""
+    """Return the accounts of discarded trajectories that sampled anything: all their tokens are dropped."""
     return [drop_whole(each.trajectory, each.reason) for each in group.discarded if each.trajectory.num_sampled_tokens]
 
 
 def _find_oldest_version(group: TrajectoryGroup, step: int) -> int | None:
-    """Raises LedgerError when a token is older than the group's start. None where nothing was sampled, and for a role
-    that does not learn: its versions are not those of the weights that train."""
+    """Return the version of the oldest token; None if nothing was sampled, and for a role that does not learn, whose
+    versions are not those of the trained weights. Raises LedgerError when a token is older than the group's start."""
     oldest: int | None = None
     if not learns(group):
         return None

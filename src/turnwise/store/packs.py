@@ -1,7 +1,8 @@
-"""Many small files as members of one: a ZIP archive without compression, which any tool lists and reads.
+"""Packs many small files into one: a ZIP archive without compression, which any tool lists and reads.
 
-A pack is replaced whole before the files in it are removed, and a file beside it comes before a member of its name: a
-crash at any moment leaves each of them readable, and what is written again later takes the place of what was packed."""
+A pack is replaced as a whole before the files in it are removed, and a separate file takes precedence over a member
+with the same name: every file stays readable after a crash at any moment, and a file rewritten later replaces the
+packed one."""
 
 from __future__ import annotations
 
@@ -14,19 +15,21 @@ from turnwise.core.errors import StoreError
 from turnwise.store.run_folder import disk_error, write_bytes_atomic
 
 NUM_TOGETHER = 100
-"""Draws, or steps, of one pack."""
+"""Number of draws, or steps, per pack."""
 _MARK = b"turnwise"
-"""The comment of a pack: members are ZIP archives too, and the end of a cut one could be taken for the end of one."""
+"""The comment that marks a pack: its members are ZIP archives too, so the end of a member in a truncated pack could be
+mistaken for the pack's end."""
 _BROKEN = (zipfile.BadZipFile, KeyError, EOFError, RuntimeError, NotImplementedError)
 
 
 def pack_path(folder: Path, number: int, name: Callable[[int], str]) -> Path:
-    """The pack of a draw or step, named by the first that it may hold."""
+    """Return the path of the pack for a draw or step; it is named by the first number that it may contain."""
     return folder / f"{name(number // NUM_TOGETHER * NUM_TOGETHER)}.zip"
 
 
 def pack_files(pack: Path, files: Sequence[Path]) -> None:
-    """Move files into a pack, in place of members of the same name. Raises StoreError, with every file where it was."""
+    """Move files into a pack, replacing members of the same name. Raises StoreError, leaving every file where it
+    was."""
     members = dict(_read_all(pack))
     try:
         members |= {path.name: path.read_bytes() for path in files}
@@ -41,7 +44,7 @@ def pack_files(pack: Path, files: Sequence[Path]) -> None:
 
 
 def drop_members(pack: Path, is_kept: Callable[[str], bool]) -> None:
-    """Keep some members of a pack only. Raises StoreError."""
+    """Drop the members of a pack that `is_kept` refuses. Raises StoreError."""
     members = _read_all(pack)
     kept = {name: data for name, data in members.items() if is_kept(name)}
     if len(kept) < len(members):
@@ -49,7 +52,8 @@ def drop_members(pack: Path, is_kept: Callable[[str], bool]) -> None:
 
 
 def read_member(pack: Path, name: str) -> bytes | None:
-    """The bytes of a packed file; None where there is no such pack or member. Raises StoreError for a damaged pack."""
+    """Return the bytes of a packed file; None if there is no such pack or member. Raises StoreError for a damaged
+    pack."""
     try:
         with _open(pack) as archive:
             return archive.read(name) if name in archive.NameToInfo else None
@@ -60,7 +64,7 @@ def read_member(pack: Path, name: str) -> bytes | None:
 
 
 def list_members(pack: Path) -> list[str]:
-    """The names of what is packed. Raises StoreError for a damaged pack."""
+    """List the names of the packed files. Raises StoreError for a damaged pack."""
     try:
         with _open(pack) as archive:
             return archive.namelist()
@@ -87,7 +91,7 @@ def _write(pack: Path, members: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         archive.comment = _MARK
         for name, data in sorted(members.items()):
-            archive.writestr(zipfile.ZipInfo(name), data)  # of no time: equal groups make equal packs
+            archive.writestr(zipfile.ZipInfo(name), data)  # without a time: equal groups make equal packs
     write_bytes_atomic(pack, buffer.getvalue())
 
 

@@ -1,4 +1,4 @@
-"""Trajectories as plain JSON and back, without token data, which `trajectories` keeps in arrays with spans."""
+"""Converts trajectories to plain JSON and back, without token data, which `trajectories` keeps in arrays with spans."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Trajectory:
-    """The inverse of `trajectory_to_json`; the flat arrays `[T]` give each turn its span (see `trajectories`).
+    """The inverse of `trajectory_to_json`; each turn takes its span of the flat arrays `[T]` (see `trajectories`).
 
-    Raises KeyError, TypeError or ValueError when the row is not one.
+    Raises KeyError, TypeError or ValueError when the row is not a trajectory.
     """
     return Trajectory(
         id=id_from_json(row),
@@ -104,13 +104,13 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
             for ending in row["endings"]
         ),
         conversations=tuple(_opening_from_json(opening) for opening in row["conversations"]),
-        compare=row.get("compare", "task"),  # runs of before there were several roles
+        compare=row.get("compare", "task"),  # runs from before there were several roles
         learns=row.get("learns", True),
     )
 
 
 def id_from_json(row: Mapping[str, Any]) -> TrajectoryId:
-    """The id in a trajectory's row. Raises KeyError or TypeError when the row is not one."""
+    """Return the id in a trajectory's row. Raises KeyError or TypeError when the row is not a trajectory."""
     return TrajectoryId(**row["id"])
 
 
@@ -199,7 +199,7 @@ def _take_experts(row: Mapping[str, Any], array: np.ndarray) -> ByteArray:
 
 
 def _scores_to_json(scores: TurnScores) -> dict[str, float]:
-    """Only what was measured."""
+    """Return the scores that were measured, and only those."""
     values = {field.name: getattr(scores, field.name) for field in fields(scores)}
     return {name: value for name, value in values.items() if value is not None}
 

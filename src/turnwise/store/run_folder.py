@@ -45,15 +45,15 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A run's folder, made by `create` or found by `open`."""
+    """A run's folder, created by `create` or opened by `open`."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """Make the folder, or take an empty one, and note the format. Of two processes that want one name, one gets it.
+        """Make the folder, or use an empty one, and note the format. If two processes want the same name, one gets it.
 
-        Raises StoreError when the folder holds anything already, or cannot be made.
+        Raises StoreError when the folder is not empty or cannot be made.
         """
         taken = (
             f"{path} already holds a run or other files; continue it with --resume {path}, or change run.name "
@@ -87,7 +87,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run. Raises StoreError when the folder holds no run, or one of another format."""
+        """Open an existing run. Raises StoreError when the folder contains no run, or one in another format."""
         around = _find_run(path)
         if not (path / CONFIG).is_file() or (around is not None and not (path / FORMAT_FILE).is_file()):
             nothing = f"it holds no {CONFIG}; name a folder that `turnwise train` made"
@@ -100,23 +100,23 @@ class RunFolder:
         write_json_atomic(self.path / name, value)
 
     def append_metrics(self, step: int, phase: str, values: Mapping[str, float]) -> None:
-        """Append one line: step, phase, time (Unix seconds) and `values`; what is not finite becomes null.
+        """Append one line: step, phase, time (Unix seconds) and `values`; a value that is not finite becomes null.
 
-        Raises StoreError when the disk refuses; the file is then as before.
+        Raises StoreError when the disk refuses; the file is then unchanged.
         """
         row: dict[str, Any] = {"step": step, "phase": phase, "time": round(time.time(), 3)}
         row |= {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
         append_line(self.path / METRICS, row)
 
     def append_event(self, kind: str, text: str = "") -> None:
-        """Append one line to the log of the run: "created", "resumed", whatever `kind` names.
+        """Append one line to the log of the run: "created", "resumed" or any other `kind`.
 
         Raises StoreError as above.
         """
         append_line(self.path / EVENTS, {"time": round(time.time(), 3), "kind": kind, "text": text})
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All rows; a null is a number that was not finite. A last line cut off by a crash is left out.
+        """Return all rows; a null was a number that is not finite. A last line cut off by a crash is left out.
 
         Raises StoreError naming file and line for any other line that is not a JSON object.
         """
@@ -146,7 +146,7 @@ class RunFolder:
 
 
 def _find_run(path: Path) -> Path | None:
-    """The run that a path lies in (its checkpoint or a file of it), else the newest run in the folder `path`."""
+    """Find the run that contains a path (a checkpoint or a file of it), else the newest run in the folder `path`."""
     for above in list(path.absolute().parents)[:2]:
         if (above / FORMAT_FILE).is_file() and (above / CONFIG).is_file():
             return above
@@ -206,9 +206,9 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append one JSON line per row and wait for the disk.
 
-    What a crash left of an unfinished last line is cut off first.
+    An unfinished last line, left by a crash, is cut off first.
 
-    Raises StoreError when the disk refuses; none of the rows stays then.
+    Raises StoreError when the disk refuses; then none of the rows is kept.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -237,7 +237,7 @@ def sync(path: Path) -> None:
 
 
 def disk_error(verb: str, path: Path, cause: OSError) -> StoreError:
-    """The StoreError for an operation the disk refused."""
+    """Build the StoreError for an operation that the disk refused."""
     return StoreError(
         f"cannot {verb} {path}: {cause.strerror or cause}; free disk space or change run.output, then continue with "
         "--resume"
@@ -256,7 +256,8 @@ def _write_all(handle: int, data: bytes, offset: int) -> None:
 
 
 def end_of_lines(path: Path, handle: int) -> int:
-    """Where the next line starts: the end of the file, or of its last whole line when a crash tore the one after."""
+    """Return where the next line starts: the end of the file, or of its last finished line if a crash cut the next one
+    off."""
     size = os.fstat(handle).st_size
     if size == 0 or os.pread(handle, 1, size - 1) == b"\n":
         return size
@@ -264,11 +265,11 @@ def end_of_lines(path: Path, handle: int) -> int:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file; none if it does not exist.
+    """Iterate over the finished lines of a file; none if it does not exist.
 
     A last line without a line break was never finished and is left out.
 
-    Raises StoreError naming file and line for what is not a JSON object.
+    Raises StoreError naming file and line for anything but a JSON object.
     """
     try:
         data = path.read_bytes() if path.exists() else b""

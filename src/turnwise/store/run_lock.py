@@ -1,12 +1,12 @@
-"""One process at a time writes a run folder; readers need no leave.
+"""One process at a time writes a run folder; readers need no lock.
 
     writer.lock    an empty file that the writer keeps locked (flock): the kernel lets go when the process ends
     writer.json    who writes: machine, process, start, and a count that grows every `BEAT_S`; gone after a clean end
 
-On one machine the lock alone decides, whatever killed the last writer. A file system may keep locks to one machine, or
-have none: a writer of another machine counts as alive until its count has stood still for `LEASE_S`, by the clock of
-whoever looks. A writer that slept so long that another took over finds the other's name before its next decision and
-stops (`RunLock.check`).
+On one machine the lock alone decides, however the last writer ended. A file system may limit locks to one machine, or
+have none: a writer on another machine counts as alive until its count has not changed for `LEASE_S`, by the reader's
+clock. A writer that slept so long that another took over finds the other's name before its next decision and stops
+(`RunLock.check`).
 """
 
 from __future__ import annotations
@@ -33,51 +33,52 @@ LEASE_S = 30.0
 """Seconds without a sign of life after which a writer on another machine has ended."""
 POLL_S = 0.2
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What file systems without locks answer."""
+"""Error numbers of file systems without locks."""
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Who writes a run folder."""
+    """The process that writes a run folder."""
 
     host: str
     process: int
     started: str
-    """Local time with its offset."""
+    """Local time of the start, with its UTC offset."""
     boot: str
-    """Of the machine's kernel, which two containers of one machine share."""
+    """Boot id of the machine's kernel, which two containers on one machine share."""
     token: str
-    """Of this holding of the folder."""
+    """Identifies this lock on the folder."""
     beats: int = 0
 
     def describe(self) -> str:
-        """One for messages."""
+        """Describe the writer for messages."""
         return f"process {self.process} on {self.host} (since {self.started})"
 
 
 class RunLock:
-    """The holding of a run folder."""
+    """This process's lock on a run folder."""
 
     def __init__(self, run: Path, writer: Writer) -> None:
         self._run, self._writer = run, writer
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._confirmed_s = -LEASE_S
-        """When the folder was last seen to be this one's; the first decision looks, as two may have begun at once."""
+        """When the folder was last confirmed to belong to this process; the first decision checks, as two may have
+        started at once."""
         self._thread = threading.Thread(target=self._beat, name="turnwise.run_lock", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Before a decision is written: raise StoreError if another process took the folder over, as it may while this
-        one, or its machine, sleeps."""
+        """Raise StoreError if another process took the folder over, as it may while this one, or its machine, sleeps.
+        Called before a decision is written."""
         with self._lock:
             if _now() - self._confirmed_s < LEASE_S / 2:
                 return
             self._confirm()
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         self._ended.set()
         self._thread.join()
         with suppress(StoreError), self._lock:
@@ -98,7 +99,7 @@ class RunLock:
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
-            # A file system that hangs or is full now may work again; who takes over meanwhile is found by `check`.
+            # A file system that hangs or is full now may work again; `check` finds a process that takes over meanwhile.
             with suppress(StoreError, OSError), self._lock:
                 self._confirm()
                 self._writer = replace(self._writer, beats=self._writer.beats + 1)
@@ -107,13 +108,13 @@ class RunLock:
 
 @contextmanager
 def hold_run(run: Path, *, wait_s: float = 0.0, tell: Tell | None = None) -> Iterator[RunLock]:
-    """Be the one process that writes the folder `run`.
+    """Hold the lock as the only process that writes the folder `run`.
 
     Args:
         wait_s: seconds to wait for a process that writes it.
-        tell: told once for whom this waits.
+        tell: called once with the process that this waits for.
 
-    Raises StoreError naming machine and process when another one still writes it then, or when the disk refuses.
+    Raises StoreError naming machine and process if another one still writes it after that, or when the disk refuses.
     """
     try:
         handle = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -130,7 +131,8 @@ def hold_run(run: Path, *, wait_s: float = 0.0, tell: Tell | None = None) -> Ite
 
 
 def read_writer(run: Path) -> Writer | None:
-    """Who writes the folder, or wrote it when it was killed; None where nobody does, or the file cannot be read."""
+    """Return the process that writes the folder, or that wrote it when it was killed; None if there is none, or the
+    file cannot be read."""
     try:
         return Writer(**json.loads((run / WRITER).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -147,7 +149,7 @@ def _take(run: Path, handle: int, *, wait_s: float, tell: Tell) -> Writer:
             is_alive = found is not None
             seen, seen_s = found, now
         is_taken = is_locked is False
-        # The kernel that had the last writer has let go of its lock: that writer has ended.
+        # The last writer's kernel has released the lock, so that writer has ended.
         is_free = found is None or (is_locked and found.boot == writer.boot) or now - seen_s >= LEASE_S
         if not is_taken and is_free:
             break
@@ -196,7 +198,7 @@ def _lock(run: Path, handle: int) -> bool | None:
 
 
 def _write(run: Path, writer: Writer) -> None:
-    """Replace the file in one step; a crash of the machine may lose it, and ends the writer too."""
+    """Replace the file in one step; a crash of the machine may lose it, but also ends the writer."""
     path, temporary = run / WRITER, run / f".{WRITER}.{writer.token}.tmp"
     try:
         temporary.write_text(json.dumps(asdict(writer)), encoding="utf-8")
@@ -206,10 +208,10 @@ def _write(run: Path, writer: Writer) -> None:
 
 
 def _sleep(seconds: float) -> None:
-    """Wait; a name of its own, so that a test can turn this clock alone."""
+    """Wait; a separate function, so that a test can replace this clock alone."""
     time.sleep(seconds)
 
 
 def _now() -> float:
-    """Seconds that also pass while the machine sleeps."""
+    """Return seconds on a clock that also advances while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

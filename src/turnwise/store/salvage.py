@@ -1,9 +1,10 @@
-"""What can be proven of a run folder whose lines do not follow one another: two processes wrote it, or it was damaged.
+"""Finds what is proven in a run folder whose journal lines cannot follow one another: two processes wrote it, or it was
+damaged.
 
-The journal keeps every line that can follow those before it. A checkpoint of step c is *proven* where the journal's
-line of step c has its checksums, the groups that it says were taken or dropped until then are the stored ones, and the
-ledger has one account of each. From a proven checkpoint the run goes on as after a crash: later steps are redone from
-the stored groups where these are what the journal says, and are sampled again where not."""
+The journal keeps every line that can follow those before it. A checkpoint of step c is *proven* if the journal's line
+for step c has its checksums, the stored groups are those that the journal says were taken or dropped until then, and
+the ledger has one account for each. From a proven checkpoint the run continues as after a crash: later steps are redone
+from the stored groups if these match the journal, and are sampled again if not."""
 
 from __future__ import annotations
 
@@ -32,29 +33,29 @@ from turnwise.store.run_folder import (
 )
 
 DAMAGED = "damaged"
-"""Folder of the run with what was set aside, by time."""
+"""Folder in the run for what was set aside, by time."""
 SumWeights = Callable[[Path], Mapping[str, int]]
-"""Checksums of the weights in a checkpoint folder."""
+"""Computes the checksums of the weights in a checkpoint folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salvage:
-    """What is kept of a run."""
+    """The part of a run that is kept."""
 
     problem: str
-    """What is wrong, as a reader says it."""
+    """What is wrong, as reported by a reader."""
     step: int
-    """Of the last proven checkpoint."""
+    """Step of the last proven checkpoint."""
     last: int
-    """Of the last checkpoint."""
+    """Step of the last checkpoint."""
     journal: list[dict[str, Any]]
     num_left_out: int
-    """Lines of the journal that are not kept."""
+    """Number of journal lines that are not kept."""
 
 
 def find_problem(run: Path) -> str | None:
-    """Why a run cannot be continued or audited as it is; None where its lines follow one another. Raises StoreError for
-    a run of another format."""
+    """Return why a run cannot be continued or audited as it is; None if its lines follow one another. Raises StoreError
+    for a run in another format."""
     try:
         read_journal(run)
         load_accounts(run)
@@ -67,7 +68,7 @@ def find_problem(run: Path) -> str | None:
 
 
 def plan_salvage(run: Path, sum_weights: SumWeights, problem: str) -> Salvage | None:
-    """What can be kept of a run with a `problem`; None where no checkpoint is proven."""
+    """Return what can be kept of a run with a `problem`; None if no checkpoint is proven."""
     rows = list(_read_possible(run / JOURNAL))
     kept = fold_possible(rows)
     state = fold_journal(kept, source=run / JOURNAL)
@@ -85,8 +86,8 @@ def plan_salvage(run: Path, sum_weights: SumWeights, problem: str) -> Salvage | 
 
 
 def apply_salvage(run: Path, salvage: Salvage) -> Path:
-    """Set aside what is not kept, and write what is; returns the folder with all that was there. The journal comes
-    last: a crash before it leaves a run with the same problem, and the same remedy. Raises StoreError."""
+    """Set aside what is not kept, and write what is; returns the folder with everything that was there. The journal is
+    written last: a crash before that leaves a run with the same problem and the same remedy. Raises StoreError."""
     aside = run / DAMAGED / time.strftime("%Y%m%d-%H%M%S")
     state = fold_journal(salvage.journal, source=run / JOURNAL)
     try:
@@ -130,7 +131,7 @@ def _is_proven(run: Path, state: JournalState, step: int, path: Path, sum_weight
 
 
 def _choose_accounts(run: Path, state: JournalState, step: int) -> list[dict[str, Any]] | None:
-    """The ledger's lines until a step, one per draw and role; None where it has none of a draw, or different ones."""
+    """Return the ledger's lines until a step, one per draw and role; None if a draw has none, or different ones."""
     chosen: dict[tuple[int, str], dict[str, Any]] = {}
     for row in _read_possible(run / LEDGER):
         try:
@@ -152,7 +153,7 @@ def _choose_accounts(run: Path, state: JournalState, step: int) -> list[dict[str
 
 
 def _read_possible(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines that are JSON objects."""
+    """Iterate over the lines that are JSON objects."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The account of one trajectory: traces samples back to their turns and counts every sampled token."""
+"""Traces the samples of one trajectory back to their turns and counts every sampled token."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Entry:
     sampled: int
     trained: int
     dropped: Mapping[str, int]
-    """By `DropReason`."""
+    """Number of tokens per `DropReason`."""
     tokens_digest: str
-    """Of token ids, log-probabilities and versions of every turn (see `sampled.digest_tokens`)."""
+    """Digest of token ids, log-probabilities and versions of every turn (see `sampled.digest_tokens`)."""
     advantages_digest: str
-    """Of the advantages that train (see `sampled.digest_advantages`)."""
+    """Digest of the advantages that train (see `sampled.digest_advantages`)."""
 
 
 class TokenAccount:
@@ -50,7 +50,7 @@ class TokenAccount:
         self._reasons: dict[int, str] = {}
 
     def train(self, sample: Sample, version: int, max_staleness: int, observations_train: bool) -> int:
-        """Take one sample; returns how many observation tokens of it train."""
+        """Count one sample; returns how many of its observation tokens train."""
         branch = sample.origin.branch
         if not 0 <= branch < len(self._branches):
             raise self._error(f"a sample trains branch {branch}, the trajectory has {len(self._branches)}")
@@ -79,7 +79,7 @@ class TokenAccount:
         return context_trained
 
     def drop(self, drop: Drop) -> None:
-        """Note a reason; one turn has one."""
+        """Note a reason; a turn may have only one."""
         for index in range(len(self._times)) if drop.turns is None else drop.turns:
             if not 0 <= index < len(self._times):
                 raise self._error(f"{drop.reason.value!r} drops turn {index}, the trajectory has {len(self._times)}")
@@ -90,7 +90,7 @@ class TokenAccount:
                 )
 
     def close(self, max_times: int | None) -> Entry:
-        """The account, balanced."""
+        """Balance and return the account."""
         invalid = isinstance(self._trajectory.reward, Invalid)
         dropped: Counter[str] = Counter()
         trained = 0
@@ -133,7 +133,8 @@ class TokenAccount:
         self._advantages[index] = np.where(mask, sample.advantages[span], np.float32(0)).astype(np.float32)
 
     def _check_context(self, index: int, sample: Sample, span: slice, observations_train: bool) -> int:
-        """How many context tokens of this turn train; a breach unless they may."""
+        """Return how many context tokens of this turn train; raises LedgerError for any unless observations may
+        train."""
         trained = sample.loss_mask[span]
         allowed = (
             sample.context_mask[span]
@@ -191,7 +192,7 @@ class TokenAccount:
 
 
 def drop_whole(trajectory: Trajectory, reason: DropReason) -> Entry:
-    """The account of a trajectory that never trains: every token is dropped for `reason`."""
+    """Return the account of a trajectory that never trains: every token is dropped for `reason`."""
     sampled = trajectory.num_sampled_tokens
     return Entry(
         trajectory=trajectory.id,
@@ -204,6 +205,6 @@ def drop_whole(trajectory: Trajectory, reason: DropReason) -> Entry:
 
 
 def breach(step: int, trajectory: TrajectoryId, text: str) -> LedgerError:
-    """The error about one trajectory of a step."""
+    """Build the error about one trajectory in a step."""
     message = f"token ledger, step {step}, trajectory {trajectory}: {text}. The weights were not changed by this step"
     return LedgerError(message, trajectory=trajectory)

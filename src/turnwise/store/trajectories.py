@@ -12,15 +12,15 @@ file in order of line, turn, context, completion:
     full_logprobs  float32  under the whole distribution, where a grammar cut the sampler's (`guided` in the JSONL);
                             else 0
     experts        uint8    of turns of a mixture-of-experts model, end to end in the order of turns; `experts` in a
-                            turn's JSON says from where on and their shape `[R, layers, k]` (see `Completion`). It is
+                            turn's JSON has their start and their shape `[R, layers, k]` (see `Completion`). It is
                             not `[T]`, and missing where no turn has any
 
-A group's lines are its members, then its baseline, then what was discarded; `place` says which, `reason` why a
-trajectory was discarded. `group` holds what belongs to the group as a whole, and its `index` in the file. Advantages
-are not here: they are known only after credit (see `advantages`).
+A group's lines are its members, then its baseline, then what was discarded; `place` says which of these a line is,
+`reason` why a trajectory was discarded. `group` holds what belongs to the group as a whole, and its `index` in the
+file. Advantages are not here: they are known only after credit (see `advantages`).
 
 The arrays are written first, so a reader who finds the JSONL finds them. What is read equals what was written, bit for
-bit; versions that are all the first's are not spelled out. Text is written where the caller passes `decode`.
+bit; versions that all equal the first token's are not listed. Text is written where the caller passes `decode`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ARRAY_TYPES: Mapping[str, type[np.generic]] = {
     "full_logprobs": np.float32,
     "experts": np.uint8,
 }
-"""Of the flat arrays, by name."""
+"""Types of the flat arrays, by name."""
 OPTIONAL_ARRAYS = ("experts",)
 
 
@@ -79,7 +79,7 @@ def save_groups(
 
 
 def load_groups(folder: Path, name: str) -> list[TrajectoryGroup]:
-    """What `save_groups` was given. Raises StoreError when a file is missing or broken."""
+    """Load what `save_groups` was given. Raises StoreError when a file is missing or broken."""
     rows, arrays = load_rows(folder, name), load_arrays(folder, name)
     return build_groups(rows, arrays, source=folder / f"{name}.jsonl")
 
@@ -105,7 +105,7 @@ def read_file(path: Path) -> bytes:
 
 
 def parse_rows(data: bytes, *, source: Path) -> list[dict[str, Any]]:
-    """The rows in the bytes of a JSONL; `source` is named by the StoreError of a broken one."""
+    """Parse the bytes of a JSONL into rows; `source` is named by the StoreError for a broken one."""
     try:
         return [json.loads(line) for line in data.splitlines()]
     except ValueError as cause:
@@ -113,7 +113,7 @@ def parse_rows(data: bytes, *, source: Path) -> list[dict[str, Any]]:
 
 
 def parse_arrays(data: bytes, *, source: Path) -> dict[str, np.ndarray]:
-    """The arrays in the bytes of an NPZ; `source` is named by the StoreError of a broken one."""
+    """Parse the bytes of an NPZ into arrays; `source` is named by the StoreError for a broken one."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in ARRAY_TYPES if name in arrays or name not in OPTIONAL_ARRAYS}
@@ -124,7 +124,7 @@ def parse_arrays(data: bytes, *, source: Path) -> dict[str, np.ndarray]:
 def build_groups(
     rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray], *, source: Path
 ) -> list[TrajectoryGroup]:
-    """The groups that rows and arrays hold; `source` is named by the StoreError of a row that is not one."""
+    """Build the groups from rows and arrays; `source` is named by the StoreError for a row that is not a trajectory."""
     by_group: dict[int, list[Mapping[str, Any]]] = {}
     try:
         for row in rows:
@@ -137,7 +137,7 @@ def build_groups(
 def encode_groups(
     groups: Sequence[TrajectoryGroup], *, decode: Decode | None, with_pieces: bool = False
 ) -> tuple[bytes, bytes]:
-    """The bytes of the NPZ and of the JSONL. Raises ValueError when a group has no trajectory."""
+    """Return the bytes of the NPZ and of the JSONL. Raises ValueError when a group has no trajectory."""
     arrays, rows = flatten_groups(groups, decode=decode, with_pieces=with_pieces)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
@@ -147,8 +147,8 @@ def encode_groups(
 def flatten_groups(
     groups: Sequence[TrajectoryGroup], *, decode: Decode | None, with_pieces: bool = False
 ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """The flat token arrays by name and the rows, one per trajectory: what `build_groups` takes. Raises ValueError when
-    a group has no trajectory."""
+    """Return the flat token arrays by name and the rows, one per trajectory, as `build_groups` takes them. Raises
+    ValueError when a group has no trajectory."""
     arrays = _TokenArrays()
     pieces: dict[int, str] = {}
     rows: list[dict[str, Any]] = []
@@ -177,7 +177,8 @@ def flatten_groups(
 
 
 def list_placed(group: TrajectoryGroup) -> Iterator[tuple[Trajectory, Place, DropReason | None]]:
-    """Every trajectory of a group in the order of its lines, with its place; a discarded one also with its reason."""
+    """Iterate over every trajectory of a group in the order of its lines, with its place; for a discarded one also its
+    reason."""
     for trajectory in group.trajectories:
         yield trajectory, "member", None
     if group.baseline is not None:
@@ -210,14 +211,14 @@ def _build_group(rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndar
 
 
 class _TokenArrays:
-    """Collects the token data of turns and remembers where each lies."""
+    """Collects the token data of turns and remembers where the data of each turn starts."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[np.ndarray]] = {name: [] for name in ARRAY_TYPES}
         self._size = self._num_experts = 0
 
     def add(self, turn: Turn, number: int, row: dict[str, Any]) -> None:
-        """Take one turn and note in `row` the spans `[start, end)` of its context and its completion, and where its
+        """Add one turn and note in `row` the spans `[start, end)` of its context and its completion, and where its
         experts are."""
         context, completion = len(turn.context_ids), len(turn.completion.token_ids)
         middle, end = self._size + context, self._size + context + completion
@@ -240,7 +241,7 @@ class _TokenArrays:
         parts["turn_index"].append(np.full(context + completion, number, np.int32))
 
     def join(self) -> dict[str, np.ndarray]:
-        """The flat arrays by name."""
+        """Return the flat arrays by name."""
         return {
             name: np.concatenate([np.zeros(0, ARRAY_TYPES[name]), *parts], dtype=ARRAY_TYPES[name])
             for name, parts in self._parts.items()
@@ -249,7 +250,7 @@ class _TokenArrays:
 
 
 def _add_text(turn: Turn, row: dict[str, Any], decode: Decode, pieces: dict[int, str] | None) -> None:
-    """Text of a turn's context and completion; with a `pieces` cache also of each token."""
+    """Add the text of a turn's context and completion to `row`; with a `pieces` cache also that of each token."""
     for kind, tokens in (("context", turn.context_ids.tolist()), ("completion", turn.completion.token_ids.tolist())):
         row[f"{kind}_text"] = decode(tokens)
         if pieces is not None:

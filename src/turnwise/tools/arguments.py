@@ -1,4 +1,4 @@
-"""The arguments of a call as its tool may have them: read from JSON, checked against the schema and the function."""
+"""Reads the arguments of a call from JSON and checks them against the tool's schema and function."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 
 
 def read_arguments(spec: ToolSpec, raw: str, function: Callable[..., object]) -> dict[str, Any]:
-    """The checked arguments. Raises ToolFailure with what to tell the model.
+    """Return the checked arguments. Raises ToolFailure with the message for the model.
 
-    They are what the JSON says, but that 3.0 is 3 where an integer is wanted. A name that the schema does not know is
-    refused where it allows no further ones, or where the function cannot take it.
+    They are as in the JSON, except that 3.0 becomes 3 where an integer is expected. A name unknown to the schema is
+    refused if the schema allows no further names, or if the function cannot accept it.
     """
     try:
         arguments = json.loads(raw, parse_constant=_refuse_constant)
-        # A lone surrogate, or a number beyond every float, would crash the next encoder.
+        # A lone surrogate, or a number beyond the range of floats, would crash the next encoder.
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise ToolFailure(f"the arguments of {spec.name} are not valid JSON") from None
@@ -69,7 +69,8 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def _read_names(function: Callable[..., object]) -> frozenset[str] | None:
-    """The names of the arguments that a function takes; None where it takes any, or does not tell."""
+    """Return the names of the arguments that a function accepts; None if it accepts any, or has no readable
+    signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -81,7 +82,7 @@ def _read_names(function: Callable[..., object]) -> frozenset[str] | None:
 
 
 def _describe(fault: Any, tool: str) -> str:
-    """An error of the `jsonschema` package in a sentence for the model."""
+    """Describe an error from the `jsonschema` package in a sentence for the model."""
     where = tool
     for part in fault.absolute_path:
         where = f"item {part} of {where}" if isinstance(part, int) else f"{part} of {where}"

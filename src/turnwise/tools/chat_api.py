@@ -1,4 +1,4 @@
-"""Ask a model behind an OpenAI-style API (vLLM, SGLang, llama.cpp and most services speak it)."""
+"""Queries a model behind an OpenAI-style API (vLLM, SGLang, llama.cpp and most services speak it)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from turnwise.core.errors import ConfigError, EngineError
 from turnwise.core.seeds import derive_seed
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-"""Where the key is read from; a server without keys needs none."""
+"""Environment variable with the key; a server without keys needs none."""
 TIMEOUT_S = 300.0
-"""Of one request, with the time that the server lets it wait."""
+"""Seconds for one request, including the time that it waits in the server."""
 CHECK_S = 10.0
-"""Of the request that asks whether a server is there."""
+"""Seconds for the request that checks whether a server is there."""
 RETRIES_S = (1.0, 5.0, 20.0)
-"""Pauses before a request is sent again after the server could not be reached, was busy, or failed."""
+"""Pauses in seconds before a request is repeated after the server was unreachable, busy, or failed."""
 MAX_ANSWER_BYTES = 4 << 20
 _BUSY = 429
 _FAILED = 500
@@ -42,8 +42,8 @@ class ChatApi:
         timeout_s: float = TIMEOUT_S,
         retries_s: tuple[float, ...] = RETRIES_S,
     ) -> None:
-        """`url` is the API's root, for example `http://127.0.0.1:8000/v1`; `source` is the option that names it, for
-        messages. Raises ConfigError if it is none."""
+        """`url` is the API's root, for example `http://127.0.0.1:8000/v1`; `source` is the option that sets it, for
+        messages. Raises ConfigError if it is not a URL."""
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as problem:
@@ -63,15 +63,15 @@ class ChatApi:
         self._client = httpx.AsyncClient(headers={"authorization": f"Bearer {key}"} if key else {}, timeout=timeout_s)
 
     async def ask(self, prompt: str) -> str:
-        """The reply to one prompt; equal prompts carry equal seeds. Raises as `complete`."""
+        """Return the reply to one prompt; equal prompts have equal seeds. Raises as `complete`."""
         seed = derive_seed(self._seed, "reply", prompt)
         return await self.complete([{"role": "user", "content": prompt}], max_tokens=self._max_tokens, seed=seed)
 
     async def complete(
         self, messages: Sequence[Mapping[str, str]], *, max_tokens: int, seed: int, **settings: float
     ) -> str:
-        """The reply to a conversation; `settings` are further fields of the request. Raises EngineError if the server
-        does not give one, after some tries."""
+        """Return the reply to a conversation; `settings` are further fields of the request. Raises EngineError if the
+        server returns none after several attempts."""
         body = {
             "model": self._model,
             "max_tokens": max_tokens,
@@ -89,7 +89,7 @@ class ChatApi:
         raise AssertionError("the last try returns or raises")
 
     async def check(self) -> None:
-        """Raise ConfigError with the remedy unless a server answers and takes the key. Nothing is sampled."""
+        """Raise ConfigError with the remedy unless a server responds and accepts the key. Nothing is sampled."""
         try:
             async with asyncio.timeout(CHECK_S):
                 response = await self._client.get(f"{self._root}/models")
@@ -136,12 +136,12 @@ class ChatApi:
 
 
 class _TryAgain(Exception):
-    """What may work later."""
+    """A failure that may not recur."""
 
 
 def response_text(text: str) -> str:
-    """The text of a chat completion; "" for a message without one, for example a refusal. Raises ValueError, KeyError,
-    IndexError or TypeError if it is no chat completion."""
+    """Return the text of a chat completion; "" for a message without text, for example a refusal. Raises ValueError,
+    KeyError, IndexError or TypeError if it is not a chat completion."""
     content = json.loads(text)["choices"][0]["message"]["content"]
     if content is not None and not isinstance(content, str):
         raise TypeError("a message whose content is no text")

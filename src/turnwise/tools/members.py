@@ -1,4 +1,4 @@
-"""Members of enumerations for the values that a call gives where a function's hint names an `enum.Enum`."""
+"""Converts the values in a call to members of enumerations where a function's type hint names an `enum.Enum`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 def find_members(function: Callable[..., object]) -> dict[str, Any]:
-    """The hints, by parameter, that name an Enum, alone or inside unions, lists and dictionaries."""
+    """Return the type hints, by parameter, that name an Enum, alone or inside unions, lists and dictionaries."""
     try:
         hints = get_type_hints(inspect.unwrap(function))
     except (TypeError, NameError, AttributeError):
@@ -19,7 +19,7 @@ def find_members(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def read_members(arguments: dict[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with members of enumerations for their values, where a hint wants them."""
+    """Replace values by members of enumerations where a hint asks for them; returns the arguments."""
     return {name: _read(value, hints[name]) if name in hints else value for name, value in arguments.items()}
 
 

@@ -1,8 +1,8 @@
 """Tools that run the model's code in a sandbox: `python`, `run_program`, `bash`, `read_file`, `write_file`.
 
-One `SandboxTools` belongs to one episode and holds its live sessions. What the model's code does wrong comes back as
-text for the model to read. `SandboxError` is raised only when the sandbox itself fails, and makes the reward Invalid.
-Any object that implements the `Sandbox` protocol will do.
+One `SandboxTools` belongs to one episode and holds its live sessions. Errors in the model's code are returned as text
+for the model to read. `SandboxError` is raised only when the sandbox itself fails, and makes the reward Invalid. Any
+object that implements the `Sandbox` protocol will do.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LIMIT_TEXTS: dict[Limit, str] = {
 
 
 async def ask_sandbox(answer: Awaitable[T]) -> T:
-    """Await what a sandbox or a session answers.
+    """Await the answer of a sandbox or a session.
 
-    Raises Turnwise's SandboxError, with the same message, in place of the error of the package `turnwise_sandbox`,
-    which does not know Turnwise's.
+    Converts the error of the package `turnwise_sandbox`, which does not know Turnwise's errors, to Turnwise's
+    SandboxError with the same message.
     """
     try:
         return await answer
@@ -40,10 +40,9 @@ async def ask_sandbox(answer: Awaitable[T]) -> T:
 
 
 class SandboxTools:
-    """The tools of one episode. Give `functions` to a `ToolEnvironment` in `setup`, and call `close` in `teardown`.
+    """The tools of one episode. Pass `functions` to a `ToolEnvironment` in `setup`, and call `close` in `teardown`.
 
-    A call takes at most `limits.wall_s` plus its wait for a free place. Make the environment's `tool_timeout_s`
-    larger.
+    A call takes at most `limits.wall_s` plus the wait for a free place. Make the environment's `tool_timeout_s` larger.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class SandboxTools:
         """`seed` seeds every random generator of the episode's code.
 
         `files_in` names the live session whose folder `read_file` and `write_file` use; the two sessions share nothing.
-        `max_chars` bounds the output that the model sees of one execution; its beginning and end are kept, because a
+        `max_chars` limits the output of one execution that the model sees; its beginning and end are kept, because a
         traceback says at its end what went wrong. Keep it below the environment's `max_observation_chars`. The first
         call starts a session; the constructor starts nothing. Raises ConfigError for `max_chars` below 1.
         """
@@ -76,10 +75,10 @@ class SandboxTools:
         self._sessions: dict[Language, Session] = {}
         self._closed = False
         self.executions: list[Execution] = []
-        """Every execution of the episode, in order."""
+        """Every execution in the episode, in order."""
 
     def functions(self, names: Sequence[str] = ("python",)) -> list[Callable[..., object]]:
-        """The tool functions by name. Raises ConfigError, listing the tools, for an unknown name."""
+        """Return the tool functions by name. Raises ConfigError, listing the tools, for an unknown name."""
         tools = {
             tool.__name__: tool for tool in (self.python, self.run_program, self.bash, self.read_file, self.write_file)
         }
@@ -162,7 +161,7 @@ class SandboxTools:
             await ask_sandbox(session.close())
 
     async def _session(self, language: Language) -> Session:
-        """The live session in `language`; starts it if there is none."""
+        """Return the live session in `language`; starts it if there is none."""
         if self._closed:
             raise SandboxError("the episode's sandbox tools are closed; build new ones for each episode")
         if language not in self._sessions:
@@ -185,9 +184,9 @@ class SandboxTools:
         )
 
     def _describe(self, execution: Execution, *, kept: str, lost: str) -> str:
-        """What the model reads.
+        """Describe an execution for the model.
 
-        `kept` is added after a timeout that left the session alive, `lost` after any end that did not.
+        `kept` is added after a timeout that left the session alive, `lost` after any failure that ended it.
         """
         shown = [
             execution.stdout.decode("utf-8", "replace"),
@@ -215,7 +214,8 @@ class SandboxTools:
 
 
 def clip_middle(text: str, max_chars: int) -> str:
-    """`text` cut to its beginning and end, `max_chars` characters together, around a marker; whole if it fits."""
+    """Return the beginning and end of `text`, `max_chars` characters together, around a marker; all of it if it
+    fits."""
     cut = len(text) - max_chars
     if cut <= 0:
         return text

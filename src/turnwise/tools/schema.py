@@ -1,8 +1,10 @@
-"""JSON Schemas of tools, from anywhere: what of one can be checked, its references, and values by it.
+"""Reads JSON Schemas of tools from any source: extracts the part that can be checked, resolves its references, and
+validates values.
 
 Schemas come from functions, servers and packages, and many break the standard somewhere (`"required": null`, the type
-"dict"). A part that is no JSON Schema says nothing here, and the tool itself judges. So it is with `pattern`, whose
-search could take forever on what a model writes, and with references to other documents, which are never fetched.
+"dict"). A part that is not valid JSON Schema is ignored, and the tool itself judges the value. The same applies to
+`pattern`, whose search could take forever on text from a model, and to references to other documents, which are never
+fetched.
 """
 
 from __future__ import annotations
@@ -16,30 +18,30 @@ from turnwise.rendering.schema_types import list_options, list_types
 
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _LITERALS = frozenset({"const", "default", "enum", "examples"})
-"""Keywords that hold values, not schemas."""
+"""Keywords whose values are not schemas."""
 _UNCHECKED = frozenset({"pattern", "patternProperties", "$schema", "$id", "format", "uniqueItems"})
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords that hold schemas by names, which may be keywords too."""
+"""Keywords that map names to schemas; the names may coincide with keywords."""
 _MAX_FAULTS = 50
-"""Faulty keywords that are taken out one by one; with more, a schema says nothing."""
+"""Maximum number of faulty keywords that are removed one by one; with more, the schema is ignored."""
 
 
 def read_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The checkable part of the schema of an arguments object: `properties` and `required` are there and have their
-    types."""
+    """Return the checkable part of the schema of an arguments object; `properties` and `required` are always present,
+    with the right types."""
     return _clean_schema(json.dumps(parameters, default=_as_json))[0]
 
 
 def validate(arguments: dict[str, Any], parameters: Mapping[str, Any]) -> Any:
-    """The first error of the `jsonschema` package about these arguments; None if they fit. Raises RecursionError for
-    values that are nested too deeply."""
+    """Return the first error that the `jsonschema` package finds in these arguments; None if they fit. Raises
+    RecursionError for values that are nested too deeply."""
     _, validator = _clean_schema(json.dumps(parameters, default=_as_json))
     return next(validator.iter_errors(arguments), None)
 
 
 def make_whole(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
-    """The value with whole floats as int where the schema wants an integer and no other number: 3.0 is one by the
-    standard, and a Python function cannot count to it."""
+    """Convert whole floats in the value to int where the schema wants an integer and no other number: 3.0 is an integer
+    by the standard, but a Python function cannot count to it."""
     if not isinstance(value, float | dict | list):
         return value
     options = list(list_options(schema, root))
@@ -61,7 +63,7 @@ def _as_json(value: object) -> Any:
 
 @lru_cache(maxsize=1024)
 def _clean_schema(text: str) -> tuple[dict[str, Any], Any]:
-    """The checkable part of a schema, and a validator of it."""
+    """Return the checkable part of a schema, and a validator for it."""
     from jsonschema.exceptions import SchemaError
 
     kind = _validator_class()
@@ -86,7 +88,7 @@ def _clean_schema(text: str) -> tuple[dict[str, Any], Any]:
 
 
 def _drop_unchecked(schema: Any) -> Any:
-    """A schema without the keywords and types that say nothing here, and without those that are null."""
+    """Return a schema without the keywords and types that are ignored here, and without those that are null."""
     if not isinstance(schema, dict):
         return schema
     kept: dict[str, Any] = {}
@@ -110,7 +112,8 @@ def _drop_unchecked(schema: Any) -> Any:
 
 
 def _drop(root: Any, path: list[Any]) -> bool:
-    """Take the faulty value at a path out of a schema, with its keyword; False where that leaves the same fault."""
+    """Remove the faulty value at a path from a schema, together with its keyword; returns False if that leaves the same
+    fault."""
     if not path:
         return False
     *way, last = path
@@ -125,7 +128,8 @@ def _drop(root: Any, path: list[Any]) -> bool:
 
 @lru_cache(maxsize=1)
 def _validator_class() -> Any:
-    """JSON Schema 2020-12, with OpenAPI's `nullable`, and references that cannot be resolved saying nothing."""
+    """Return a validator class for JSON Schema 2020-12 with OpenAPI's `nullable`, which ignores references that cannot
+    be resolved."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
     from referencing.exceptions import Unresolvable

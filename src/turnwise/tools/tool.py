@@ -23,14 +23,14 @@ from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
 from turnwise.tools.arguments import read_arguments
 from turnwise.tools.members import find_members, read_members
 
-# Environments are built thousands of times and their tools are the same functions; weak, so that closures may go.
+# Environments are built thousands of times with the same functions as tools; weak, so that closures can be freed.
 _specs: WeakKeyDictionary[Callable[..., object], ToolSpec] = WeakKeyDictionary()
 _members: WeakKeyDictionary[Callable[..., object], dict[str, Any]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function and what the model is told about it."""
+    """A function and its description for the model."""
 
     spec: ToolSpec
     function: Callable[..., object]
@@ -38,7 +38,7 @@ class Tool:
 
 
 def to_tool(function: Callable[..., object]) -> Tool:
-    """The tool of a function with type hints and a Google-style docstring (`Args:` names every parameter).
+    """Build the tool for a function with type hints and a Google-style docstring (`Args:` names every parameter).
 
     Bound methods work; `self` is not part of the schema. Raises ConfigError naming the function and what is missing.
     """
@@ -64,7 +64,7 @@ def _read_spec(function: Callable[..., object]) -> ToolSpec:
 
 
 def _check_names(function: Callable[..., object], name: str) -> None:
-    """Raise ConfigError where a call, which gives arguments by name, cannot fill a parameter."""
+    """Raise ConfigError if a call, which passes arguments by name, cannot fill a parameter."""
     kinds = {
         inspect.Parameter.POSITIONAL_ONLY: ("{0}, which takes no name", "take the mark / out of its signature"),
         inspect.Parameter.VAR_POSITIONAL: ("*{0}", "give it a parameter {0}: list[...]"),
@@ -84,7 +84,7 @@ def _parameters(function: Callable[..., object]) -> tuple[inspect.Parameter, ...
 
 
 def _unbound(method: Callable[..., object]) -> Callable[..., object]:
-    """A function that looks like the bound method: without `self` in signature and annotations."""
+    """Return a function that looks like the bound method: without `self` in signature and annotations."""
 
     def bare(*_: object) -> None: ...
 
@@ -97,10 +97,10 @@ def _unbound(method: Callable[..., object]) -> Callable[..., object]:
 async def run_tool(
     tool: Tool, call: ToolCall, *, timeout_s: float, max_chars: int, thread: OwnThread | None = None
 ) -> ToolRecord:
-    """Run one call and say what happened. What the model did wrong comes back as an observation.
+    """Run one call and return its record. The model's mistakes are returned as an observation.
 
     Synchronous functions run in `thread`, or a daemon thread of the pool; one that hangs is abandoned, never waited
-    for. The observation is `to_text` of the result; longer than `max_chars` it is cut, with a marker.
+    for. The observation is `to_text` of the result; if longer than `max_chars`, it is cut, with a marker.
 
     Raises:
         ToolTimeout: the function ran past `timeout_s`.
@@ -148,16 +148,17 @@ async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float, thread: 
 
 
 def _read_result(result: object) -> str | Awaitable[object]:
-    """The text of what a plain function returned, made in its own thread; an awaitable as it is."""
+    """Return the text of what a plain function returned, converted in its own thread; an awaitable is returned
+    unchanged."""
     return result if inspect.isawaitable(result) else to_text(result)
 
 
 def to_text(result: object) -> str:
-    """What the model reads of a tool's result: text as it is, anything else as JSON.
+    """Convert a tool's result to what the model reads: text unchanged, anything else as JSON.
 
-    Numbers and arrays of numpy and torch are JSON numbers and lists, bytes are read as UTF-8, None is `null`; what JSON
-    has no form for is written as `str` does. Half of a surrogate pair, which is no text, becomes a replacement
-    character.
+    Numbers and arrays of numpy and torch are JSON numbers and lists, bytes are read as UTF-8, None is `null`; values
+    that JSON cannot represent are written with `str`. Half of a surrogate pair, which is not text, becomes a
+    replacement character.
     """
     text = _decode(result) if isinstance(result, str | bytes | bytearray) else _write_json(result)
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -170,7 +171,7 @@ def _decode(result: str | bytes | bytearray) -> str:
 def _write_json(result: object) -> str:
     try:
         return json.dumps(result, ensure_ascii=False, default=_to_plain)
-    except TypeError:  # keys that are no text
+    except TypeError:  # keys that are not text
         return json.dumps(_with_text_keys(result), ensure_ascii=False, default=_to_plain)
 
 
@@ -181,7 +182,7 @@ def _with_text_keys(value: object) -> object:
 
 
 def _to_plain(value: object) -> object:
-    """What JSON can write instead of a value."""
+    """Return a value that JSON can represent in place of one that it cannot."""
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f" and value.dtype.itemsize < 8:
         value = np.asarray(value).astype(str).astype(np.float64)  # 0.1 stays 0.1, not 0.10000000149011612
     if hasattr(value, "tolist"):  # of numpy and torch
@@ -196,7 +197,7 @@ def _to_plain(value: object) -> object:
 
 
 def clip(text: str, max_chars: int) -> tuple[str, int]:
-    """At most `max_chars` characters of text followed, where it was longer, by a marker; and how many were cut."""
+    """Return at most `max_chars` characters of text, followed by a marker if it was longer; and how many were cut."""
     cut = len(text) - max_chars
     if cut <= 0:
         return text, 0

@@ -28,14 +28,14 @@ def compute_gae(
 ) -> tuple[FloatArray, FloatArray]:
     """`A_t = d_t + gamma * lambda * A_{t+1}`, `d_t = r_t + gamma * V_{t+1} - V_t`; returns `R_t = A_t + V_t`.
 
-    t + 1 is the next *sampled* token, in whatever turn. Observation tokens are not in the arrays, so they cost no
-    discount and none of their values is bootstrapped from: code that masks them and recurses over all positions agrees
-    with this only when gamma = lambda = 1.
+    t + 1 is the next *sampled* token, in whatever turn. Observation tokens are not in the arrays, so they are not
+    discounted and the recursion never bootstraps from their values: code that masks them and recurses over all
+    positions agrees with this only when gamma = lambda = 1.
 
     Args:
         rewards, values: `[L]` each, one per step; `values[t]` is the value of the state before step t.
         gamma, gae_lambda: in [0, 1].
-        final_value: value after the last step; 0 where the trajectory ended.
+        final_value: value after the last step; 0 if the trajectory ended.
 
     Returns:
         Advantages and returns (the critic's targets), `[L]` each; empty for no steps. No deviation, no epsilon.
@@ -62,10 +62,10 @@ def compute_gae(
 
 
 def select_final_value(trajectory: CreditTrajectory, bootstrap: Bootstrap) -> float:
-    """The value after the last turn.
+    """Return the value after the last turn.
 
     0 for a trajectory that ended, and for a truncated one with "zero" (a limit counts as an end, worth nothing more).
-    With "value" a truncated one gives the critic's `final_value`; raises ValueError where that is None.
+    With "value", a truncated one has the critic's `final_value`; raises ValueError if that is None.
     """
     if bootstrap == "zero" or not trajectory.truncated:
         return 0.0
@@ -85,9 +85,9 @@ def compute_trajectory_gae(
     bootstrap: Bootstrap = "zero",
     kl_coefficient: float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """Advantages and returns of one trajectory, all its sampled tokens joined, `[L]` each, not whitened.
+    """Compute advantages and returns of one trajectory over all its sampled tokens joined, `[L]` each, not whitened.
 
-    The returns are what the critic is trained towards. Raises ValueError as `compute_gae`, `compute_token_rewards` and
+    The returns are the critic's targets. Raises ValueError as `compute_gae`, `compute_token_rewards` and
     `select_final_value` do, and where `values` is missing.
     """
     return compute_gae(
@@ -121,7 +121,7 @@ def build_gae(
     """PPO's advantages: token GAE across turns, then `compute_whitened` over all sampled tokens of the batch.
 
     Needs `values`; with a KL coefficient also `logprobs` and `reference_logprobs`. Trajectories without a reward or a
-    sampled token take no part in the whitening; groups play no part.
+    sampled token are left out of the whitening; groups are not used.
     """
     check_choice("bootstrap", bootstrap, get_args(Bootstrap))
     check_choice("whitening", whitening, get_args(Whitening))

@@ -1,4 +1,4 @@
-"""Several rewards, each normalised by itself before they are added (GDPO, arXiv 2601.05242)."""
+"""Several rewards, each normalised separately before they are added (GDPO, arXiv 2601.05242)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def compute_gdpo_advantages(
         deviation, epsilon: as in `compute_grpo_advantages`.
 
     Returns:
-        One number per member. A group of one gives 0.0; a part that is constant in the group contributes exactly 0.0,
-        so that it neither drowns nor dilutes the others.
+        One number per member. A group of one gets 0.0; a part that is constant in the group contributes exactly 0.0, so
+        that it neither drowns out nor dilutes the others.
 
     Raises:
         ValueError: a member lacks a weighted part, or a part is not finite.
@@ -71,12 +71,12 @@ def build_gdpo(
     """GDPO over `parts`; the weighted outcome and the turn rewards are not read.
 
     Args:
-        weights: part to weight; None takes every part that occurs in the batch with weight 1.
-        deviation, epsilon: of the normalisation inside a group; epsilon also of the batch's.
+        weights: weight by part; None: every part that occurs in the batch, with weight 1.
+        deviation, epsilon: for the normalisation inside a group; epsilon also for that of the batch.
         normalization: the sums are whitened over the batch, each trajectory counting once ("trajectories", the paper
             and TRL) or once per sampled token ("tokens", verl), or left alone ("none").
 
-    A group where every part is constant is 0 before the batch step, which then moves it by the batch mean.
+    A group in which every part is constant gets 0 before the batch step, which then shifts it by the batch mean.
     """
     check_choice("deviation", deviation, get_args(Deviation))
     check_choice("normalization", normalization, get_args(Normalization))

@@ -1,4 +1,4 @@
-"""What all group-relative estimators share: which rewards count, and when a group has no signal."""
+"""Shared by all group-relative estimators: which rewards count, and when a group has no signal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from turnwise.algorithms.credit import CreditTrajectory, compute_total_reward
 
 SIGNAL_TOLERANCE = 1e-6
-"""A group whose rewards lie within this share of their scale is constant: what differs is rounding."""
+"""Range of rewards, as a share of their scale, below which a group is constant: such differences are rounding."""
 
 
 def select_scored(rewards: Sequence[float | None]) -> list[float]:
-    """The rewards that are not None. Raises ValueError when one is not finite."""
+    """Return the rewards that are not None. Raises ValueError when one is not finite."""
     scored = [r for r in rewards if r is not None]
     for reward in scored:
         if not math.isfinite(reward):
@@ -23,8 +23,8 @@ def select_scored(rewards: Sequence[float | None]) -> list[float]:
 def has_signal(rewards: Sequence[float | None]) -> bool:
     """Whether scored rewards differ by more than 1e-6 of their scale, so that a baseline leaves an advantage.
 
-    False for a group of none or one. Compares the largest with the smallest, never a standard deviation: that of [0.1]
-    * 3 is not 0 in floating point.
+    False for an empty group or a group of one. Compares the largest with the smallest, never a standard deviation: that
+    of [0.1] * 3 is not 0 in floating point.
     """
     scored = [r for r in rewards if r is not None]
     if len(scored) < 2:
@@ -33,10 +33,10 @@ def has_signal(rewards: Sequence[float | None]) -> bool:
 
 
 def compute_zeros(rewards: Sequence[float | None]) -> list[float | None]:
-    """What a group without signal gets: exactly 0.0 per scored member, None for the others."""
+    """Return the advantages of a group without signal: exactly 0.0 per scored member, None for the others."""
     return [None if r is None else 0.0 for r in rewards]
 
 
 def compute_totals(members: Sequence[CreditTrajectory]) -> list[float | None]:
-    """Total reward (outcome plus turn rewards) per member."""
+    """Return the total reward (outcome plus turn rewards) per member."""
     return [compute_total_reward(member) for member in members]

@@ -19,8 +19,8 @@ def compute_grpo_advantages(
     """`A_i = (r_i - mean) / (std + epsilon)` over the scored members of one group.
 
     Args:
-        rewards: one total per member, any length; None where it could not be scored. Such members are left out of mean
-            and standard deviation.
+        rewards: one total per member, any number of members; None for a member that could not be scored, which is left
+            out of mean and standard deviation.
         deviation: "sample" divides by the n-1 standard deviation (verl, TRL, OpenRLHF, SkyRL), "population" by the n
             one (rLLM), "none" not at all (Dr.GRPO, prime-rl). The paper does not say which; frameworks differ by
             sqrt((n-1)/n).
@@ -28,8 +28,8 @@ def compute_grpo_advantages(
 
     Returns:
         One advantage per member, None where the reward was None. A group of one, and a group whose rewards all lie
-        within 1e-6 of their scale, gives exactly 0.0: rounding never becomes signal. (verl gives a group of one its raw
-        reward.)
+        within 1e-6 of their scale, gets exactly 0.0: rounding never becomes signal. (In verl a group of one gets its
+        raw reward.)
 
     Raises:
         ValueError: a reward is not finite, or epsilon is negative.

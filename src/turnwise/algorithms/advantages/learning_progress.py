@@ -1,8 +1,8 @@
-"""A proposer's pay by what its proposals teach: the change of the solve rate of their kind.
+"""Rewards a proposer for what its proposals teach: the change in the solve rate of their kind.
 
 Learning progress as a reward is Oudeyer, Kaplan and Hafner's (IEEE TEC 2007); here it is measured per kind of proposal,
-against a running mean that starts at 1. So an untried kind counts as solved, and finding that it is not
-pays; that pay vanishes with the evidence, whether the kind can be learned or not.
+against a running mean that starts at 1. So an untried kind counts as solved, and finding out that it is not is
+rewarded; that reward vanishes as evidence accumulates, whether or not the kind can be learned.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from turnwise.algorithms.credit import (
 from turnwise.algorithms.options import check_range
 
 SOLVED = "solved_"
-"""Prefix of the part of a proposal's reward that holds its solve rate, before the name of its kind."""
+"""Prefix of the part that contains a proposal's solve rate, before the name of its kind."""
 PROPOSAL = "proposal"
-"""The part that is equal where two proposals of a group are the same."""
+"""The part whose value is equal for two proposals of a group that are the same."""
 
 
 def compute_progress(
@@ -35,7 +35,7 @@ def compute_progress(
     Args:
         rates: solve rates of this batch's proposals in [0, 1], by kind; none is empty.
         means: running means by kind, before this batch; a kind that is not in it starts at 1.0.
-        decay: weight that a mean keeps per proposal, in [0, 1]. The order of proposals does not matter.
+        decay: share of a mean that remains after each proposal, in [0, 1]. The order of proposals does not matter.
 
     Returns:
         Progress of the kinds of `rates`, and the means after this batch (a new dict).
@@ -49,7 +49,7 @@ def compute_progress(
 
 
 class LearningProgressCredit:
-    """GRPO in which proposals are also paid for progress and for being different. Remembers the running means."""
+    """GRPO in which proposals are also rewarded for progress and for being different. Stores the running means."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class LearningProgressCredit:
         lead: int = 0,
         epsilon: float = 1e-6,
     ) -> None:
-        """`scale` multiplies the advantages of groups with proposals, whose tokens are few beside their solvers'. In
-        the first `lead` steps they alone train, as the challenger goes first in R-Zero (arXiv 2508.05004)."""
+        """`scale` multiplies the advantages of groups with proposals, which are short beside their solvers'. In
+        the first `lead` steps only these groups train, as the challenger goes first in R-Zero (arXiv 2508.05004)."""
         check_range("progress", progress, 0)
         check_range("duplicates", duplicates, 0)
         check_range("decay", decay, 0, 1)
@@ -75,10 +75,10 @@ class LearningProgressCredit:
         self.steps = 0
 
     def __call__(self, trajectories: Sequence[CreditTrajectory], /) -> list[TokenAdvantages | None]:
-        """GRPO's advantages where a group holds no proposal, which is a trajectory with a part `solved_KIND`.
+        """Return GRPO's advantages for a group without proposals, which are trajectories with a part `solved_KIND`.
 
-        Else the reward of a proposal is raised by the progress of its kind and lowered by the share of the group's
-        other members that propose the same, and an advantage is the distance from the group's mean.
+        In other groups, the reward of a proposal is raised by the progress of its kind and lowered by the share of the
+        group's other members that propose the same, and an advantage is the difference from the group's mean.
         """
         rewards = [compute_total_reward(trajectory) for trajectory in trajectories]
         rates: dict[str, list[float]] = {}
@@ -100,7 +100,7 @@ class LearningProgressCredit:
                     same = proposals.count(trajectories[i].parts.get(PROPOSAL)) - 1
                     reward += self.progress * progress[kind] - self.duplicates * same / max(1, len(members) - 1)
                 paid.append(reward)
-            # Proposals are not divided by their deviation: small differences in pay must not become a large signal.
+            # Proposals are not divided by their deviation: small differences in reward must not become a large signal.
             deviation: Deviation = "none" if proposals else "sample"
             scale = self.scale if proposals else 1.0
             credited = compute_grpo_advantages(paid, deviation=deviation, epsilon=self.epsilon)
@@ -113,7 +113,7 @@ class LearningProgressCredit:
         return {"means": dict(self.means), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Adopt what `state_dict` returned. Raises ValueError when it is anything else."""
+        """Restore what `state_dict` returned. Raises ValueError when it is anything else."""
         means, steps = state.get("means"), state.get("steps")
         if set(state) != {"means", "steps"} or not isinstance(means, Mapping) or not isinstance(steps, int):
             raise ValueError(
@@ -127,7 +127,7 @@ class LearningProgressCredit:
 
 
 def _read_kind(trajectory: CreditTrajectory) -> str | None:
-    """The kind of a scored proposal; None of any other trajectory."""
+    """Return the kind of a scored proposal; None for any other trajectory."""
     if trajectory.reward is None:
         return None
     return next((name.removeprefix(SOLVED) for name in trajectory.parts if name.startswith(SOLVED)), None)

@@ -12,11 +12,11 @@ from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outco
 def compute_max_rl_advantages(rewards: Sequence[float | None]) -> list[float | None]:
     """`A_i = (r_i - mean) / mean` over the scored members: the gradient of the log of the success rate.
 
-    None is left out. A group of one, a constant group (range within 1e-6 of its scale) and an all-zero group give
+    None is left out. A group of one, a constant group (range within 1e-6 of its scale) and an all-zero group get
     exactly 0.0. No deviation, no epsilon. Invariant to the scale of the reward, not to a shift.
 
-    Deviation: a negative reward is refused. With mixed signs the mean may come near 0 or below, where the quotient
-    explodes or flips its sign (other code adds an epsilon or gives 0 there).
+    Deviation: a negative reward is refused. With mixed signs the mean may be near 0 or below, where the quotient
+    explodes or flips its sign (other code adds an epsilon or returns 0 there).
 
     Raises:
         ValueError: a reward is not finite, or negative.

@@ -12,7 +12,7 @@ from turnwise.algorithms.credit import CreditFunction, CreditMethod, CreditTraje
 def compute_opo_advantages(rewards: Sequence[float | None], lengths: Sequence[int]) -> list[float | None]:
     """`A_i = r_i - sum_j(L_j r_j) / sum_j(L_j)`.
 
-    The baseline has the least variance if a gradient's squared norm grows as its length.
+    The baseline minimises the variance if a gradient's squared norm is proportional to the length.
 
     Args:
         rewards: one total per member; None is left out.
@@ -20,7 +20,7 @@ def compute_opo_advantages(rewards: Sequence[float | None], lengths: Sequence[in
 
     Returns:
         One advantage per member. A group of one, a constant group (range within 1e-6 of its scale) and a group without
-        a single sampled token give exactly 0.0. A member of length 0 does not move the baseline. No deviation, no
+        a single sampled token get exactly 0.0. A member of length 0 does not change the baseline. No deviation, no
         epsilon.
 
     Raises:

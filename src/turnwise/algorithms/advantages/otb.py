@@ -1,4 +1,5 @@
-"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by gathered gradient."""
+"""The optimal token baseline (arXiv 2602.07078): one per position of a group, weighted by accumulated gradient
+norms."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
             f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per sampled "
             "token"
         )
-    # Rounding may take a certain token a hair below 0.
+    # Rounding may put a token of probability 1 slightly below 0.
     energy: FloatArray = np.cumsum(np.maximum(1 - 2 * np.exp(logprobs) + squared_mass, 0.0))
     return energy
 
@@ -48,7 +49,7 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
     """`A_it = G_it - B_t` with `B_t = sum_i(W_it G_it) / sum_i(W_it)` over the members that reach position t.
 
     Positions count sampled tokens, across turns. At a position that only one member reaches the baseline is 0, as in
-    the reference implementation; where no path has any energy it is the plain mean. No deviation, no epsilon (the
+    the reference implementation; if no path has any energy, it is the plain mean. No deviation, no epsilon (the
     reference adds 1e-8 to the sum of W).
 
     Args:
@@ -56,7 +57,7 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
         energies: `[L_i]` per member (`compute_path_energy`).
 
     Returns:
-        `[L_i]` per member. A group of one gives exactly 0 (deviation: the reference gives the return itself), and so
+        `[L_i]` per member. A group of one gets exactly 0 (deviation: the reference returns the return itself), and so
         does a position at which all members that reach it, two or more, have the same return.
 
     Raises:

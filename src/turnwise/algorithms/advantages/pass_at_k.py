@@ -1,4 +1,5 @@
-"""Credit for the best of a group: what it adds to the group's maximum (arXiv 2503.19595, with k the group size)."""
+"""Credit for the best member of a group: what it adds to the group's maximum (arXiv 2503.19595, with k the group
+size)."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ def compute_pass_at_k_advantages(
 ) -> list[float | None]:
     """`A_i = (max of all - max of the others) / (std + epsilon)`.
 
-    Only a strict best has one that is not 0: `(r_(1) - r_(2)) / (std + epsilon)`. `std` is that of the group's scored
-    rewards ("sample": n-1, "population": n, "none": no division). None is left out. A tie for the best, a group of one
-    and a constant group (range within 1e-6 of its scale) give exactly 0.0 for all; verl raises for a group of one.
-    Raises ValueError when a reward is not finite or epsilon is negative.
+    Only a strictly best member has a nonzero advantage: `(r_(1) - r_(2)) / (std + epsilon)`. `std` is that of the
+    group's scored rewards ("sample": n-1, "population": n, "none": no division). None is left out. With a tie for the
+    best, in a group of one and in a constant group (range within 1e-6 of its scale), all get exactly 0.0; verl raises
+    for a group of one. Raises ValueError when a reward is not finite or epsilon is negative.
     """
     check_range("epsilon", epsilon, 0)
     scored = sorted(select_scored(rewards))

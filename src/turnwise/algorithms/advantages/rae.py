@@ -26,18 +26,18 @@ def compute_rae_advantages(
         rewards: totals; None is left out of the advantages and of the baselines.
         roles: one per reward.
         baselines: per role, before this batch; a role not in it starts at 0.0.
-        decay: in [0, 1]; 1 never moves a baseline.
+        decay: in [0, 1]; 1 never changes a baseline.
 
     Returns:
         Advantages, and the baselines after this batch (a new dict; roles without a scored reward keep theirs). A
-        baseline never contains the reward it is subtracted from. Groups play no part: one trajectory alone gets
-        `r - b`, a constant group too.
+        baseline never contains the reward it is subtracted from. Groups are not used: a single trajectory gets `r - b`,
+        and so does a constant group.
 
     Deviation: one update per batch with the role's mean, so that the order of trajectories does not matter; updating
     after every trajectory is this function called with one trajectory at a time.
 
     Raises:
-        ValueError: a reward is not finite, decay is outside [0, 1], or there are not as many roles as rewards.
+        ValueError: a reward is not finite, decay is outside [0, 1], or the numbers of roles and rewards differ.
     """
     check_range("decay", decay, 0, 1)
     if len(roles) != len(rewards):
@@ -54,7 +54,7 @@ def compute_rae_advantages(
 
 
 class RoleBaselineCredit:
-    """RAE as a credit function. It remembers the baselines from step to step: save and restore them with the run."""
+    """RAE as a credit function. It keeps the baselines from step to step: save and restore them with the run."""
 
     def __init__(self, *, decay: float = 0.95) -> None:
         check_range("decay", decay, 0, 1)
@@ -62,7 +62,7 @@ class RoleBaselineCredit:
         self.baselines: dict[str, float] = {}
 
     def __call__(self, trajectories: Sequence[CreditTrajectory], /) -> list[TokenAdvantages | None]:
-        """`compute_rae_advantages` over total rewards, then adopt the new baselines."""
+        """Apply `compute_rae_advantages` to total rewards, then keep the new baselines."""
         rewards = [compute_total_reward(trajectory) for trajectory in trajectories]
         roles = [trajectory.role for trajectory in trajectories]
         advantages, self.baselines = compute_rae_advantages(rewards, roles, self.baselines, decay=self.decay)
@@ -73,7 +73,7 @@ class RoleBaselineCredit:
         return {"baselines": dict(self.baselines)}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Adopt what `state_dict` returned. Raises ValueError when it is anything else."""
+        """Restore what `state_dict` returned. Raises ValueError when it is anything else."""
         baselines = state.get("baselines")
         if set(state) != {"baselines"} or not isinstance(baselines, Mapping):
             raise ValueError(

@@ -27,7 +27,7 @@ from turnwise.algorithms.options import check_choice, check_range
 def compute_discounted_returns(rewards: FloatArray, *, gamma: float) -> FloatArray:
     """`G_t = r_t + gamma * G_{t+1}`, `[L]`, over the sampled tokens of one trajectory, all turns joined.
 
-    Observations lie between turns and cost no discount; the sum never restarts at a turn. No baseline, no deviation.
+    Observations between turns are not discounted; the sum never restarts at a turn. No baseline, no deviation.
     """
     returns = np.empty_like(rewards)
     running = 0.0
@@ -38,7 +38,7 @@ def compute_discounted_returns(rewards: FloatArray, *, gamma: float) -> FloatArr
 
 
 def compute_reinforce_advantages(rewards: Sequence[float | None]) -> list[float | None]:
-    """`A_i = r_i`: no baseline, so groups of one and constant groups give their reward. None stays None.
+    """`A_i = r_i`: no baseline, so groups of one and constant groups get their reward. None stays None.
 
     Raises ValueError when a reward is not finite.
     """
@@ -47,7 +47,7 @@ def compute_reinforce_advantages(rewards: Sequence[float | None]) -> list[float 
 
 
 def build_reinforce() -> CreditFunction:
-    """The total reward to every sampled token."""
+    """Assign the total reward to every sampled token."""
     return lambda trajectories: broadcast_outcome(
         trajectories, compute_reinforce_advantages([compute_total_reward(trajectory) for trajectory in trajectories])
     )
@@ -59,7 +59,7 @@ def build_reinforce_plus_plus(
     """REINFORCE++: discounted returns of the token rewards, whitened over all sampled tokens of the batch.
 
     `G_t = sum_{k>=t} gamma^(k-t) (r_k - kl_coefficient * (logprob_k - reference_logprob_k))`, then `compute_whitened`.
-    Groups play no part: a group of one is like any other trajectory, and a constant group gets 0 only if the whole
+    Groups are not used: a group of one is like any other trajectory, and a constant group gets 0 only if the whole
     batch is constant.
     """
     check_choice("whitening", whitening, get_args(Whitening))
@@ -84,8 +84,8 @@ def build_reinforce_plus_plus(
 def build_reinforce_plus_plus_baseline(*, whitening: Whitening = "full", epsilon: float = 1e-8) -> CreditFunction:
     """REINFORCE++ with a group baseline: `r_i - group mean`, whitened over all sampled tokens of the batch.
 
-    Groups of one and constant groups are exactly 0 before whitening ("full" then moves them by the batch mean, which is
-    0 when all trajectories are equally long; "scale", as in rLLM, keeps them 0). verl gives a group of one its raw
+    Groups of one and constant groups are exactly 0 before whitening ("full" then shifts them by the batch mean, which
+    is 0 when all trajectories are equally long; "scale", as in rLLM, keeps them 0). In verl a group of one gets its raw
     reward instead.
     """
     check_choice("whitening", whitening, get_args(Whitening))

@@ -20,8 +20,8 @@ from turnwise.algorithms.credit import (
 def compute_remax_advantages(rewards: FloatArray, greedy_reward: float) -> FloatArray:
     """`A_t = G_t - r(greedy attempt)`, `[L]`, with `G_t` the undiscounted rewards from token t on.
 
-    With an outcome only, every token gets `r - r(greedy)`. Groups play no part, so a group of one is defined and a
-    constant group is 0 only where it equals its greedy attempt. Raises ValueError when `greedy_reward` is not finite.
+    With only an outcome, every token gets `r - r(greedy)`. Groups are not used, so a group of one is well defined and a
+    constant group gets 0 only if it equals its greedy attempt. Raises ValueError when `greedy_reward` is not finite.
     """
     if not math.isfinite(greedy_reward):
         raise ValueError(

@@ -12,8 +12,8 @@ from turnwise.algorithms.credit import CreditFunction, CreditMethod, build_outco
 def compute_rloo_advantages(rewards: Sequence[float | None]) -> list[float | None]:
     """`A_i = r_i - mean of the other scored rewards = n / (n - 1) * (r_i - mean)`.
 
-    None stays None and is left out. A group of one has no others and gives exactly 0.0 (verl's loop form gives the raw
-    reward, its vectorised form 0); a constant group (range within 1e-6 of its scale) gives exactly 0.0. No deviation,
+    None stays None and is left out. A group of one has no others and gets exactly 0.0 (the raw reward in verl's loop
+    form, 0 in its vectorised form); a constant group (range within 1e-6 of its scale) gets exactly 0.0. No deviation,
     no epsilon. Raises ValueError when a reward is not finite.
     """
     scored = select_scored(rewards)

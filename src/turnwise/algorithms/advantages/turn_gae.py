@@ -1,7 +1,7 @@
 """GAE with turns as steps: turn-PPO (arXiv 2512.17008) and RAGEN's bi-level form (arXiv 2504.20073).
 
 A turn ends where its sampled tokens end, whatever its reward: a turn worth 0 is a step like any other. Turns without
-sampled tokens are no steps; their reward goes where `compute_turn_rewards` puts it.
+sampled tokens are not steps; `compute_turn_rewards` decides where their reward goes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def compute_turn_gae(
 ) -> tuple[FloatArray, FloatArray]:
     """Turn-PPO: `A_k = d_k + gamma * lambda * A_{k+1}`, `d_k = r_k + gamma * V_{k+1} - V_k`, one step per turn.
 
-    `V_k` is the value before the first sampled token of turn k, the critic's only reading of that turn.
+    `V_k` is the value before the first sampled token of turn k, the only one that is read for that turn.
 
     Returns:
         Advantage and return per turn with sampled tokens, `[K]` each, in order. Every token of turn k gets `A_k`; the
         critic is trained at the turn's first token only, towards the return.
 
     Deviation: the paper has no public code; that the value is read at the first sampled token, and that a discount
-    counts turns with sampled tokens only, are our readings.
+    counts turns with sampled tokens only, are our interpretations.
     """
     rewards, starts, _ = _turn_steps(trajectory)
     values = join_turns(trajectory, "values")[starts]
@@ -58,14 +58,14 @@ def compute_bilevel_gae(
     """Bi-level GAE: over turns first, then inside each turn.
 
     The upper level runs GAE (`turn_gamma`) over the turns' rewards and the values at their *last* tokens, giving `A_k`.
-    The lower level runs GAE (`token_gamma`) inside each turn by itself, with the single reward
-    `A_k + V(last token of k)` on the last token and nothing after it, so that the last token's advantage is `A_k`.
+    The lower level runs GAE (`token_gamma`) inside each turn separately, with the single reward `A_k + V(last token of
+    k)` on the last token and nothing after it, so that the last token's advantage is `A_k`.
 
     Returns:
         Advantages and returns, `[L]` each over all sampled tokens joined, not whitened.
 
-    Deviation: RAGEN finds turn ends where the reward is not zero, and so loses turns worth 0; here they are explicit.
-    With all gammas and lambda 1 this is token GAE; with one turn it is token GAE with `token_gamma`.
+    Deviation: RAGEN detects turn ends by nonzero rewards, and so misses turns worth 0; here they are explicit. With all
+    gammas and lambda 1 this is token GAE; with one turn it is token GAE with `token_gamma`.
     """
     rewards, starts, ends = _turn_steps(trajectory)
     values = join_turns(trajectory, "values")
@@ -117,9 +117,9 @@ def build_turn_gae(
     whitening: Whitening = "full",
     epsilon: float = 1e-8,
 ) -> CreditFunction:
-    """Turn-PPO's advantages, whitened over the batch's turns with sampled tokens, then given to their tokens.
+    """Turn-PPO's advantages, whitened over the batch's turns with sampled tokens, then assigned to their tokens.
 
-    Whitening over turns is our reading; the paper does not say. Needs `values`.
+    Whitening over turns is our interpretation; the paper does not say. Needs `values`.
     """
     check_range("gamma", gamma, 0, 1)
 
@@ -176,7 +176,7 @@ def _build_whitened(
 
 
 def _turn_steps(trajectory: CreditTrajectory) -> tuple[FloatArray, list[int], list[int]]:
-    """Reward, first and last position (in the joined tokens) of every turn with sampled tokens."""
+    """Return reward, first and last position (in the joined tokens) of every turn with sampled tokens."""
     rewards, starts, ends = [], [], []
     position = 0
     for turn, reward in zip(trajectory.turns, compute_turn_rewards(trajectory), strict=True):

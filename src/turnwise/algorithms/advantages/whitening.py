@@ -1,4 +1,4 @@
-"""Whitening over a batch: all given numbers get mean 0 and deviation 1. Masked tokens are never among them."""
+"""Whitening over a batch: all numbers passed in get mean 0 and deviation 1. Masked tokens are never among them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def compute_whitened(
     """Whiten all numbers of all rows together: `(x - mean) / (std + epsilon)`, `std` the n-1 standard deviation.
 
     Args:
-        rows: arrays of any lengths, `[L_i]`; empty ones take no part.
+        rows: arrays of any lengths, `[L_i]`; empty ones are ignored.
         whitening: "full" as above; "scale" divides by `std + epsilon` and does not centre; "none" changes nothing.
         epsilon: added to the deviation (verl takes `sqrt(var + 1e-8)`; relative difference 5e-9 / var).
 
     Returns:
-        Rows of the same lengths. Numbers that all lie within 1e-6 of their scale, one number among them, have no
-        deviation: "full" gives exactly 0.0, "scale" leaves them as they are. The statistics are those of the given rows
-        only: give the whole batch, never one data-parallel share of it.
+        Rows of the same lengths. Numbers that all lie within 1e-6 of their scale (a single number, too) have no
+        deviation: "full" gives exactly 0.0, "scale" leaves them unchanged. The statistics are those of the given rows
+        only: pass the whole batch, never one data-parallel share of it.
 
     Raises:
         ValueError: a number is not finite.
@@ -53,7 +53,7 @@ def compute_whitened(
 def whiten_tokens(
     advantages: Sequence[TokenAdvantages | None], *, whitening: Whitening = "full", epsilon: float = 1e-8
 ) -> list[TokenAdvantages | None]:
-    """`compute_whitened` over all sampled tokens of the batch, whatever turn they are in; None stays None."""
+    """Apply `compute_whitened` to all sampled tokens of the batch, whatever their turn; None stays None."""
     rows = [row for turns in advantages for row in turns or []]
     whitened = iter(compute_whitened(rows, whitening=whitening, epsilon=epsilon))
     return [None if turns is None else [next(whitened) for _ in turns] for turns in advantages]

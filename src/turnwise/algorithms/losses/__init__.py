@@ -1,4 +1,4 @@
-"""Policy losses: per-token values to be minimised; weighting and summing is `aggregate`'s."""
+"""Policy losses: per-token values to be minimised; `aggregate` weights and sums them."""
 
 from turnwise.algorithms.losses.inputs import LossFunction, LossInputs, LossOutput
 from turnwise.algorithms.losses.method import LossMethod

@@ -11,7 +11,7 @@ def compute_cispo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float)
     """`-sg(clip(ratio, 1 - clip_low, 1 + clip_high)) A log policy` with `ratio = policy / old`.
 
     arXiv 2506.13585, equations 4 and 5. The weight is detached: no token's gradient is ever 0 (unless A is), it is only
-    capped. `clipped` is where the cap changed the weight. `clip_low = 1` switches the lower bound off, as in the paper.
+    capped. `clipped` marks where the cap changed the weight. `clip_low = 1` disables the lower bound, as in the paper.
     `clip_high` is a distance: 4 means a weight of at most 5 (TRL's option is that absolute cap, verl's this distance).
     The value is not that of PPO; only the gradient is meaningful.
     """

@@ -1,8 +1,8 @@
-"""Losses that hold entropy up where log-probability and advantage covary most (clip-cov and KL-cov: arXiv 2505.22617).
+"""Losses that preserve entropy where log-probability and advantage covary most (clip-cov and KL-cov: arXiv 2505.22617).
 
 The covariance of a token is `(A - mean A)(log policy - mean log policy)`. Both means and the ranking are over a set of
-tokens: `select_*` over the whole step's batch (put the result in `LossInputs.selected`) makes the loss independent of
-the split into micro-batches; left to the loss, the set is the micro-batch, as in the paper's own code.
+tokens: `select_*` over the whole step's batch (passed in `LossInputs.selected`) makes the loss independent of the split
+into micro-batches; without it, the set is the micro-batch, as in the paper's own code.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def select_random_covariance(
 ) -> torch.Tensor:
     """Clip-cov's tokens, `[K]` bool: at most `max(1, floor(share K))` with covariance in (low, high).
 
-    They are drawn without replacement. `eligible [K]` (bool) restricts the draw; None is all. `seed` fixes the draw.
-    None selected when no covariance lies inside.
+    They are drawn without replacement. `eligible [K]` (bool) restricts the draw; None: all tokens. `seed` determines
+    the draw. No token is selected if no covariance lies inside.
     """
     count = _count(share, len(logprobs))
     covariance = compute_covariance(logprobs, advantages)
@@ -65,7 +65,7 @@ def compute_clip_cov_loss(
 ) -> LossOutput:
     """PPO's loss, exactly 0 (value and gradient) on a few random tokens of high covariance (arXiv 2505.22617).
 
-    The draw skips tokens that PPO's own clip already cut. `clipped` is both. Deviation: the draw is a function of
+    The draw skips tokens that PPO's own clip already cut. `clipped` marks both. Deviation: the draw is a function of
     `seed`.
     """
     ppo = compute_ppo_loss(inputs, clip_low=clip_low, clip_high=clip_high)
@@ -80,7 +80,7 @@ def compute_clip_cov_loss(
 def compute_kl_cov_loss(inputs: LossInputs, *, share: float, coefficient: float) -> LossOutput:
     """`-ratio A`, plus `coefficient |log ratio|` on the tokens of largest covariance (arXiv 2505.22617).
 
-    `ratio = policy / old`, unclipped; `clipped` is the penalised tokens. On policy the penalty and its gradient are
+    `ratio = policy / old`, unclipped; `clipped` marks the penalised tokens. On policy the penalty and its gradient are
     exactly 0. The penalty does not scale with A: normalise the loss by aggregation weights, never by folding a
     denominator into A.
     """

@@ -1,6 +1,7 @@
-"""A policy loss of a user: tried on three tokens before anything trains, and checked at every micro-batch.
+"""Checks a user's policy loss: on three tokens before anything trains, and at every micro-batch.
 
-What the trial shows is said before a run begins; what only real data show is said with the same words.
+Problems that the trial finds are reported before a run begins; problems that appear only with real data, in the same
+words.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ REMEDY = "take LossInputs and return LossOutput(losses=..., clipped=...), one lo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedLoss:
-    """A loss with checks of what it returns. Calling it raises ValueError naming what is wrong, and the remedy."""
+    """A loss whose results are checked. Calling it raises ValueError naming what is wrong, and the remedy."""
 
     function: Callable[[LossInputs], object]
     metrics: tuple[str, ...] = ()
-    """Names of what it measures besides, as the trial saw them: every rank sums the same ones."""
+    """Names of its additional metrics, as seen in the trial: every rank sums the same ones."""
 
     def __call__(self, inputs: LossInputs) -> LossOutput:
-        """The checked output; of no tokens, which a rank may have, the function is not asked."""
+        """Return the checked output; with no tokens, which a rank may have, the function is not called."""
         if not len(inputs.policy_logprobs):
             empty = inputs.policy_logprobs * 0.0
             none = torch.zeros_like(inputs.advantages)
@@ -39,8 +40,8 @@ class CheckedLoss:
 
 
 def try_loss(function: LossFunction) -> CheckedLoss:
-    """The loss after a trial on three tokens of two samples. Raises ValueError naming what is wrong, and whatever the
-    function raises."""
+    """Return the loss after a trial on three tokens of two samples. Raises ValueError naming what is wrong, and
+    whatever the function raises."""
     policy = torch.tensor([-0.5, -1.0, -1.5], requires_grad=True)
     behavior = torch.tensor([-0.6, -1.0, -1.2])
     inputs = LossInputs(
@@ -64,7 +65,7 @@ def try_loss(function: LossFunction) -> CheckedLoss:
 
 
 def read_output(output: object, inputs: LossInputs) -> LossOutput:
-    """What a loss returned, with metrics per token. Raises ValueError naming what does not fit."""
+    """Read a loss's result, with metrics per token. Raises ValueError naming what does not fit."""
     if not isinstance(output, LossOutput):
         raise ValueError(f"it returned a {type(output).__name__}; {REMEDY}")
     shape = inputs.policy_logprobs.shape
@@ -89,7 +90,7 @@ def _check_tensor(name: str, value: object, shape: torch.Size) -> None:
 
 
 def _to_tokens(name: object, value: object, inputs: LossInputs) -> torch.Tensor:
-    """A metric as one number per token; one number is that of every token."""
+    """Convert a metric to one number per token; a single number applies to every token."""
     policy = inputs.policy_logprobs
     if isinstance(value, bool | int | float):
         value = torch.tensor(float(value))

@@ -1,4 +1,5 @@
-"""Decoupled PPO (arXiv 2110.00641, 2505.24298): behavior sampled, proximal anchors the clip, current trains."""
+"""Decoupled PPO (arXiv 2110.00641, 2505.24298): the behavior policy sampled, the proximal policy anchors the clip, the
+current policy trains."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ def compute_decoupled_ppo_loss(
     AReaL: arXiv 2505.24298, equation 5.
 
     Args:
-        inputs: `old_logprobs` is the proximal policy. Where it equals the behavior policy this is PPO exactly.
+        inputs: `old_logprobs` is the proximal policy. If it equals the behavior policy this is PPO exactly.
         clip_low: lower clip distance of `u`.
         clip_high: upper clip distance of `u`.
         max_weight: largest `w`; inf is the paper's objective.
         weight_mode: above `max_weight`, "mask" drops the token, "truncate" uses `max_weight`.
 
-    `clipped` is PPO's cut of `u` plus the dropped tokens. Unclipped, `w u = policy / behavior`: the proximal policy has
-    no influence on the gradient.
+    `clipped` marks PPO's cut of `u` and the dropped tokens. Unclipped, `w u = policy / behavior`: the proximal policy
+    has no influence on the gradient.
     """
     ppo = compute_ppo_loss(inputs, clip_low=clip_low, clip_high=clip_high)
     correction = compute_correction(

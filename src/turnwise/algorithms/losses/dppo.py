@@ -9,16 +9,16 @@ from turnwise.algorithms.losses.method import LossMethod
 from turnwise.algorithms.ratios import compute_ratio
 
 FLOOR = 1e-8
-"""Smallest 1 - probability in the binary KL, so that a certain token gives a finite divergence."""
+"""Smallest 1 - probability in the binary KL, so that a token of probability 1 has a finite divergence."""
 
 
 def compute_dppo_tv_loss(inputs: LossInputs, *, delta_low: float, delta_high: float, max_ratio: float) -> LossOutput:
     """`-A sg(min(ratio, max_ratio)) log policy` inside the trust region, 0 outside.
 
-    Its probabilities are against the *behavior* policy mu. Outside: A > 0 with `policy - mu > delta_high`, or A <= 0
-    with `policy - mu < -delta_low` (probabilities, not logs), so rare tokens may grow by large ratios and frequent ones
-    may not move far. `clipped` is outside. Raises ValueError unless the deltas are at least 0 and `max_ratio` is
-    positive.
+    Probabilities are compared with those of the *behavior* policy mu. Outside: A > 0 with `policy - mu > delta_high`,
+    or A <= 0 with `policy - mu < -delta_low` (probabilities, not logs), so rare tokens may grow by large ratios and
+    frequent ones may not move far. `clipped` marks the tokens outside. Raises ValueError unless the deltas are at least
+    0 and `max_ratio` is positive.
 
     Deviation: verl compares with its old log-probabilities; ours are the sampler's (equal where nothing was
     recomputed).

@@ -9,7 +9,8 @@ from turnwise.algorithms.losses.inputs import LossFunction, LossInputs, LossOutp
 
 
 def mask_drifted_sequences(function: LossFunction, *, max_drift: float) -> LossFunction:
-    """The loss with exactly 0 where `compute_off_policy_sequence_mask` drops, drift counted from the behavior policy.
+    """Return the loss with exactly 0 for tokens that `compute_off_policy_sequence_mask` drops, with drift measured from
+    the behavior policy.
 
     Tokens that were dropped stay in the denominators, as in the paper's equation. Sequences must be whole.
     """

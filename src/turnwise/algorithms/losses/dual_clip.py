@@ -14,7 +14,7 @@ def compute_dual_clip_loss(inputs: LossInputs, *, clip_low: float, clip_high: fl
     """PPO's loss, at most `-dual_clip A` where A < 0 (Ye et al. 2019, arXiv 1912.09729).
 
     A rare token with a bad advantage and a ratio above `dual_clip` gets no gradient, where PPO's is unbounded.
-    `clipped` is PPO's plus these. Large `dual_clip` is PPO. Raises ValueError unless `dual_clip > 1`.
+    `clipped` marks PPO's and these. With a large `dual_clip` this is PPO. Raises ValueError unless `dual_clip > 1`.
     """
     check_clip(clip_low, clip_high)
     if not dual_clip > 1:

@@ -12,11 +12,11 @@ from turnwise.algorithms.ratios import compute_ratio, mean_over_sequence
 def compute_gmpo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
     """`-mean(A) exp(mean over the sequence of c)`, the same for every token of a sequence.
 
-    `c = sgn(A) min(sgn(A) d, sgn(A) clip(d, -clip_low, clip_high))` with `d = log(policy /
-    old)`: token-level clipping in log space, always pessimistic. `clipped` is where `c` lost its gradient: A > 0 with d
-    above clip_high, or A < 0 with d below -clip_low. Without clipping this is GSPO without clipping. Meant for one
-    advantage per sequence; where advantages differ inside a sequence, their mean multiplies and each token's own sign
-    clips (a token with A = 0 contributes c = 0).
+    `c = sgn(A) min(sgn(A) d, sgn(A) clip(d, -clip_low, clip_high))` with `d = log(policy / old)`: token-level clipping
+    in log space, always pessimistic. `clipped` marks where `c` lost its gradient: A > 0 with d above clip_high, or A <
+    0 with d below -clip_low. Without clipping this is GSPO without clipping. Meant for one advantage per sequence; if
+    advantages differ inside a sequence, their mean is the factor and each token's own sign determines its clip (a token
+    with A = 0 contributes c = 0).
     """
     check_clip(clip_low, clip_high, max_low=float("inf"))
     advantages, sign = inputs.advantages, inputs.advantages.sign()

@@ -13,7 +13,7 @@ def compute_gspo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) 
 
     GSPO (Zheng et al. 2025, arXiv 2507.18071, equations 5 and 7): one geometric-mean ratio per sequence, the same for
     all its tokens, and its gradient reaches every token of the sequence. With `sequence_mean` aggregation and one
-    advantage per sequence this is the paper's objective. The clip distances are those of a mean log-ratio and therefore
+    advantage per sequence this is the paper's objective. The clip distances apply to a mean log-ratio and are therefore
     tiny (3e-4, 4e-4). Deviation: with advantages that differ inside a sequence, each token's own advantage multiplies
     `s`.
     """
@@ -27,7 +27,7 @@ def compute_gspo_token_loss(inputs: LossInputs, *, clip_low: float, clip_high: f
     """GSPO-token (arXiv 2507.18071, equation 13): GSPO's value, the gradient of the token's log-probability.
 
     `s_t = sg(s) policy_t / sg(policy_t)`. Equals GSPO in value always, and in gradient when the advantage and the
-    aggregation weight are constant over a sequence; made for advantages that differ from turn to turn.
+    aggregation weight are constant over a sequence; intended for advantages that differ from turn to turn.
     """
     check_clip(clip_low, clip_high)
     gradient_only = (inputs.policy_logprobs - inputs.policy_logprobs.detach()).exp()  # 1, with the token's gradient

@@ -1,7 +1,8 @@
-"""What every policy loss takes and gives: packed trained tokens in, one value per token out.
+"""Input and output of every policy loss: packed trained tokens in, one value per token out.
 
-A loss sees no batches, masks or denominators: `aggregate.compute_weights` weighs its values, and `corrections` corrects
-for a sampler that is not the trainer. A micro-batch must hold whole sequences; its composition changes nothing else.
+A loss sees no batches, masks or denominators: `aggregate.compute_weights` weights its values, and `corrections`
+corrects for a sampler that is not the trainer. A micro-batch must contain whole sequences; its composition changes
+nothing else.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ class LossInputs:
     """
 
     policy_logprobs: torch.Tensor
-    """`[K]`, of the policy that is trained; carries the gradient."""
+    """`[K]`, log-probabilities under the policy in training; carries the gradient."""
     old_logprobs: torch.Tensor
-    """`[K]`, the denominator of the ratio: the proximal policy, or the behavior policy again where nothing was
+    """`[K]`, the denominator of the ratio: from the proximal policy, or again from the behavior policy if nothing was
     recomputed."""
     behavior_logprobs: torch.Tensor
-    """`[K]`, of the distribution the tokens were drawn from, as the sampler reported them."""
+    """`[K]`, under the distribution from which the tokens were drawn, as reported by the sampler."""
     advantages: torch.Tensor
     """`[K]`."""
     sequence: torch.Tensor
-    """`[K]` integer, 0-based: the sample each token belongs to."""
+    """`[K]` integer, 0-based: the sample that each token belongs to."""
     entropy: torch.Tensor | None = None
-    """`[K]` nats; None where it was not computed."""
+    """`[K]` nats; None if it was not computed."""
     selected: torch.Tensor | None = None
-    """`[K]` bool: tokens that a rule over the whole step's batch marked (clip-cov, KL-cov). None: the loss applies the
-    rule to the tokens it is given, which depends on the split into micro-batches."""
+    """`[K]` bool: tokens selected by a rule over the whole step's batch (clip-cov, KL-cov). None: the loss applies the
+    rule to the tokens of its input, which depend on the split into micro-batches."""
 
     def __post_init__(self) -> None:
         shape = self.policy_logprobs.shape
@@ -67,10 +68,10 @@ class LossOutput:
     losses: torch.Tensor
     """`[K]`, to be minimised."""
     clipped: torch.Tensor
-    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring says how).
-    """
+    """`[K]` bool: where a clip, a cap or a trust region changed the token's gradient (the method's docstring gives
+    details)."""
     metrics: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """What a loss of one's own measures besides, `[K]` each or one number; a step records the mean over its tokens as
+    """Additional metrics of a user's loss, `[K]` each or one number; a step records the mean over its tokens as
     `loss/NAME`."""
 
 

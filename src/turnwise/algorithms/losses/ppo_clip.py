@@ -21,7 +21,7 @@ def compute_ppo_clip_loss(
 
     Args:
         policy_logprobs: `[K]`, with gradient.
-        behavior_logprobs: `[K]`, of the distribution the tokens were drawn from.
+        behavior_logprobs: `[K]`, under the distribution from which the tokens were drawn.
         advantages: `[K]`.
         clip_low: lower clip distance, in [0, 1].
         clip_high: upper clip distance; larger than `clip_low` is DAPO's clip-higher.
@@ -36,7 +36,7 @@ def compute_ppo_clip_loss(
 
 
 def compute_ppo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -> LossOutput:
-    """`compute_ppo_clip_loss` of packed tokens with the ratio policy / old. PPO, GRPO, Dr.GRPO and DAPO share it.
+    """Apply `compute_ppo_clip_loss` to packed tokens with the ratio policy / old. PPO, GRPO, Dr.GRPO and DAPO share it.
 
     They differ in the advantage, the KL term and the aggregation. Raises ValueError when a clip distance is out of
     range.
@@ -50,14 +50,15 @@ def compute_ppo_loss(inputs: LossInputs, *, clip_low: float, clip_high: float) -
 def clip_surrogate(
     ratio: torch.Tensor, advantages: torch.Tensor, clip_low: float, clip_high: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """PPO's pessimistic surrogate of a ratio `[K]`: `losses [K]`, and `clipped [K]` bool, where it cut the gradient."""
+    """PPO's pessimistic surrogate for a ratio `[K]`: `losses [K]`, and `clipped [K]` bool, where it cut the
+    gradient."""
     losses = torch.maximum(-ratio * advantages, -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages)
     clipped = ((advantages > 0) & (ratio > 1 + clip_high)) | ((advantages < 0) & (ratio < 1 - clip_low))
     return losses, clipped
 
 
 PPO_FORMULA = "max(-u A, -clip(u, 1-clip_low, 1+clip_high) A)"
-"""Of PPO's surrogate, in the notation of `LossMethod.formula`."""
+"""PPO's surrogate, in the notation of `LossMethod.formula`."""
 
 PPO = LossMethod(
     name="ppo",

@@ -12,7 +12,7 @@ def compute_reinforce_loss(inputs: LossInputs) -> LossOutput:
     """`-A log policy`.
 
     Nothing is clipped and no old policy is read: correct only for tokens that the policy itself has just sampled. GPG
-    is this with a token mean and its own advantage (no deviation; scaled by the share of groups with signal).
+    is this loss with a token mean and its own advantage (no deviation; scaled by the share of groups with signal).
     """
     return LossOutput(
         losses=-inputs.advantages * inputs.policy_logprobs,

@@ -10,11 +10,11 @@ from turnwise.algorithms.ratios import compute_ratio
 
 
 def compute_sapo_loss(inputs: LossInputs, *, temperature_positive: float, temperature_negative: float) -> LossOutput:
-    """`-A (4 / tau) sigmoid(tau (ratio - 1))` with `ratio = policy / old` and tau by the sign of A.
+    """`-A (4 / tau) sigmoid(tau (ratio - 1))` with `ratio = policy / old` and tau chosen by the sign of A.
 
-    A <= 0 takes the negative one. The gate has slope 1 at ratio 1 for any tau, so on policy the gradient is
-    REINFORCE's; far from 1 it fades smoothly to 0. The value on policy is `-2 A / tau`, not `-A`. `clipped` is never
-    True: nothing is cut. Raises ValueError unless both temperatures are positive.
+    A <= 0 uses the negative one. The gate has slope 1 at ratio 1 for any tau, so on policy the gradient is REINFORCE's;
+    far from 1 it fades smoothly to 0. The value on policy is `-2 A / tau`, not `-A`. `clipped` is never True: nothing
+    is cut. Raises ValueError unless both temperatures are positive.
     """
     if not (temperature_positive > 0 and temperature_negative > 0):
         raise ValueError(

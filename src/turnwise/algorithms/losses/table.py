@@ -1,4 +1,4 @@
-"""The table of policy losses, and how a name and its options become a checked function.
+"""The table of policy losses, and the function that builds a checked loss from a name and options.
 
 Each loss's file defines its row; this table lists the rows.
 """
@@ -58,17 +58,17 @@ def build_loss(
     corrected: bool = False,
     old_is_behavior: bool | None = None,
 ) -> LossFunction:
-    """The loss of that name, with every option checked before training starts.
+    """Build the loss with that name, with every option checked before training starts.
 
     Args:
         name: a key of `LOSSES` or an alias.
-        options: overrides of its defaults; None for none.
+        options: values that override its defaults; None: no overrides.
         corrected: whether losses will be multiplied by old / behavior weights (`corrections.compute_correction`).
         old_is_behavior: whether `old_logprobs` are the sampler's instead of recomputed ones; None when unknown.
 
     Raises:
         ValueError: an unknown name or option (with the nearest), a value of the wrong type or out of range, or a
-            combination that has no meaning, with the reason.
+            meaningless combination, with the reason.
     """
     method = find_row("loss", name, LOSSES)
     return build_loss_row(method, options, corrected=corrected, old_is_behavior=old_is_behavior)
@@ -81,7 +81,7 @@ def build_loss_row(
     corrected: bool = False,
     old_is_behavior: bool | None = None,
 ) -> LossFunction:
-    """As `build_loss`, of a row that need not be in the table."""
+    """As `build_loss`, for a row that need not be in the table."""
     given = dict(options or {})
     check_loss_row(method, given, corrected=corrected, old_is_behavior=old_is_behavior)
     loss = method.build(**given)
@@ -98,8 +98,8 @@ def build_loss_row(
 def check_loss_row(
     method: LossMethod, options: Mapping[str, OptionValue], *, corrected: bool, old_is_behavior: bool | None
 ) -> None:
-    """Raise ValueError for an option that the row does not have, a value of another type, or a combination that has no
-    meaning; see `build_loss`."""
+    """Raise ValueError for an option that the row does not have, a value of another type, or a meaningless combination;
+    see `build_loss`."""
     for key, value in options.items():
         if key not in method.defaults:
             raise ValueError(describe_unknown_option(f"loss {method.name!r}", key, method.defaults))

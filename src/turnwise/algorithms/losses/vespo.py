@@ -15,8 +15,8 @@ def compute_vespo_loss(
     """`-sg(phi(W)) A log policy` with `phi(W) = exp(decay (1 - W)) W^power`.
 
     `W` is the product of policy / behavior over the sequence. phi(1) = 1, its maximum is at `W = power / decay`; powers
-    and decays by the sign of A (A >= 0 takes the positive ones). `log W` is clamped to +-20. `clipped` is never True:
-    the weight is soft. Raises ValueError when a power or a decay is not positive.
+    and decays are chosen by the sign of A (A >= 0 uses the positive ones). `log W` is clamped to +-20. `clipped` is
+    never True: the weight is soft. Raises ValueError when a power or a decay is not positive.
     """
     options = (power_positive, decay_positive, power_negative, decay_negative)
     if not all(value > 0 for value in options):

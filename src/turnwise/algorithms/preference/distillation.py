@@ -16,7 +16,7 @@ def compute_distillation_advantages(
 ) -> NDArray[np.float64]:
     """`coefficient (teacher - behavior)` per sampled token, `[K]` float64.
 
-    Minus the k1 estimate of KL(student || teacher). To be used as (or added to) advantages of any policy loss; its
+    Minus the k1 estimate of KL(student || teacher). To be used as (or added to) the advantages in any policy loss; its
     expected gradient is that of the per-token reverse KL with the future discounted away. Needs only the teacher's
     log-probability of the sampled token.
 

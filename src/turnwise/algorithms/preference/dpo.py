@@ -26,10 +26,10 @@ class PairOutput:
 def sum_pair_logprobs(
     logprobs: torch.Tensor, sequence: torch.Tensor, *, num_pairs: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sequence log-probabilities `(chosen [P], rejected [P])` of packed tokens `[K]`.
+    """Sum packed tokens `[K]` to sequence log-probabilities `(chosen [P], rejected [P])`.
 
-    `sequence [K]` integer: 2p is the chosen and 2p + 1 the rejected sequence of pair p. A sequence without a token sums
-    to 0. Raises ValueError when a token belongs to no pair.
+    `sequence [K]` integer: 2p is the chosen and 2p + 1 the rejected sequence of pair p. A sequence without tokens sums
+    to 0. Raises ValueError if a token does not belong to a pair.
     """
     if len(sequence) and int(sequence.max()) >= 2 * num_pairs:
         raise ValueError(
@@ -56,7 +56,7 @@ def compute_dpo_loss(
         reference_logprobs: `[K]`.
         sequence: `[K]` integer, 2p chosen and 2p + 1 rejected of pair p.
         num_pairs: P.
-        beta: strength of the tie to the reference.
+        beta: strength of the regularisation towards the reference.
         kind: "sigmoid" is DPO (equation 7 of its paper), "ipo" is `(h - 1 / (2 beta))^2` (equation 17 of IPO's), whose
             optimum is finite.
         label_smoothing: probability that a label is wrong (cDPO):

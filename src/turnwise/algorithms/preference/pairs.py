@@ -1,4 +1,4 @@
-"""Pairs mined from groups of trajectories: whole attempts, or the single step in which attempts part."""
+"""Mines pairs from groups of trajectories: whole attempts, or the single step in which attempts diverge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutcomePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPair:
-    """Two turns that answered the same tokens differently."""
+    """Two turns that reply differently to the same tokens."""
 
     chosen_member: int
     """Index in the group's trajectories."""
@@ -35,10 +35,10 @@ class StepPair:
 
 
 def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, max_pairs: int = 1) -> list[OutcomePair]:
-    """Best against worst, second best against second worst, and so on; each member is used at most once.
+    """Pair best with worst, second best with second worst, and so on; each member is used at most once.
 
     None rewards are left out; ties go to the lower index. A group of one, and one whose rewards differ by less than
-    `min_margin`, gives no pair. Raises ValueError when a reward is not finite, `min_margin` is not positive or
+    `min_margin`, yields no pair. Raises ValueError when a reward is not finite, `min_margin` is not positive or
     `max_pairs` is less than 1.
     """
     if not min_margin > 0 or max_pairs < 1:
@@ -61,7 +61,7 @@ def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, ma
 
 
 def mine_step_pairs(group: TrajectoryGroup, *, min_margin: float) -> list[StepPair]:
-    """At most one pair per shared prefix: the step with the best mean reward against the one with the worst.
+    """Return at most one pair per shared prefix: the step with the best mean reward against the one with the worst.
 
     Two turns share a prefix when every token before their replies is the same; they are the same step when the replies
     are. The mean is over the scored trajectories through the step; the pair names the best of them for the chosen and

@@ -1,4 +1,4 @@
-"""Which trajectories to fine-tune on: best of n, and bars that rise (ReST: arXiv 2308.08998)."""
+"""Selects trajectories to fine-tune on: best of n, and rising thresholds (ReST: arXiv 2308.08998)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def select_best_of_n(
     min_reward: float = -math.inf,
     contents: Sequence[Hashable] | None = None,
 ) -> list[int]:
-    """Indices of the `num_kept` highest rewards of one task, best first; ties go to the lower index.
+    """Return the indices of the `num_kept` highest rewards of one task, best first; ties go to the lower index.
 
     None rewards and rewards below `min_reward` are never kept, and of several with equal `contents` only the best, so
-    fewer (or none) may come back; without contents all differ. Distinct ones are what RFT collects (arXiv 2308.01825),
-    a cap per task is SWE-smith's (arXiv 2504.21798). Raises ValueError when a reward is NaN, `num_kept` is less than 1,
-    or there are more or fewer contents than rewards.
+    fewer (or none) may be returned; without contents all count as different. RFT collects distinct ones (arXiv
+    2308.01825), the cap per task is SWE-smith's (arXiv 2504.21798). Raises ValueError when a reward is NaN, `num_kept`
+    is less than 1, or the numbers of contents and rewards differ.
     """
     if num_kept < 1:
         raise ValueError(f"num_kept is {num_kept}; keep at least one")
@@ -32,7 +32,7 @@ def select_best_of_n(
 
 
 def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> list[float]:
-    """ReST's rising bar: `num_steps` evenly spaced thresholds from `first` to `last`.
+    """Return ReST's rising bar: `num_steps` evenly spaced thresholds from `first` to `last`.
 
     Each improve step filters the same samples anew. One step gives `[last]`. Raises ValueError when the bar would fall
     or `num_steps` is less than 1.

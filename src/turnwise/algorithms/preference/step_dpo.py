@@ -1,4 +1,4 @@
-"""DPO on the one step in which two attempts at the same task part ways (Step-DPO: arXiv 2406.18629)."""
+"""DPO on the one step in which two attempts at the same task diverge (Step-DPO: arXiv 2406.18629)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def compute_step_dpo_loss(
 ) -> PairOutput:
     """`compute_dpo_loss` over the tokens of the differing step only (`in_step [K]`, bool).
 
-    All others get a gradient of exactly 0. The shared prefix cancels in DPO anyway; this leaves out the turns *after*
-    the step, whose quality is not the step's.
+    All others get a gradient of exactly 0. The shared prefix cancels in DPO anyway; this also leaves out the turns
+    *after* the step, whose quality says nothing about the step.
 
     Raises:
         ValueError: a pair has a side without a step token, or `beta` is not positive.

@@ -1,1 +1,1 @@
-"""Step- and turn-level credit: one advantage per turn, spread over the tokens that turn sampled."""
+"""Step- and turn-level credit: one advantage per turn, spread over the sampled tokens of that turn."""

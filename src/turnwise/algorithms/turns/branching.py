@@ -19,11 +19,11 @@ from turnwise.algorithms.turns.tree import Sharing, build_tree
 def compute_sampled_entropy(
     logprobs: Sequence[float] | NDArray[np.floating], *, vocab_size: int, max_tokens: int = 20
 ) -> float:
-    """The entropy of a reply's first tokens, estimated from those that were sampled.
+    """Estimate the entropy of a reply's first tokens from the sampled ones.
 
     `H = sum_t -log p_t / log(vocab_size)` over the first `max_tokens`. The released code sums the entropies of the ten
-    most likely tokens at each position; -log p of the token that was drawn has the entropy as its expected value:
-    unbiased, and noisier. No tokens give 0; a reply of fewer tokens has a smaller sum.
+    most likely tokens at each position; the expected value of -log p of the drawn token is the entropy: unbiased, but
+    noisier. No tokens give 0; a reply with fewer tokens has a smaller sum.
 
     Raises:
         ValueError: a log-probability is NaN or above 0, or vocab_size is below 2.
@@ -32,7 +32,7 @@ def compute_sampled_entropy(
         raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
     total = 0.0
     for position, logprob in enumerate(logprobs[:max_tokens]):
-        # Rounding may leave a certain token a hair above 0.
+        # Rounding may leave the log-probability of a near-certain token slightly above 0.
         if not logprob <= 1e-6:
             raise ValueError(
                 f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0"
@@ -62,7 +62,7 @@ def should_branch(
 
 
 def build_arpo(*, sharing: Sharing = "each", deviation: Deviation = "sample", epsilon: float = 1e-6) -> CreditFunction:
-    """GRPO over all leaves of a group; `sharing` says what turns above a fork get.
+    """GRPO over all leaves of a group; `sharing` determines what turns above a fork get.
 
     "each" is the paper's soft form (the group's loss averages over the copies), "mean" its hard form (one averaged
     number), "once" is ours.

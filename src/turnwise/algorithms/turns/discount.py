@@ -1,4 +1,4 @@
-"""The outcome fades with the distance from the last turn, turn rewards with the distance from theirs."""
+"""Fades the outcome with the distance from the last turn, and turn rewards with the distance from theirs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compute_discounted_advantages(
 
     Rewards are compared first and discounted per turn afterwards. Comparing first is ours: discounting before comparing
     would give a group of equal outcomes and unequal lengths a signal. gamma counts turns whatever their token counts.
-    With gamma 1 and no turn rewards this is GRPO at any lengths. A group of one and a constant group give exactly 0.
+    With gamma 1 and no turn rewards this is GRPO at any lengths. A group of one and a constant group get exactly 0.
 
     Raises:
         ValueError: a reward is not finite, or gamma lies outside [0, 1].

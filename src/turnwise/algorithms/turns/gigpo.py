@@ -1,7 +1,7 @@
 """Group-in-group credit (GiGPO, arXiv 2505.10978): turns taken from the same state are compared with each other.
 
-Equal keys are taken for equal states. An observation that hides something (an inventory) merges states that differ; use
-a hash of the environment's state where there is one.
+Equal keys count as equal states. An observation that hides something (an inventory) merges different states; use a hash
+of the environment's state if there is one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ def compute_anchor_advantages(
 ) -> TurnAdvantages:
     """`A^S_ik = (G_ik - baseline(s)) / F(s)` over all turns of a group that start in the same state s.
 
-    Each trajectory counts once per state, however often it came back: `baseline(s)` is the mean over trajectories of
-    the mean return of their visits, and with "sample" (the paper's mean_std_norm)
-    `F(s)^2 = sum_i mean_visits (G - baseline)^2 / (n - 1)`, plus epsilon on F; "population" divides by n, "none"
-    (mean_norm, the default) is F = 1. The original counts every visit, so that a trajectory that walks in a circle is
-    compared with itself; where no state is visited twice both agree. A state that only one trajectory visited, a state
-    key of None, and a state with equal returns give exactly 0. Averaged over visits, then summed over trajectories, the
-    advantages of a state are 0.
+    Each trajectory counts once per state, however often it returned to it: `baseline(s)` is the mean over trajectories
+    of the mean return of their visits, and with "sample" (the paper's mean_std_norm) `F(s)^2 = sum_i mean_visits (G -
+    baseline)^2 / (n - 1)`, plus epsilon on F; "population" divides by n, "none" (mean_norm, the default) is F = 1. The
+    original counts every visit, so that a trajectory that walks in a circle is compared with itself; if no state is
+    visited twice, both agree. A state that only one trajectory visited, a state key of None, and a state with equal
+    returns get exactly 0. Averaged over visits, then summed over trajectories, the advantages of a state are 0.
 
     Raises:
-        ValueError: a return is not finite, epsilon is negative, or a row has not one state per turn.
+        ValueError: a return is not finite, epsilon is negative, or a row does not have one state per turn.
     """
     check_comparison(deviation=deviation, epsilon=epsilon)
     advantages = [[0.0] * len(row) for row in returns]
@@ -82,12 +81,12 @@ def compute_gigpo_advantages(
 
     `A^E` compares undiscounted episode rewards (outcome plus turn rewards) as `compute_grpo_advantages` does. `A^S` is
     `compute_anchor_advantages` of the returns `G_k = sum_{l >= k} gamma^(l-k) r_l`, the outcome counted at the last
-    turn. The same deviation serves both. A group of one gives exactly 0 (the original gives a lone trajectory its
-    reward itself). A constant group gives `A^E = 0` exactly; `A^S` may still tell apart who reached the same outcome in
-    fewer turns from the same state (gamma < 1).
+    turn. Both use the same deviation. A group of one gets exactly 0 (in the original a lone trajectory gets its
+    reward). A constant group gets `A^E = 0` exactly; `A^S` may still distinguish trajectories that reached the same
+    outcome in fewer turns from the same state (gamma < 1).
 
     Raises:
-        ValueError: a reward is not finite, gamma lies outside [0, 1], or a row has not one state per turn.
+        ValueError: a reward is not finite, gamma lies outside [0, 1], or a row does not have one state per turn.
     """
     totals = [outcome + math.fsum(row) for outcome, row in zip(outcomes, rewards, strict=True)]
     episode = [value or 0.0 for value in compute_grpo_advantages(totals, deviation=deviation, epsilon=epsilon)]

@@ -1,8 +1,9 @@
-"""What the turn-level methods share: turns of a group as lists of numbers, returns along turns, and back to tokens.
+"""Shared by the turn-level methods: converts the turns of a group to lists of numbers, computes returns along turns,
+and converts back to tokens.
 
 Turns are taken in the order of the list, which is the order in time; `CreditTurn.parent` is not read. Members without
-an outcome (None) enter no statistic and come out as None. A member without turns has an outcome but nothing to train:
-it comes out as an empty list. A turn without sampled tokens takes part like any other and comes out as an empty array.
+an outcome (None) are left out of every statistic and get None. A member without turns has an outcome but nothing to
+train: it gets an empty list. A turn without sampled tokens counts like any other and gets an empty array.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ TurnAdvantages = list[list[float]]
 """One number per turn, for every scored member of a group."""
 
 GroupCredit = Callable[[list[CreditTrajectory], list[float]], TurnAdvantages]
-"""From the scored members of one group and their outcomes to one number per turn of each."""
+"""Maps the scored members of one group and their outcomes to one number per turn of each."""
 
 
 def build_group_credit(compute: GroupCredit) -> CreditFunction:
-    """`credit_by_group` with `compute`."""
+    """Build a credit function that runs `credit_by_group` with `compute`."""
 
     def credit(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:
         return credit_by_group(trajectories, compute)
@@ -34,9 +35,10 @@ def build_group_credit(compute: GroupCredit) -> CreditFunction:
 
 
 def credit_by_group(trajectories: Sequence[CreditTrajectory], compute: GroupCredit) -> list[TokenAdvantages | None]:
-    """Run `compute(members, outcomes)` on the scored members of every group and give each turn's number to its tokens.
+    """Run `compute(members, outcomes)` on the scored members of every group and assign each turn's number to its
+    tokens.
 
-    Groups are found by key; a group in which nothing could be scored never reaches `compute`.
+    Groups are found by key; a group without scored members is never passed to `compute`.
     """
     credited: list[TokenAdvantages | None] = [None] * len(trajectories)
     for indices in group_indices([trajectory.group for trajectory in trajectories]):
@@ -54,24 +56,24 @@ def credit_by_group(trajectories: Sequence[CreditTrajectory], compute: GroupCred
 
 
 def spread_over_tokens(trajectory: CreditTrajectory, values: Sequence[float]) -> TokenAdvantages:
-    """One number per turn to every sampled token of that turn."""
+    """Assign one number per turn to every sampled token of that turn."""
     return [
         np.full(turn.num_tokens, value, dtype=np.float64) for turn, value in zip(trajectory.turns, values, strict=True)
     ]
 
 
 def turn_rewards(trajectory: CreditTrajectory) -> list[float]:
-    """The rewards given at the end of each turn, without the outcome."""
+    """Return the rewards at the end of each turn, without the outcome."""
     return [turn.reward for turn in trajectory.turns]
 
 
 def add_outcome(rewards: Sequence[float], outcome: float) -> list[float]:
-    """Turn rewards with the outcome added at the last turn; no turns give an empty list."""
+    """Return turn rewards with the outcome added at the last turn; no turns give an empty list."""
     return [*rewards[:-1], rewards[-1] + outcome] if rewards else []
 
 
 def require_turn_values(values: Iterable[float | None], name: str) -> list[float]:
-    """The values as floats. Raises ValueError naming the field and the turn when one is None."""
+    """Return the values as floats. Raises ValueError naming the field and the turn when one is None."""
     floats = []
     for index, value in enumerate(values):
         if value is None:
@@ -116,9 +118,9 @@ def compute_returns(rewards: Sequence[float], gamma: float = 1.0) -> list[float]
 def normalize_by_turn_index(
     values: Sequence[Sequence[float]], *, deviation: Deviation, epsilon: float
 ) -> TurnAdvantages:
-    """Turn k of every member against turn k of the members that reached it.
+    """Normalise turn k of every member against turn k of the members that reached it.
 
-    Alone at an index, or constant there, gives exactly 0.
+    A member alone at an index, and members with constant values there, get exactly 0.
     """
     normalised: TurnAdvantages = [[] for _ in values]
     for k in range(max((len(row) for row in values), default=0)):
@@ -132,9 +134,9 @@ def normalize_by_turn_index(
 
 
 def normalize_pooled(values: Sequence[Sequence[float]], *, deviation: Deviation, epsilon: float) -> TurnAdvantages:
-    """Every turn of every member against all turns of all members, each turn counting once.
+    """Normalise every turn of every member against all turns of all members, each turn counting once.
 
-    Fewer than two members with turns have nothing to be compared with and give exactly 0, as does a pool of equal
+    If fewer than two members have turns, there is nothing to compare and they get exactly 0, as does a pool of equal
     values.
     """
     if sum(1 for row in values if row) < 2:

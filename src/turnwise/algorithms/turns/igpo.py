@@ -1,4 +1,4 @@
-"""Information gain per turn (IGPO, arXiv 2510.14967): what a turn adds to the right answer's probability."""
+"""Information gain per turn (IGPO, arXiv 2510.14967): the change a turn makes to the right answer's probability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compute_information_gains(probabilities: Sequence[float], outcome: float, *,
     Args:
         probabilities: `[T]`, geometric mean probability of the gold answer after turn k's observations, in [0, 1]. The
             last one is not read: the last turn answers and is judged by the outcome.
-        prior: the probability before the first turn; 0 where it was not measured, which gives turn 0 all of `p_0`.
+        prior: the probability before the first turn; 0 if it was not measured, so that turn 0 gets all of `p_0`.
 
     Returns:
         `[T]`; all but the last sum to `p_{T-2} - prior` (with turns from 0), the last is the outcome.
@@ -48,9 +48,9 @@ def compute_igpo_advantages(
 ) -> TurnAdvantages:
     """`A_ik = sum_{l >= k} gamma^(l-k) norm(r)_il`, where norm pools gains and outcomes of all turns of the group.
 
-    The released code differs (its returns start anew at every observation, its mean is per token position); this is the
-    paper's formula as we read it. A group of one gives exactly 0, as does a group in which all turn rewards are equal.
-    With one turn each this is GRPO.
+    The released code differs (its returns restart at every observation, its mean is per token position); this is the
+    paper's formula as we interpret it. A group of one gets exactly 0, as does a group in which all turn rewards are
+    equal. With one turn each this is GRPO.
 
     Raises:
         ValueError: a reward is not finite, or gamma lies outside [0, 1].

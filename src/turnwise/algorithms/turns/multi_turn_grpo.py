@@ -31,21 +31,21 @@ def compute_multi_turn_advantages(
 
     `norm(R)` compares outcomes over the whole group; `norm(r)_ij` compares the reward of turn j with turn j of the
     members that have one. The paper's two-turn form (before the tool result `A_out + lambda A_turn`, after it `A_out`)
-    is the case where only turn 0 has rewards that differ. Differences from its code: a trajectory without a tool result
-    is not treated apart, and a reward credits the turn that earned it and the turns before it rather than everything
-    before the first result.
+    is the case in which only turn 0 has rewards that differ. Differences from its code: a trajectory without a tool
+    result is not a special case, and a reward credits the turn that earned it and the turns before it rather than
+    everything before the first result.
 
     Args:
         outcomes: one per member, n numbers.
         rewards: per member one number per turn; lengths may differ.
         coefficient: weight of the turn part (lambda).
-        gamma: how a turn reward fades towards earlier turns; 0 credits the turn alone.
+        gamma: how a turn reward fades towards earlier turns; 0 credits only the turn itself.
         outcome_gamma: how the outcome fades with the distance from the last turn; 1 (the paper) does not fade it.
-        deviation, epsilon: of both normalisations, see `compute_grpo_advantages`; 1e-4 and "sample" are the paper's
+        deviation, epsilon: for both normalisations, see `compute_grpo_advantages`; 1e-4 and "sample" are the paper's
             code.
 
     Returns:
-        Per member one advantage per turn. A group of one and a group in which everything is equal give exactly 0. With
+        Per member one advantage per turn. A group of one and a group in which everything is equal get exactly 0. With
         one turn and no turn rewards this is GRPO.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Potential-based shaping (Ng, Harada and Russell 1999): a dense reward that leaves the best policy what it was."""
+"""Potential-based shaping (Ng, Harada and Russell 1999): a dense reward that does not change the best policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnwise.algorithms.turns.multi_turn_grpo import compute_multi_turn_advanta
 
 
 def compute_shaping(potentials: Sequence[float], *, gamma: float = 1.0) -> list[float]:
-    """`F_k = gamma Phi(s_{k+1}) - Phi(s_k)` with `Phi = 0` after the last turn, also when a limit ended the trajectory.
+    """`F_k = gamma Phi(s_{k+1}) - Phi(s_k)` with `Phi = 0` after the last turn, even if a limit ended the trajectory.
 
     `potentials[k]` is the potential before turn k. The discounted sum of F is `-Phi(s_0)`, which no action can change;
     no turns give an empty list.
@@ -37,7 +37,7 @@ def build_potential(
 ) -> CreditFunction:
     """Turn rewards plus `compute_shaping`, then `compute_multi_turn_advantages`.
 
-    The same gamma discounts outcome and turn rewards. `coefficient` weighs turn rewards and shaping together. The
+    The same gamma discounts outcome and turn rewards. `coefficient` weights turn rewards and shaping together. The
     default deviation is "none": dividing each turn index by its own deviation would rescale the shaping terms against
     each other, and they would no longer cancel along a trajectory. The comparison within the turn index is ours; it
     subtracts what members have in common and so changes no best policy.

@@ -45,7 +45,8 @@ def compute_implicit_rewards(
 
 
 def leave_one_out_means(values: Sequence[float]) -> list[float]:
-    """For each value the mean of the others; a value alone is its own baseline, so that its advantage is 0."""
+    """Return, for each value, the mean of the others; a single value is its own baseline, so that its advantage is
+    0."""
     total = math.fsum(values)
     return [(total - value) / (len(values) - 1) if len(values) > 1 else value for value in values]
 
@@ -62,13 +63,13 @@ def compute_prime_returns(
 
     Args:
         outcomes: n numbers.
-        implicit: per member `[N_i]` rewards of all its sampled tokens, across turns; members without tokens lend no
-            implicit baseline.
+        implicit: per member `[N_i]` rewards of all its sampled tokens, across turns; members without tokens do not
+            contribute to the implicit baseline.
         gamma: discount per token.
 
     Returns:
-        Per member `[N_i]`. A group of one gives exactly 0. Difference from the released code: there r_t is scaled by
-        n/(n-1) before the sum over all members is taken off, which is the same only where a member's r_t does not vary.
+        Per member `[N_i]`. A group of one gets exactly 0. Difference from the released code: there r_t is scaled by
+        n/(n-1) before the sum over all members is subtracted, which is the same only if a member's r_t does not vary.
 
     Raises:
         ValueError: a number is not finite, or gamma lies outside [0, 1].
@@ -101,7 +102,7 @@ def build_prime(
     """`compute_prime_returns` on each group, then whitened over all sampled tokens of the batch.
 
     The rewards are `CreditTurn.implicit_rewards`. Turn rewards are not read. With whitening only the ratio of the two
-    coefficients matters. Raises ValueError when a turn has not one implicit reward per token (None is fine where it
+    coefficients matters. Raises ValueError if a turn does not have one implicit reward per token (None is allowed if it
     sampled nothing).
     """
     check_range("gamma", gamma, 0, 1)

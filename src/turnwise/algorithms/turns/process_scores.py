@@ -29,9 +29,9 @@ def compute_process_advantages(
     """`A_ik = sum_{l >= k} gamma^(l-k) norm(s)_il + outcome_coefficient * norm(R)_i`.
 
     norm(s) pools all turns of all members. The paper's form is gamma 1 and outcome_coefficient 0; it does not name its
-    deviation. A group of one gives exactly 0. A group whose scores are all equal gives exactly 0 in the process part;
-    equal outcomes give exactly 0 in the outcome part. Summing normalised scores favours long trajectories when their
-    scores lie above the pool's mean: the formula's own property, kept.
+    deviation. A group of one gets exactly 0. A group whose scores are all equal gets exactly 0 in the process part;
+    equal outcomes get exactly 0 in the outcome part. Summing normalised scores favours long trajectories when their
+    scores lie above the pool's mean: a property of the formula that is kept.
 
     Raises:
         ValueError: a number is not finite, or gamma lies outside [0, 1].

@@ -1,7 +1,7 @@
-"""A reward mix that moves from dense step scores to the bare outcome as training goes on.
+"""A reward mix that moves from dense step scores to the outcome alone as training proceeds.
 
 Early: 0.7 mean step score + 0.3 outcome. Middle: 0.3 mean milestone score + 0.7 outcome. Late: outcome only. This is an
-illustration found beside progressive reward shaping (arXiv 2512.07478), not that paper's method, which is
+illustration found alongside progressive reward shaping (arXiv 2512.07478), not that paper's method, which is
 `rewards/staged.py`.
 """
 
@@ -28,7 +28,7 @@ STAGES: tuple[Stage, Stage, Stage] = ("early", "middle", "late")
 
 
 def compute_mixed_reward(outcome: float, steps: Sequence[float], milestones: Sequence[float], stage: Stage) -> float:
-    """The mix of one stage: weights as in the module docstring; the mean of no steps or no milestones is 0.
+    """Compute the mix for one stage: weights as in the module docstring; the mean of no steps or no milestones is 0.
 
     Raises ValueError when a number is not finite or the stage is unknown.
     """
@@ -59,11 +59,11 @@ def find_stage(measure: float, boundaries: Sequence[float]) -> Stage:
 class ScheduledMix:
     """A CreditFunction: GRPO on the mixed reward, whose stage follows the steps taken or the success measured so far.
 
-    Every call is one training step. Step scores are `CreditTurn.reward`; a turn is a key milestone when it carries a
-    `process_score` (our reading: the source does not say what makes a step a milestone). With "success", the stage of a
-    call follows from the calls before it, by the exponential mean (from 0, factor `memory`) of the share of scored
-    trajectories whose outcome reaches `success_outcome`; a stage never goes back to an earlier one, so that a noisy
-    batch does not move the target. `state_dict` holds the whole memory.
+    Every call is one training step. Step scores are `CreditTurn.reward`; a turn is a key milestone if it has a
+    `process_score` (our interpretation: the source does not say what makes a step a milestone). With "success", the
+    stage of a call is determined by the calls before it, through the exponential mean (from 0, factor `memory`) of the
+    share of scored trajectories whose outcome reaches `success_outcome`; a stage never goes back to an earlier one, so
+    that a noisy batch does not move the target. `state_dict` contains the whole state.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ScheduledMix:
         return find_stage(self._step if self._by_step else self._peak, self._boundaries)
 
     def __call__(self, trajectories: Sequence[CreditTrajectory], /) -> list[TokenAdvantages | None]:
-        """Advantages under the current stage; then the step is counted and the success measured."""
+        """Return advantages under the current stage; then the step is counted and the success measured."""
         stage = self.stage
         credited = credit_by_group(trajectories, lambda members, outcomes: self._compute(members, outcomes, stage))
         outcomes = [trajectory.reward for trajectory in trajectories if trajectory.reward is not None]
@@ -139,7 +139,7 @@ def build_scheduled_mix(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> CreditFunction:
-    """A new `ScheduledMix`; `boundaries` are steps with switch "step", success shares with "success"."""
+    """Build a new `ScheduledMix`; `boundaries` are steps with switch "step", success shares with "success"."""
     return ScheduledMix(
         switch=switch,
         boundaries=boundaries,

@@ -1,4 +1,4 @@
-"""Stepwise progress attribution (SPA-RL, arXiv 2505.20732): a learned split of the outcome over the turns."""
+"""Stepwise progress attribution (SPA-RL, arXiv 2505.20732): a learned division of the outcome among the turns."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def compute_progress_rewards(
     Args:
         progress: `c_k` per turn, trained so that their sum is the outcome.
         grounding: `g_k` per turn.
-        outcome: read with `conserve` only.
-        conserve: add `(outcome - sum c) / T` to every `c_k` first, so that a predictor that is off shifts credit
+        outcome: used only with `conserve`.
+        conserve: add `(outcome - sum c) / T` to every `c_k` first, so that an inaccurate predictor shifts credit
             between turns but never adds any. The paper relies on the predictor alone (False).
 
     Raises:
@@ -57,8 +57,8 @@ def build_spa(
     """Progress rewards, compared within the turn index, summed from each turn on.
 
     They are `CreditTurn.progress`, with the grounding in `CreditTurn.reward`. The paper feeds these rewards to PPO with
-    a critic; comparing within the group instead is ours. The outcome enters through the predictor only (and through
-    `conserve`).
+    a critic; comparing within the group instead is ours. The outcome has an effect only through the predictor (and
+    through `conserve`).
     """
     check_comparison(deviation=deviation, epsilon=epsilon, gamma=gamma)
 

@@ -1,7 +1,7 @@
-"""Leaves of search trees compared within their tree and across trees (Tree-GRPO, arXiv 2509.21240).
+"""Compares leaves of search trees within their tree and across trees (Tree-GRPO, arXiv 2509.21240).
 
-Leaves are trajectories of their own, each with all turns from the root; a turn above a fork therefore appears in
-several of them. `share_advantages` says what its copies get. A trainer that trains one copy only gives it the sum over
+Leaves are separate trajectories, each with all turns from the root; a turn above a fork therefore appears in several of
+them. `share_advantages` determines what its copies get. A trainer that trains only one copy must give it the sum over
 all of them.
 """
 
@@ -34,7 +34,7 @@ def compute_tree_advantages(
     """`A_i = intra * norm_tree(R)_i + inter * norm_group(R)_i` for the leaves of one group.
 
     `norm_tree` compares a leaf with the leaves of its tree, `norm_group` with all leaves of the group. This is the
-    paper's sum; its released code normalises by group and then by tree, which leaves the within-tree part alone (the
+    paper's sum; its released code normalises by group and then by tree, which leaves only the within-tree part (the
     case inter = 0).
 
     Args:
@@ -43,7 +43,7 @@ def compute_tree_advantages(
 
     Returns:
         One per leaf, None where the reward was None. A leaf alone in its tree gets exactly 0 from the first part, so
-        with one leaf per tree and inter = 1 this is GRPO; a group of one leaf and a constant group give exactly 0.
+        with one leaf per tree and inter = 1 this is GRPO; a group of one leaf and a constant group get exactly 0.
 
     Raises:
         ValueError: a reward is not finite, or epsilon is negative.
@@ -63,12 +63,11 @@ def compute_tree_advantages(
 
 
 def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
-    """A number per turn of every leaf, equal where leaves of one tree hold the same turn.
+    """Return a number per turn of every leaf, equal if leaves of one tree contain the same turn.
 
-    Turns with equal `CreditTurn.node` are the same. Where it is None, turn k of two leaves is the same when turns 0
-    to k agree in state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one sampling
-    have the same ones, two samplings only when they drew the same tokens. A turn without `logprobs` is then never
-    shared.
+    Turns with equal `CreditTurn.node` are the same. If it is None, turn k of two leaves is the same if turns 0 to k
+    agree in state key, number of tokens and log-probabilities at sampling, bit for bit: copies of one sampling always
+    agree, two samplings only if they drew the same tokens. A turn without `logprobs` is then never shared.
     """
     numbers: dict[Hashable, int] = {}
     rows = []
@@ -87,7 +86,7 @@ def find_shared_turns(leaves: Sequence[CreditTrajectory]) -> list[list[int]]:
 def share_advantages(
     advantages: Sequence[float], shared: Sequence[Sequence[int]], *, sharing: Sharing = "once"
 ) -> TurnAdvantages:
-    """Leaf advantages to turns, with the copies of a shared turn treated as `sharing` says.
+    """Convert leaf advantages to turns, treating the copies of a shared turn as `sharing` specifies.
 
     Dividing by the number of copies (rather than training one copy only) keeps the result independent of the order of
     the leaves. What a loss divides by (tokens, sequences) still counts every copy.
@@ -110,7 +109,7 @@ def build_tree(
     deviation: Deviation = "sample",
     epsilon: float = 1e-6,
 ) -> CreditFunction:
-    """`compute_tree_advantages` on each group by `CreditTrajectory.tree`, of total rewards, then `share_advantages`.
+    """`compute_tree_advantages` of the total rewards in each group by `CreditTrajectory.tree`, then `share_advantages`.
 
     Raises ValueError for a `sharing` that does not exist.
     """

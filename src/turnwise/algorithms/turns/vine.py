@@ -13,12 +13,12 @@ def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[flo
 
     Args:
         rewards: `[T]` turn rewards, the outcome included at the last turn.
-        state_values: `[T]` mean reward of fresh rollouts from the state before turn k; None where none were made: such
-            a state takes the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
+        state_values: `[T]` mean reward of fresh rollouts from the state before turn k; None if there were none: such a
+            state gets the value `r_k + V(s_{k+1})`, so its turn gets exactly 0.
 
     Returns:
         `[T]`; the advantages sum to `sum r - V(s_0)`. No group is involved: a group of one is like any other, and a
-        constant group gives 0 only where no turn changed the value.
+        constant group gets 0 only if no turn changed the value.
 
     Raises:
         ValueError: a number is not finite, or the lists differ in length.

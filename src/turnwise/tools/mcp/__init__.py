@@ -1,1 +1,1 @@
-"""Tools of Model Context Protocol servers: the server process, a session with it, its tools and results as text."""
+"""Tools from Model Context Protocol servers: the server process, a session with it, its tools and results as text."""

@@ -1,4 +1,4 @@
-"""The process of a stdio server: one JSON-RPC message per line on its input and output, bounded in every direction.
+"""The process of a stdio server: one JSON-RPC message per line on its input and output, with limits in both directions.
 
 The SDK's own transport reads lines of any length and leaves a server running when this process is killed. This one ends
 a server that floods, keeps the end of what it writes to stderr for error messages, and lets it die with its parent.
@@ -21,15 +21,17 @@ from turnwise.tools.mcp.sdk import format_message, parse_message
 from turnwise.tools.mcp.servers import McpServer
 
 MAX_LINE_BYTES = 16 * 2**20
-"""Longest message that a server may send."""
+"""Maximum length in bytes of a message from a server."""
 MAX_GARBAGE_LINES = 1000
-"""Lines on a server's output that are no message (a stray `print`); they are skipped, and more end the session."""
+"""Maximum number of lines on a server's output that are not messages (a stray `print`); they are skipped, and more end
+the session."""
 STDERR_BYTES = 4000
-"""How much of the end of stderr is kept."""
+"""Number of bytes kept from the end of stderr."""
 STDERR_FREE_BYTES = 2**20
-"""What a server may write to stderr before it is read slowly, so that one that floods waits instead of this process."""
+"""Bytes that a server may write to stderr before stderr is read slowly, so that a flooding server waits and not this
+process."""
 EXIT_S = 2.0
-"""Seconds a server has to exit after its input was closed; then its process group is killed."""
+"""Seconds for a server to exit after its input was closed; then its process group is killed."""
 
 _DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
@@ -37,8 +39,8 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Ask the kernel (Linux) for SIGKILL when the parent dies, then become the server. 1 is PR_SET_PDEATHSIG; a parent that
-died before the request shows as another parent."""
+"""Ask the kernel (Linux) for SIGKILL when the parent dies, then become the server. 1 is PR_SET_PDEATHSIG; if the parent
+died before the request, the process has a different parent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,12 +52,12 @@ class ServerProcess:
     read: Any
     write: Any
     ended: asyncio.Future[None]
-    """Gets an EnvironmentFault when the server exits, floods, or closes its output."""
+    """Receives an EnvironmentFault when the server exits, floods, or closes its output."""
     stderr: bytearray = field(default_factory=bytearray)
-    """The end of what it wrote to stderr."""
+    """The end of the server's output to stderr."""
 
     def describe_end(self, what: str) -> EnvironmentFault:
-        """The fault of a server that ended, with its exit status and its last words on stderr."""
+        """Build the fault for a server that ended, with its exit status and the end of its stderr."""
         status = self.process.returncode
         if status is not None:
             what += f" (killed by signal {-status})" if status < 0 else f" (exit status {status})"
@@ -120,7 +122,7 @@ def _environment(server: McpServer) -> Mapping[str, str]:
 
 
 async def _receive(running: ServerProcess, incoming: Any, errors: asyncio.Future[None]) -> None:
-    """Hand every message to the session until the server's output ends; then say how it ended."""
+    """Pass every message to the session until the server's output ends; then report how it ended."""
     stdout = running.process.stdout
     assert stdout is not None
     garbage, example = 0, b""
@@ -149,7 +151,7 @@ async def _receive(running: ServerProcess, incoming: Any, errors: asyncio.Future
         except _closed_stream():
             return
     if what == "closed its output":
-        # Its exit status and last words follow at once where it has exited.
+        # If it has exited, its exit status and last output follow at once.
         with contextlib.suppress(TimeoutError):
             if running.process.returncode is None:
                 await asyncio.wait_for(running.process.wait(), EXIT_S)
@@ -164,8 +166,9 @@ async def _receive(running: ServerProcess, incoming: Any, errors: asyncio.Future
 
 
 async def _read_line(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> bytes:
-    """The next line; empty at the end of the output. Of a server that has exited, whose output a child of it keeps
-    open, the end comes when nothing was written for `EXIT_S`. Raises ValueError for a line that is too long."""
+    """Return the next line; empty at the end of the output. After the server has exited, if a child of it keeps the
+    output open, the output counts as ended once nothing was written for `EXIT_S`. Raises ValueError for a line that is
+    too long."""
     reading = asyncio.ensure_future(stdout.readline())
     try:
         while not (await asyncio.wait({reading}, timeout=EXIT_S))[0]:
@@ -177,7 +180,7 @@ async def _read_line(process: asyncio.subprocess.Process, stdout: asyncio.Stream
 
 
 async def _send(process: asyncio.subprocess.Process, outgoing: Any) -> None:
-    """Write what the session sends. Ends quietly with the server, whose end `_receive` reports."""
+    """Write the session's messages. Ends silently when the server ends, which `_receive` reports."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, *_closed_stream()):
         async for message in outgoing:
@@ -203,14 +206,14 @@ async def _keep_stderr(running: ServerProcess) -> None:
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Close the input, wait, kill what is left of the process group, read what is left so that the pipes close."""
+    """Close the input, wait, kill what is left of the process group, and read the rest so that the pipes close."""
     assert process.stdin is not None
     process.stdin.close()
     rest = asyncio.gather(_drain(process.stdout), _drain(process.stderr))  # a server that is writing cannot exit
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), EXIT_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # its children too, where it left some
+        os.killpg(process.pid, signal.SIGKILL)  # its remaining children too
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(asyncio.gather(process.wait(), rest), EXIT_S)
 

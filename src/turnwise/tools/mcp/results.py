@@ -1,4 +1,4 @@
-"""What a server offers and answers, as a model reads it. Pure functions of the protocol's JSON objects."""
+"""Tools and results of servers in the form that a model reads. Pure functions of the protocol's JSON objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.types import ToolSpec
 
 MAX_NAME = 64
-"""Characters of a tool's name, as chat templates and providers' APIs allow them."""
+"""Maximum length of a tool's name in chat templates and providers' APIs."""
 _UNWRITABLE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -21,19 +21,19 @@ class ServerTool:
     """A tool of a server."""
 
     server: str
-    """Label of the server."""
+    """The server's label."""
     name: str
-    """Its name at the server."""
+    """The tool's name on the server."""
     spec: ToolSpec
-    """What the model is told; its name may differ."""
+    """The description for the model; its name may differ."""
 
 
 def name_tools(listed: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[ServerTool, ...]:
-    """The tools of some servers as (label, tool) pairs, each with a name that a model can write and no other has.
+    """Name the tools of several servers, given as (label, tool) pairs: each gets a unique name that a model can write.
 
-    Characters other than ASCII letters, digits, `_` and `-` become `_`. A name that an earlier tool has gets its
-    server's label in front, and a number if that is taken too. The input schema is handed on as it is; a missing
-    description is empty. Raises ConfigError when one server offers two tools of the same name.
+    Characters other than ASCII letters, digits, `_` and `-` become `_`. A name already used by an earlier tool is
+    prefixed with its server's label, and numbered if that is used too. The input schema is passed on unchanged; a
+    missing description is empty. Raises ConfigError when one server offers two tools of the same name.
     """
     tools: dict[str, ServerTool] = {}
     seen: set[tuple[str, str]] = set()
@@ -61,7 +61,7 @@ def _writable(name: str) -> str:
 
 
 def hide_parameters(spec: ToolSpec, hidden: Iterable[str]) -> ToolSpec:
-    """The tool without some parameters of its schema: those whose values the environment fills in."""
+    """Return the tool without those parameters of its schema whose values the environment fills in."""
     names = set(hidden)
     schema = dict(spec.parameters)
     schema["properties"] = {key: value for key, value in spec.properties.items() if key not in names}
@@ -71,9 +71,9 @@ def hide_parameters(spec: ToolSpec, hidden: Iterable[str]) -> ToolSpec:
 
 
 def to_text(result: Mapping[str, Any]) -> str:
-    """A tool's result as the model reads it: its text parts, one below the other.
+    """Return a tool's result as the model reads it: its text parts, one below the other.
 
-    What is no text is named with its kind and size. Structured content stands in where there are no parts.
+    Parts that are not text are named with their kind and size. Structured content is used if there are no parts.
     """
     content: Sequence[Mapping[str, Any]] = result.get("content", ())
     if not content and "structuredContent" in result:
@@ -99,5 +99,6 @@ def _part_to_text(part: Mapping[str, Any]) -> str:
 
 
 def _decoded_size(base64: str) -> int:
-    """Bytes that base64 text stands for: 3 for every 4 characters, less one for each `=` at the end."""
+    """Return the number of bytes that base64 text encodes: 3 for every 4 characters, less one for each `=` at the
+    end."""
     return len(base64) * 3 // 4 - base64[-2:].count("=")

@@ -1,7 +1,7 @@
-"""Where the official SDK differs between its versions 1 and 2, and nothing else. Everything past here reads wire names.
+"""Only what differs between versions 1 and 2 of the official SDK. All other modules read wire names.
 
-A result or a tool becomes the JSON object that crossed the wire, whose names (`inputSchema`, `isError`) both majors
-share; only their Python attributes differ.
+A result or a tool becomes the JSON object that crossed the wire, whose names (`inputSchema`, `isError`) both major
+versions share; only their Python attributes differ.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 OLDEST = (1, 23)
-"""Oldest SDK that is supported; 1.20 and older fail to import beside pydantic 2.14."""
+"""Oldest supported SDK; 1.20 and older fail to import beside pydantic 2.14."""
 INVALID_PARAMS = -32602
-"""JSON-RPC's code for arguments or a tool name that the server refuses."""
+"""JSON-RPC's code for arguments or a tool name that the server rejects."""
 METHOD_NOT_FOUND = -32601
 """JSON-RPC's code for a request that the server does not know."""
 CONNECT_S = 30.0
-"""Seconds that connecting over HTTP, or writing a request, may take."""
+"""Seconds allowed for connecting over HTTP, or for writing a request."""
 MAX_PAGES = 100
-"""Most pages that a list of tools may have."""
+"""Maximum number of pages in a list of tools."""
 
 
 def require_sdk() -> None:
@@ -52,7 +52,7 @@ def is_version_2() -> bool:
 
 
 def to_wire(model: Any) -> dict[str, Any]:
-    """A result or a tool of the SDK as the JSON object of the protocol."""
+    """Convert a result or a tool of the SDK to the JSON object of the protocol."""
     wire = dict(model.model_dump(mode="json", by_alias=True, exclude_none=True))
     if "structuredContent" in wire:  # as it was sent: the SDK would write NaN as null
         wire["structuredContent"] = getattr(model, "structured_content" if is_version_2() else "structuredContent")
@@ -60,8 +60,8 @@ def to_wire(model: Any) -> dict[str, Any]:
 
 
 def quiet_logs() -> None:
-    """Keep the SDK's warnings, a traceback for every notification that it cannot read, from the terminal of a process
-    that has not set up logging."""
+    """Keep the SDK's warnings, which print a traceback for every notification that it cannot read, off the terminal of
+    a process that has not set up logging."""
     for name in ("mcp", "client"):
         logger = logging.getLogger(name)
         if not logger.handlers:
@@ -69,10 +69,10 @@ def quiet_logs() -> None:
 
 
 def parse_message(line: bytes) -> Any:
-    """One line of a server's output as a message for the session. Raises ValueError when it is none.
+    """Parse one line of a server's output into a message for the session. Raises ValueError if it is not one.
 
-    A byte order mark is skipped, and what UTF-8 has no form for (half of a surrogate pair, bytes of another encoding)
-    becomes a replacement character: a result that cannot be read would leave its call without an answer."""
+    A byte order mark is skipped, and what UTF-8 cannot represent (half of a surrogate pair, bytes of another encoding)
+    becomes a replacement character: a result that cannot be read would leave its call unanswered."""
     try:
         return _validate(line)
     except ValueError:
@@ -82,7 +82,7 @@ def parse_message(line: bytes) -> Any:
 
 
 def _repair(line: bytes) -> bytes:
-    """The same JSON in UTF-8. Raises ValueError when it is no JSON."""
+    """Return the same JSON in UTF-8. Raises ValueError if it is not JSON."""
     try:
         text = json.dumps(json.loads(line.decode("utf-8-sig", "replace")), ensure_ascii=False)
     except RecursionError as cause:
@@ -100,15 +100,15 @@ def _validate(line: bytes) -> Any:
 
 
 def format_message(message: Any) -> bytes:
-    """A message of the session as one line for the server's input."""
+    """Format a message of the session as one line for the server's input."""
     left_out = {"exclude_unset": True} if is_version_2() else {"exclude_none": True}
     return str(message.message.model_dump_json(by_alias=True, **left_out)).encode() + b"\n"
 
 
 async def list_wire_tools(session: Any, label: str) -> list[dict[str, Any]]:
-    """Every tool of a server, in its order, over all pages; none of a server that knows no tools.
+    """List every tool of a server, in its order, over all pages; none for a server without tools.
 
-    A cursor that comes again, or a page with nothing new, is the end. Raises EnvironmentFault past `MAX_PAGES`.
+    A repeated cursor, or a page with nothing new, ends the list. Raises EnvironmentFault past `MAX_PAGES`.
     """
     from mcp import types
 
@@ -138,7 +138,7 @@ async def list_wire_tools(session: Any, label: str) -> list[dict[str, Any]]:
 
 
 def error_code(error: BaseException) -> int | None:
-    """The JSON-RPC code of an error that the server answered with; None for any other exception."""
+    """Return the JSON-RPC code of an error response from the server; None for any other exception."""
     return int(error.error.code) if isinstance(error, _error_type()) else None  # type: ignore[attr-defined]
 
 
@@ -153,8 +153,8 @@ def _error_type() -> type[BaseException]:
 async def open_http(
     url: str, headers: Mapping[str, str], answered: Callable[[int, str], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """The two message streams of a server's streamable HTTP endpoint. `answered` gets the status and its phrase of
-    every answer to a message. Answers may take any time: whoever calls has a deadline."""
+    """Yield the two message streams of a server's streamable HTTP endpoint. `answered` is called with the status and
+    phrase of every answer to a message. Answers may take any time: the caller has a deadline."""
     from mcp.client import streamable_http as transport
 
     async def hear(response: Any) -> None:

@@ -1,4 +1,4 @@
-"""How a server is reached: a command to run, or a URL. Environment variables are allowed by name, never inherited."""
+"""How to reach a server: a command to run, or a URL. Environment variables are allowed by name, never inherited."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from turnwise.config.section import Section
 from turnwise.core.errors import ConfigError
 
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
-"""Environment variables that every server process gets."""
+"""Environment variables that every server process receives."""
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _ODD_REFERENCE = re.compile(r"\$\{(?!\w+\})[^}]*\}?")
-"""Forms of other programs, such as `${NAME:-default}` and `${env:NAME}`."""
+"""Forms that other programs use, such as `${NAME:-default}` and `${env:NAME}`."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"(?:[!-~](?:[ \t!-~]*[!-~])?)?")
 
 
 class McpServer(Section):
-    """One server: exactly one of `command` and `url` is given."""
+    """One server: exactly one of `command` and `url` is set."""
 
     command: str = ""
     """Program of a stdio server; "python" is the interpreter that runs Turnwise."""
     args: list[str] = Field(default_factory=list)
     """Arguments of the program."""
     cwd: str = ""
-    """Working directory of the program; empty is that of Turnwise."""
+    """Working directory of the program; empty: that of Turnwise."""
     env: Mapping[str, str] = Field(default_factory=dict)
-    """Environment variables of the program. `${NAME}` in a value is this process's variable of that name."""
+    """Environment variables of the program. `${NAME}` in a value is replaced by this process's variable of that
+    name."""
     inherit: list[str] = Field(default_factory=list)
-    """Names of this process's environment variables that the program gets besides `INHERITED`."""
+    """Names of this process's environment variables that the program receives in addition to `INHERITED`."""
     url: str = ""
     """Endpoint of a streamable HTTP server, such as `http://127.0.0.1:8000/mcp`."""
     headers: Mapping[str, str] = Field(default_factory=dict)
-    """HTTP headers of every request. `${NAME}` is filled in as in `env`, so that no secret stands in a recipe."""
+    """HTTP headers of every request. `${NAME}` is filled in as in `env`, so that a recipe contains no secret."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:
@@ -59,13 +60,13 @@ class McpServer(Section):
         return self
 
     def find_program(self) -> str:
-        """Absolute path of the program, by the `PATH` that it will see. Raises ConfigError when there is none, or the
-        working directory is missing."""
+        """Return the absolute path of the program, found by the `PATH` that it will see. Raises ConfigError if there is
+        no such program, or the working directory is missing."""
         if self.cwd and not Path(self.cwd).is_dir():
             raise ConfigError(f"cwd={self.cwd!r} of an MCP server is not a folder; name an existing one")
         if self.command == "python":
             return sys.executable
-        # A path with a folder in it is meant from the server's working directory, as the program will see it.
+        # A path with a folder in it is relative to the server's working directory, as the program will see it.
         command = str(Path(self.cwd or ".", self.command).absolute()) if os.sep in self.command else self.command
         program = shutil.which(command, path=self.build_env().get("PATH"))
         if program is None:
@@ -74,14 +75,14 @@ class McpServer(Section):
         return program
 
     def build_env(self) -> dict[str, str]:
-        """The environment of the program. Raises ConfigError for a variable that is not set."""
+        """Build the environment of the program. Raises ConfigError for a variable that is not set."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         named = {name: _read_variable(name, "inherit") for name in self.inherit}
         return {**inherited, **named, **_fill_in(self.env, "env")}
 
     def build_headers(self) -> dict[str, str]:
-        """The HTTP headers. Raises ConfigError for a variable that is not set, and for what HTTP cannot carry; it shows
-        no value, which may be a secret."""
+        """Build the HTTP headers. Raises ConfigError for a variable that is not set, and for a value that HTTP cannot
+        transmit; the error does not show the value, which may be a secret."""
         headers = _fill_in(self.headers, "headers")
         for name, value in headers.items():
             if not _HEADER_NAME.fullmatch(name):

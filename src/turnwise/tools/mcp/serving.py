@@ -1,4 +1,4 @@
-"""A Model Context Protocol server over two functions, on stdin and stdout or as streamable HTTP on loopback."""
+"""A Model Context Protocol server that calls two functions, on stdin and stdout or as streamable HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from turnwise.core.errors import EnvironmentFault
 from turnwise.tools.mcp.sdk import is_version_2
 
 ListTools = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
-"""The tools on offer, as JSON objects of the protocol."""
+"""Returns the tools on offer, as JSON objects of the protocol."""
 CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""The result of a call by name and arguments, as a JSON object of the protocol. Raises nothing that is expected."""
+"""Returns the result of a call by name and arguments, as a JSON object of the protocol. Raises no expected errors."""
 
 HOST = "127.0.0.1"
 
 
 def build_server(name: str, instructions: str, list_tools: ListTools, call_tool: CallTool) -> Any:
-    """The SDK's server object with these two functions."""
+    """Build the SDK's server object from these two functions."""
     from mcp import types
     from mcp.server.lowlevel import Server
 
@@ -51,8 +51,8 @@ def build_server(name: str, instructions: str, list_tools: ListTools, call_tool:
 
 @contextmanager
 def keep_streams() -> Iterator[tuple[TextIO, TextIO]]:
-    """Standard input and output for the protocol alone: what environments, their modules and their children print goes
-    to stderr meanwhile, and what they read is empty."""
+    """Reserve standard input and output for the protocol: output of environments, their modules and their children goes
+    to stderr meanwhile, and their input is empty."""
     sys.stdout.flush()
     copies = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -83,9 +83,9 @@ async def serve_stdio(server: Any, streams: tuple[TextIO, TextIO]) -> None:
 
 
 async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> None:
-    """Serve streamable HTTP on the loopback interface until interrupted; `started` gets the URL.
+    """Serve streamable HTTP on the loopback interface until interrupted; `started` is called with the URL.
 
-    Port 0 takes a free one. Raises EnvironmentFault when the port is taken.
+    Port 0 picks a free one. Raises EnvironmentFault when the port is taken.
     """
     import socket
 
@@ -110,7 +110,7 @@ async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> 
 
 
 def _loopback_only() -> Any:
-    """Refuse requests whose Host or Origin is another machine's name, as a rebinding web page sends them."""
+    """Refuse requests whose Host or Origin names another machine, as a rebinding web page sends them."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     names = (HOST, "localhost")

@@ -1,6 +1,7 @@
-"""One session with a server, owned by one task: the SDK's context managers must be left in the task that entered them.
+"""One session with a server, owned by one task: the SDK's context managers must be exited in the task that entered
+them.
 
-Whoever holds the session calls tools from any task; when the server ends, every call under way fails at once.
+Tools can be called from any task; when the server ends, every unfinished call fails at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from turnwise.tools.mcp.results import to_text
 from turnwise.tools.mcp.servers import McpServer
 
 CLOSE_S = 10.0
-"""Seconds that closing a session may take before it is left behind."""
+"""Seconds allowed for closing a session before it is abandoned."""
 
 
 class McpSession:
@@ -28,9 +29,9 @@ class McpSession:
         """`label` names the server in messages."""
         self.label = label
         self.tools: tuple[Mapping[str, Any], ...] = ()
-        """Its tools as JSON objects of the protocol, filled by `open`."""
+        """The server's tools as JSON objects of the protocol, filled by `open`."""
         self.is_over = False
-        """This protocol has no way for a server to end an episode."""
+        """Always False: in this protocol a server cannot end an episode."""
         self._server = server
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -38,7 +39,7 @@ class McpSession:
         self._ended: asyncio.Future[None] | None = None
         self._session: Any = None
         self._status = ""
-        """HTTP status of the last message, where it was refused."""
+        """HTTP status of the last message, if it was refused."""
 
     @property
     def is_alive(self) -> bool:
@@ -47,14 +48,14 @@ class McpSession:
 
     @property
     def _ends(self) -> bool:
-        """Whether the server has ended, or the session."""
+        """Whether the server or the session has ended."""
         return self._owner is None or self._owner.done() or (self._ended is not None and self._ended.done())
 
     async def open(self, timeout_s: float) -> None:
         """Start or reach the server, shake hands and list its tools.
 
-        Raises EnvironmentFault when that fails or takes longer than `timeout_s`, ConfigError when the server cannot be
-        there: no program, no variable, no SDK.
+        Raises EnvironmentFault when that fails or takes longer than `timeout_s`, ConfigError when the server cannot
+        exist: no program, no variable, no SDK.
         """
         sdk.require_sdk()
         sdk.quiet_logs()
@@ -74,7 +75,7 @@ class McpSession:
             )
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool; its result as the protocol's JSON object. The caller's deadline cancels the wait.
+        """Call a tool; returns its result as the protocol's JSON object. The caller's deadline cancels the wait.
 
         Raises ToolFailure when the server refuses the tool or the arguments or marks the result as an error,
         EnvironmentFault when the server ends meanwhile or fails otherwise.
@@ -113,7 +114,8 @@ class McpSession:
         self._owner.add_done_callback(_discard)
 
     async def _raise(self, problem: BaseException, name: str) -> None:
-        """Raise what a failed call means. A server that ended explains itself a moment after the call has failed."""
+        """Raise the error that a failed call stands for. If the server ended, the reason arrives shortly after the call
+        fails."""
         assert self._ended is not None
         code = sdk.error_code(problem)
         if code == sdk.INVALID_PARAMS:
@@ -125,7 +127,7 @@ class McpSession:
         raise EnvironmentFault(f"MCP server {self.label!r} failed in tool {name!r}: {text}") from problem
 
     def _failure(self) -> TurnwiseError:
-        """Why the session is over."""
+        """Return why the session is over."""
         ends = [future for future in (self._ended, self._owner) if future and future.done() and not future.cancelled()]
         problem = next(filter(None, (_first_cause(future.exception()) for future in ends)), None)
         if isinstance(problem, TurnwiseError):
@@ -157,7 +159,7 @@ class McpSession:
 
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[tuple[Any, Any, asyncio.Future[None]]]:
-        """Both message streams, and a future that gets an error when the server ends by itself."""
+        """Yield both message streams, and a future that receives an error when the server ends by itself."""
         if self._server.command:
             async with open_process(self._server, self.label) as process:
                 yield process.read, process.write, process.ended
@@ -171,19 +173,19 @@ class McpSession:
         self._status = f"HTTP {status} {phrase}" if status >= 400 else ""
 
     def _describe(self, problem: BaseException) -> str:
-        """An exception in one line, with the HTTP status that the SDK leaves out."""
+        """Describe an exception in one line, with the HTTP status that the SDK leaves out."""
         cause = _first_cause(problem) or problem
         text = " ".join(f"{type(cause).__name__}: {cause}".split())[:500]
         return f"{text} ({self._status})" if self._status else text
 
 
 async def _until(ended: asyncio.Future[None], work: Awaitable[Any]) -> Any:
-    """The result of `work`, or the error of a server that ends before it is there."""
+    """Return the result of `work`, or raise the error of a server that ends before that."""
     working = asyncio.ensure_future(work)
     try:
         await asyncio.wait({working, ended}, return_when="FIRST_COMPLETED")
         if working.done() and working.exception() is not None:
-            with contextlib.suppress(TimeoutError):  # the session fails a moment before the process tells why
+            with contextlib.suppress(TimeoutError):  # the session fails a moment before the process reports why
                 await asyncio.wait_for(asyncio.shield(ended), 2.0)
     finally:
         if not working.done():
@@ -193,13 +195,13 @@ async def _until(ended: asyncio.Future[None], work: Awaitable[Any]) -> Any:
 
 
 def _first_cause(problem: BaseException | None) -> BaseException | None:
-    """The innermost first exception of nested groups."""
+    """Return the innermost first exception of nested groups."""
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     return problem
 
 
 def _discard(task: asyncio.Future[Any]) -> None:
-    """Read the exception of a task that nothing waits for, which asyncio would log."""
+    """Read the exception of a task that nothing awaits, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

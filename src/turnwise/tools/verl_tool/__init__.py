@@ -1,1 +1,1 @@
-"""Verl-Tool's tool server protocol: spoken to other people's servers, and served."""
+"""Verl-Tool's tool server protocol, as a client of other people's servers and as a server."""

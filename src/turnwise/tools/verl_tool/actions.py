@@ -1,13 +1,14 @@
-"""What a model wrote, as calls of the tools on offer; and what they answer, as the model reads it. Pure functions.
+"""Reads a model's text as calls of the tools on offer, and writes their answers as the model reads them. Pure
+functions.
 
-Three ways to write a call are known, the first that occurs in an action counts, and all its calls run in order:
+A call can be written in three forms; the first form that occurs in an action counts, and all its calls run in order:
 
     <tool_call>{"name": "python", "arguments": {"code": "print(1)"}}</tool_call>      any tool
     <python>print(1)</python>                                                           a tool with one parameter
     ```python ... ```                                                                   a tool with one parameter
 
-The tool's name stands for "python". The answer comes in the same form. What stands in a tag or a fence is the value of
-the parameter byte for byte, without what belongs to the form: see `_take_content`.
+The tool's name replaces "python". The answer has the same form. The content of a tag or a fence is the value of the
+parameter byte for byte, without what belongs to the form: see `_take_content`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from turnwise.rendering.hermes_calls import parse_tool_calls
 Form = Literal["json", "tag", "fence"]
 
 _RESULT_TAGS = {"search": "information"}
-"""Tag around what a tool of this name answers to a call in a tag; "output" for any other. As in Search-R1."""
+"""Tag around the answer of a tool with this name to a call in a tag; "output" for any other. As in Search-R1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The calls of an action."""
+    """The calls in an action."""
 
     form: Form
     calls: tuple[ToolCall, ...]
@@ -37,7 +38,7 @@ class Written:
 
 
 def read_action(text: str, tools: Sequence[ToolSpec]) -> Written | None:
-    """The calls in an action, in order; None if there are none of these tools. Any text gives a result."""
+    """Return the calls in an action, in order; None if there are none of these tools. Any text gives a result."""
     if "<tool_call>" in text:
         _, calls, errors = parse_tool_calls(text)
         return Written(form="json", calls=calls, errors=errors)
@@ -61,7 +62,8 @@ def read_action(text: str, tools: Sequence[ToolSpec]) -> Written | None:
 
 
 def only_parameter(spec: ToolSpec) -> str | None:
-    """The parameter that a call without names fills: the only one that is required, a text; None if there is none."""
+    """Return the parameter that a call without names fills: the only one that is required, which is a text; None if
+    there is none."""
     if len(spec.required) != 1:
         return None
     (name,) = spec.required
@@ -70,7 +72,8 @@ def only_parameter(spec: ToolSpec) -> str | None:
 
 
 def _find_blocks(text: str, opening: re.Pattern[str], closing: str) -> list[tuple[str, str]]:
-    """Name and content of every block that is closed, in linear time; `{}` in `closing` stands for the name."""
+    """Return name and content of every block that is closed, in linear time; `{}` in `closing` is replaced by the
+    name."""
     blocks: list[tuple[str, str]] = []
     never_closed: set[str] = set()
     place = 0
@@ -89,10 +92,10 @@ def _find_blocks(text: str, opening: re.Pattern[str], closing: str) -> list[tupl
 
 
 def _take_content(content: str, form: Form) -> str:
-    """What a tag or a fence holds, without the line break after its opening and before its closing, and the spaces on
-    the lines of these marks. Of a single line, the spaces around it belong to the form too.
+    """Return the content of a tag or a fence, without the line break after its opening and before its closing, and
+    without the spaces on the lines of these marks. For a single line, the spaces around it belong to the form too.
 
-    In between, nothing changes: indentation, blank lines and spaces at ends of lines are the writer's.
+    Everything in between is unchanged: indentation, blank lines and trailing spaces of lines are the writer's.
     """
     whole = content.strip()
     if "\n" not in whole:
@@ -105,9 +108,9 @@ def _take_content(content: str, form: Form) -> str:
 
 
 def write_observation(action: str, form: Form, answers: Sequence[tuple[str, str]]) -> str:
-    """What the model reads after its action, from pairs of a tool's name and its answer.
+    """Return what the model reads after its action, from pairs of a tool's name and its answer.
 
-    An action that has opened the answer's block itself, as it has when generation stops there, finds it closed.
+    If the action has opened the answer's block itself, as it does when generation stops there, the block is closed.
     """
     body = "\n".join(answer for _, answer in answers)
     tail = action.rstrip()

@@ -1,4 +1,4 @@
-"""How a server of the protocol is reached, and what its tools are: the protocol itself does not say."""
+"""How to reach a server of the protocol, and the tools that it has: the protocol itself does not say."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from turnwise.core.errors import ConfigError
 
 
 class ActionTool(Section):
-    """One tool of a server: how its calls are written there."""
+    """One tool of a server, with the form of its calls."""
 
     action: str
-    """The action of a call, such as `<python>{code}</python>`. Each `{NAME}` is a parameter, a text; `{{` is a brace.
-    """
+    """The action of a call, such as `<python>{code}</python>`. Each `{NAME}` is a parameter (a text); `{{` is a
+    brace."""
     description: str = ""
-    """What the model is told."""
+    """Description for the model."""
     extra: list[str] = Field(default_factory=list)
-    """Names of further parameters, texts too, that are sent as extra fields beside the action. A row's `bind` can fill
+    """Names of further parameters, also texts, that are sent as extra fields beside the action. A row's `bind` can fill
     them in, so that the model does not see them."""
 
     @property
     def parameters(self) -> list[str]:
-        """Names of all parameters, each once, those of the action first."""
+        """Names of all parameters, each once, those in the action first."""
         fields = [name for _, name, _, _ in Formatter().parse(self.action) if name is not None]
         return list(dict.fromkeys([*fields, *self.extra]))
 
@@ -45,7 +45,8 @@ class ActionTool(Section):
         return self
 
     def to_wire(self, name: str) -> dict[str, Any]:
-        """The tool as a JSON object of the Model Context Protocol, as all tools of servers are kept."""
+        """Convert the tool to a JSON object of the Model Context Protocol, the form in which all servers' tools are
+        kept."""
         properties = {parameter: {"type": "string"} for parameter in self.parameters}
         schema = {
             "type": "object",
@@ -60,9 +61,9 @@ class VerlToolServer(Section):
     """One server."""
 
     url: str
-    """Where actions are posted, such as `http://127.0.0.1:5000/get_observation`."""
+    """URL to which actions are posted, such as `http://127.0.0.1:5000/get_observation`."""
     tools: Mapping[str, ActionTool]
-    """Name to tool; `environment.args.servers.LABEL.tools.NAME` holds the fields of `ActionTool`."""
+    """Tools by name; `environment.args.servers.LABEL.tools.NAME` holds the fields of `ActionTool`."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:

@@ -1,7 +1,7 @@
-"""One trajectory at a server of the protocol, with the face of a session with any other tool server.
+"""One trajectory on a server of the protocol, with the interface of a session with any other tool server.
 
-An action is sent once: a server may have run it although no answer came. Every wait is the caller's deadline or
-`CLOSE_S`, and an answer larger than `MAX_ANSWER_BYTES` is not read to its end.
+An action is sent once: a server may have run it although no answer arrived. Every wait is limited by the caller's
+deadline or `CLOSE_S`, and an answer larger than `MAX_ANSWER_BYTES` is not read to its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from turnwise.tools.verl_tool.servers import VerlToolServer
 from turnwise.tools.verl_tool.wire import Action, Outcome, read_response, write_request
 
 CLOSE_S = 10.0
-"""Seconds that the server has to hear that a trajectory is over."""
+"""Seconds allowed for telling the server that a trajectory is over."""
 MAX_ANSWER_BYTES = 16 << 20
 
 
@@ -42,13 +42,13 @@ class TrajectorySession:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the session is open and its trajectory not over."""
+        """Whether the session is open and its trajectory is not over."""
         return self._client is not None and not self.is_over
 
     async def open(self, timeout_s: float) -> None:
-        """See that a server is there. Raises EnvironmentFault when none answers within `timeout_s`.
+        """Check that a server is there. Raises EnvironmentFault when none responds within `timeout_s`.
 
-        Whatever it answers on `/health` will do: servers of older versions do not have it.
+        Any answer on `/health` is accepted: servers of older versions do not have it.
         """
         verify = _trusted() if self._server.url.startswith("https:") else False
         self._client = httpx.AsyncClient(timeout=None, verify=verify, trust_env=False)
@@ -68,10 +68,11 @@ class TrajectorySession:
             ) from cause
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a call as an action; the observation as a result of the Model Context Protocol, which all calls share.
+        """Send a call as an action; returns the observation as a result of the Model Context Protocol, as for all
+        calls.
 
-        Raises ToolFailure when the server finds the action not valid, EnvironmentFault when it fails or does not speak
-        the protocol.
+        Raises ToolFailure when the server rejects the action as invalid, EnvironmentFault when it fails or does not
+        speak the protocol.
         """
         tool = self._server.tools[name]
         text = tool.action.format(**arguments)
@@ -87,7 +88,7 @@ class TrajectorySession:
     async def close(self) -> None:
         """Tell the server that the trajectory is over, within `CLOSE_S`, and close the connection.
 
-        A server that cannot be told keeps the state until it drops it by itself. A second call does nothing.
+        A server that cannot be reached keeps the state until it drops it by itself. A second call does nothing.
         """
         client = self._client
         if client is None:
@@ -130,7 +131,7 @@ class TrajectorySession:
 
 @functools.cache
 def _trusted() -> ssl.SSLContext:
-    """The system's certificates, read once."""
+    """Return the system's certificates, read once."""
     return ssl.create_default_context()
 
 

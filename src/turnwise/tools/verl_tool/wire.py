@@ -1,4 +1,4 @@
-"""Requests and answers of the protocol's one call, `POST /get_observation`. Pure functions of JSON.
+"""Requests and answers of the protocol's single call, `POST /get_observation`. Pure functions of JSON.
 
 A request is columns of equal length: `trajectory_ids`, `actions` (what the model wrote), and as needed `finish`,
 `is_last_step`, `extra_fields` and columns of any other name, which count as extra fields. The answer is the columns
@@ -37,15 +37,15 @@ class Outcome:
     is_done: bool = False
     """The server has ended the trajectory."""
     is_valid: bool = True
-    """Whether the action named a tool, and gave what the tool takes."""
+    """Whether the action named a tool and supplied its arguments."""
     problem: str = ""
     """Why the action was not valid; empty if it was."""
     is_fault: bool = False
-    """The problem is the server's, not the model's."""
+    """Whether the problem is the server's fault, not the model's."""
 
 
 def write_request(actions: Sequence[Action]) -> bytes:
-    """The body of a request."""
+    """Return the body of a request."""
     return json.dumps(
         {
             "trajectory_ids": [action.trajectory for action in actions],
@@ -58,9 +58,9 @@ def write_request(actions: Sequence[Action]) -> bytes:
 
 
 def read_request(body: bytes) -> list[Action]:
-    """The rows of a request. Raises ValueError saying what is wrong with it.
+    """Return the rows of a request. Raises ValueError saying what is wrong with it.
 
-    Deviation: one id may stand alone instead of in a list, as the agent loop sends it when it closes a trajectory.
+    Deviation: a single id need not be in a list, as the agent loop sends it when it closes a trajectory.
     """
     columns = _read_object(body)
     ids = columns.get("trajectory_ids")
@@ -83,7 +83,7 @@ def read_request(body: bytes) -> list[Action]:
 
 
 def write_response(outcomes: Sequence[Outcome], seconds: float) -> bytes:
-    """The body of an answer; `seconds` is what the request took."""
+    """Return the body of an answer; `seconds` is how long the request took."""
     observations = [_write_observation(outcome) for outcome in outcomes]
     answer = {
         "observations": observations,
@@ -95,7 +95,7 @@ def write_response(outcomes: Sequence[Outcome], seconds: float) -> bytes:
 
 
 def read_response(body: bytes, num_rows: int) -> list[Outcome]:
-    """The rows of an answer. Raises ValueError saying what is wrong with it."""
+    """Return the rows of an answer. Raises ValueError saying what is wrong with it."""
     columns = _read_object(body)
     observations, dones, valids = (
         _read_column(columns, name, num_rows, None) for name in ("observations", "dones", "valids")
@@ -110,7 +110,7 @@ def _write_observation(outcome: Outcome) -> str | dict[str, str]:
 
 
 def _read_outcome(observation: Any, done: Any, valid: Any) -> Outcome:
-    """One row. Servers write truth values as booleans or as 0 and 1."""
+    """Read one row. Servers write truth values as booleans or as 0 and 1."""
     if done not in (0, 1) or valid not in (0, 1):
         raise ValueError(f"dones and valids must be truth values, not {done!r:.40} and {valid!r:.40}")
     parts = {"obs": observation} if isinstance(observation, str) else observation
@@ -137,7 +137,7 @@ def _read_object(body: bytes) -> dict[str, Any]:
 
 
 def _read_column(columns: Mapping[str, Any], name: str, num_rows: int, default: Any) -> list[Any]:
-    """A column of `num_rows` values. One that is missing, but may be, is full of `default`."""
+    """Return a column of `num_rows` values. An optional column that is missing is filled with `default`."""
     column = columns.get(name)
     if column is None and name in ("extra_fields", "finish"):
         return [default] * num_rows
