@@ -23,10 +23,11 @@ from turnwise.environments.generated import GeneratedFamily
 
 
 class Debate(GeneratedFamily[DebateArguments]):
-    """Cases that a judge decides by what is quoted to it.
+    """Cases that a judge decides from quotes.
 
     Tasks and texts do not depend on the protocol, so that runs of different protocols share a tokenizer. A task's kind
-    is the side that is right: in a consultancy, "B" are the cases in which the consultant argues for what is false.
+    is the side that is right: in a consultancy, the "B" cases are those in which the consultant argues for the wrong
+    side.
     """
 
     name = "debate"
