@@ -16,7 +16,7 @@ from turnwise.environments.plan.world import ENTITIES, draw_plan, format_plan, f
 
 
 class Plan(GeneratedFamily[PlanArguments]):
-    """Two look-ups in the right order, planned before they are made. Every task has a world of its own."""
+    """Questions that need two look-ups in the right order, planned in advance. Every task has its own world."""
 
     name = "plan"
     section = PlanArguments
@@ -40,7 +40,7 @@ class Plan(GeneratedFamily[PlanArguments]):
         return {"oracle": PlanningPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """The actor's prompt, the right plan, its first call and what that finds."""
+        """Yield the actor's prompt, the right plan, its first call and its result."""
         payload = self.task("train", index).payload
         plan, entity = tuple(payload["plan"]), payload["entity"]
         yield build_prompt(payload["question"], plan)[0].text

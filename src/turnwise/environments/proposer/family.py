@@ -34,10 +34,10 @@ UNIFORM = dict.fromkeys(KINDS, 1.0)
 
 
 class SearchProposer(GeneratedFamily[SearchProposerArguments]):
-    """A proposer asks about an entity of a world, solvers search the world for the answer.
+    """A proposer asks about an entity of a world; solvers search the world for the answer.
 
-    A training task names an entity to propose about; a held-out one brings a question, of one, two or three hops alike,
-    and asks one solver.
+    A training task names an entity to propose about; a held-out one brings a question of one, two or three hops,
+    equally often, for one solver.
     """
 
     name = "search_proposer"
@@ -72,8 +72,8 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         return ProposerEnvironment(self._chosen, self._subject, task)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """By how they propose and solve: "oracle" (uniform, right), "random" (uniform, at random), "naive" (from the
-        prior, one search), "prior" and "uniform", proposers that do not learn."""
+        """Return the policies by name, with how they propose and solve: "oracle" (uniform, right), "random" (uniform,
+        at random), "naive" (from the prior, one search); "prior" and "uniform" are proposers that do not learn."""
         naive = NaivePolicy(self._chosen.naive_wander, repeats=False)
         return {
             "oracle": SelfPlayPolicy(UNIFORM, OraclePolicy()),
@@ -84,7 +84,7 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         }
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Opening, proposal, searches, results and answer of a task that brings no question."""
+        """Yield the opening, proposal, searches, results and answer of a task that brings no question."""
         index += self._chosen.given_tasks
         task = self.task("train", index)
         random = rng(self._chosen.seed, "proposer", "text", index)

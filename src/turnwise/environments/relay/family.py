@@ -24,7 +24,7 @@ from turnwise.environments.relay.policies import RandomPolicy, TalkingPolicy
 
 
 class Relay(GeneratedFamily[RelayArguments]):
-    """A question of which each of two agents knows half. Tasks do not depend on the channel."""
+    """Questions of which each of two agents knows half. Tasks do not depend on the channel."""
 
     name = "relay"
     section = RelayArguments
@@ -44,7 +44,7 @@ class Relay(GeneratedFamily[RelayArguments]):
         return {"oracle": TalkingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts and right replies."""
+        """Yield prompts and right replies."""
         task = self.task("train", index)
         oracle, puzzle, heard = self.policy("oracle"), build_puzzle(task.payload["seed"]), NONE
         prompts: list[tuple[Message, ...]] = [build_ask(puzzle)]

@@ -17,9 +17,9 @@ from turnwise.environments.memory.words import NONE, SLOTS
 
 
 class Chunks(MemoryFamily[ChunksArguments]):
-    """Two slots to be remembered over a stream of events.
+    """Streams of events over which two slots must be remembered.
 
-    A task holds the seed of its stream and what is asked: the same task can be read in streams of any length.
+    A task contains the seed of its stream and the question, so the same task can use streams of any length.
     """
 
     section = ChunksArguments

@@ -17,7 +17,7 @@ from turnwise.environments.memory.words import SLOTS
 
 
 class Fold(MemoryFamily[FoldArguments]):
-    """Two slots to be found in sections that do not fit into the main context."""
+    """Sections that do not fit into the main context, in which two slots must be found."""
 
     section = FoldArguments
 

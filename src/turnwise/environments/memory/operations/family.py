@@ -1,4 +1,4 @@
-"""Streams of which a bounded store is kept as an environment family: tasks, environments and policies."""
+"""Streams recorded in a bounded store as an environment family: tasks, environments and policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnwise.environments.memory.operations.policies import RandomPolicy, Stori
 
 
 class Operations(MemoryFamily[OperationsArguments]):
-    """What is said of slots that open, change and end, to be kept in a store that is too small for all of it."""
+    """Events about slots that open, change and end, recorded in a store that is too small for all of them."""
 
     section = OperationsArguments
 
