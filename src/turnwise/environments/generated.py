@@ -52,7 +52,7 @@ class GeneratedFamily(ABC, Generic[Arguments]):
 
     @abstractmethod
     def build_environment(self, task: Task) -> Environment | AskingEnvironment:
-        """A fresh, single-use environment for one episode of `task`."""
+        """Build a fresh, single-use environment for one episode of `task`."""
 
     @abstractmethod
     def policies(self) -> Mapping[str, ScriptedPolicy]:

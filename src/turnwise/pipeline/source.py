@@ -66,7 +66,7 @@ class TaskSource:
                 self._queue.append(Drawn(draw=draw, task_index=index))
 
     def next(self) -> Drawn:
-        """The next draw. Raises DataError when the training split ended, or too many tasks cannot be made."""
+        """Return the next draw. Raises DataError if the training split ended, or if too many tasks cannot be built."""
         if self._queue:
             return self._queue.popleft()
         while True:

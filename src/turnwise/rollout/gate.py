@@ -142,7 +142,7 @@ class Gate:
         return tuple(sorted(self._starts, key=lambda draw: (self._starts[draw], draw)))
 
     def may_open(self) -> bool:
-        """Whether one more group may start now."""
+        """Return whether one more group may start now."""
         if self._closed or len(self._starts) >= self._rule.max_open_groups:
             return False
         return self._is_feasible([*self._starts.values(), self._version], self._next_version)

@@ -96,7 +96,7 @@ async def run_trajectory(
 
 
 def cut_reward() -> Invalid:
-    """The reward of a trajectory that was cut."""
+    """Return the reward of a trajectory that was cut."""
     return Invalid(reason="cut: the group no longer needed it", retryable=False)
 
 

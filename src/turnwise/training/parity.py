@@ -90,7 +90,7 @@ class Parity:
     differs."""
 
     def within(self, bound: Bound) -> bool:
-        """Whether both limits hold; True without tokens."""
+        """Return whether both limits hold; True without tokens."""
         return self.num_tokens == 0 or (self.mean <= bound.mean and self.max <= bound.max)
 
 

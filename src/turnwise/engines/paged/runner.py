@@ -54,7 +54,7 @@ class Runner(Protocol):
         ...
 
     def weights_stamp(self) -> int:
-        """A number that grows whenever a parameter is changed in place, as counted by autograd."""
+        """Return a number that grows whenever a parameter is changed in place, as counted by autograd."""
         ...
 
     def renew(self) -> None:
@@ -159,7 +159,7 @@ class ModelRunner:
         """See `Runner.forget`: pages are the scheduler's."""
 
     def weights_stamp(self) -> int:
-        """A number that grows whenever a parameter is changed in place, as counted by autograd. A fused optimizer's
+        """Return a number that grows whenever a parameter is changed in place, as counted by autograd. A fused optimizer's
         step is not counted, nor are changes through `.data`: after these only `adopt` tells the engine."""
         return sum(parameter._version for parameter in self._parameters)
 

@@ -273,7 +273,7 @@ class Scheduler:
         return True
 
     def _has_room(self, num_pages: int) -> bool:
-        """Whether a newcomer can get `num_pages` while every running request that may grow can still get one."""
+        """Return whether a newcomer can get `num_pages` while every running request that may grow can still get one."""
         spare = self.cache.num_available - num_pages
         if spare >= len(self.running):
             return True

@@ -302,7 +302,7 @@ class ServerEngine:
         return None
 
     def _must_wait(self, request: _Request) -> bool:
-        """Whether a pause keeps the request from going on."""
+        """Return whether a pause holds the request back."""
         return not self._may_begin.is_set() and (request not in self._begun or self._interrupt != "finish")
 
     async def _choose(self, request: _Request) -> int:

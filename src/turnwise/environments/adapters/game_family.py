@@ -100,7 +100,7 @@ class GameFamily:
             game.close()
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `GameEnvironment`."""
+        """Build a fresh, single-use `GameEnvironment`."""
         return GameEnvironment(self.build_game, self.rules)
 
     # ------------------------------------------------------------------------------------------- policies
@@ -182,7 +182,7 @@ class GamePolicy:
         self._played: list[str] = []
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next action."""
+        """Return the next action."""
         replies = [message for message in messages if message.role == "assistant"]
         game = self._catch_up(
             int(task.payload["seed"]), [action for reply in replies for action in read_actions(reply)]

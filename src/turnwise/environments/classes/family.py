@@ -124,7 +124,7 @@ class ClassFamily(FromFiles):
         return Task(environment=name, prompt=prompt, payload={"row": row})
 
     def build_environment(self, task: Task) -> ClassEnvironment:
-        """A fresh, single-use environment."""
+        """Build a fresh, single-use environment."""
         return self._build()
 
     def _build(self) -> ClassEnvironment:

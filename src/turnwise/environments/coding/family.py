@@ -134,7 +134,7 @@ class Coding(FromFiles, GeneratedFamily[CodingArguments]):
         return CodingEnvironment(runner=self._runs, chosen=self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = NaivePolicy(self._chosen.naive_test, self._chosen.naive_fix)
         return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive}
 

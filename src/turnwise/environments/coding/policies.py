@@ -64,7 +64,7 @@ class _Reading:
         self.outputs = [message.text for message in messages if message.role == "tool"]
 
     def fitting(self) -> list[Function]:
-        """The functions that agree with the last failing example: those among the statement's, if any; `guesses` if no
+        """Return the functions that agree with the last failing example: those among the statement's, if any; `guesses` if no
         example failed."""
         if not self.outputs or " want " not in self.outputs[-1]:
             return self.guesses
@@ -103,7 +103,7 @@ class RandomPolicy:
     """Submits any function of the kind; for a problem from a file, an empty program."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A program, untested."""
+        """Return a program, untested."""
         if "kind" not in task.payload:
             return submit_message("")
         seen = _Reading(task, messages)

@@ -57,7 +57,7 @@ class CountdownEnvironment:
         return Scored.of(success, {"success": success, "broke_rules": self._broke_rules})
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     async def fork(self) -> CountdownEnvironment:
         """See `ForkableEnvironment.fork`."""

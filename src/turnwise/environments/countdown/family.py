@@ -67,11 +67,11 @@ class Countdown(GeneratedFamily[CountdownArguments]):
         return {"heldout": every[:num_held_out], "train": every[num_held_out:]}
 
     def build_environment(self, task: Task) -> CountdownEnvironment:
-        """A fresh, single-use `CountdownEnvironment`."""
+        """Build a fresh, single-use `CountdownEnvironment`."""
         return CountdownEnvironment(self._chosen.limit)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         limit = self._chosen.limit
         return {
             "oracle": SightedPolicy(limit, sight=1.0),

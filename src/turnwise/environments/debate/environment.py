@@ -109,7 +109,7 @@ class DebateEnvironment:
         return {**rewards, JUDGE: Scored.of(is_right, {"success": is_right})}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _accept(self, quotes: Iterable[str]) -> list[str]:
         return [self._case.accept(quote, verify=self._chosen.verify) for quote in quotes]

@@ -56,7 +56,7 @@ class Delegate(GeneratedFamily[DelegateArguments]):
         return self._search.gold_answer(self._search.task(task.payload["split"], index))
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         if self._chosen.agents == "one":
             return self._search.policies()
         return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": NaivePolicy(self._chosen.naive_wander)}

@@ -24,7 +24,7 @@ class OraclePolicy:
     searcher searches once and answers with what the passages state, or "unknown"."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call, or the answer."""
+        """Return the next call, or the answer."""
         seen = Conversation.of(messages)
         if (query := read_opening(messages)) is not None:
             return find(query, seen)
@@ -56,7 +56,7 @@ class NaivePolicy:
         self._wander = wander
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first call, a rare further one, or the answer."""
+        """Return the first call, a rare further one, or the answer."""
         seen = Conversation.of(messages)
         if not seen.results or read_opening(messages) is not None:
             return OraclePolicy().reply(task, messages, rng)
@@ -71,7 +71,7 @@ class RandomPolicy:
     """Asks and searches for random things up to three times, then answers with something it read."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A random call or a random answer."""
+        """Return a random call or a random answer."""
         seen = Conversation.of(messages)
         names = seen.names() or list(seen.results) or [UNKNOWN]
         if len(seen.queries) == 3 or (seen.queries and rng.random() < 0.5):

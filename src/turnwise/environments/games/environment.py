@@ -85,7 +85,7 @@ class GameEnvironment:
         return {name: self._score_player(self._roles.index(name), returns, mover) for name in names}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
         """Return a hash that is equal for equal positions."""

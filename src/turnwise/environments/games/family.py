@@ -60,7 +60,7 @@ class Games(GeneratedFamily[GamesArguments]):
         return build_prompt(self.game, self._deals[deal]), payload
 
     def build_environment(self, task: Task) -> GameEnvironment:
-        """A fresh, single-use `GameEnvironment`."""
+        """Build a fresh, single-use `GameEnvironment`."""
         roles = OPPONENTS[task.payload["agent"]] if self._chosen.opponent else ROLES
         return GameEnvironment(self.game, roles, prosocial=self._chosen.prosocial)
 

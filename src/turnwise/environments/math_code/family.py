@@ -135,7 +135,7 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
         return answer_message(answer)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = NaivePolicy(self._chosen.bug_rate, self._chosen.fix_rate)
         return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive}
 

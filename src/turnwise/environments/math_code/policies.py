@@ -27,7 +27,7 @@ class Plan:
     tool: str
     """The tool for which the other fields are written: "python", or "calculator" for expressions."""
     solution: str
-    """A program or expression that computes the answer."""
+    """Return a program or expression that computes the answer."""
     attempt: str
     """The obvious attempt; on some problems it raises."""
     slip: str | None
@@ -75,7 +75,7 @@ class OraclePolicy:
     """Runs the program that always works and answers with its output, or with "0" if it printed no number."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The program, or the answer."""
+        """Return the program, or the answer."""
         plan, outputs = plan_of(task), _outputs(messages)
         if plan is None:
             return answer_message(task.payload["answers"][0])
@@ -109,7 +109,7 @@ class NaivePolicy:
         self._fix_rate = fix_rate
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first program, the answer, a second program, or a guess.
+        """Return the first program, the answer, a second program, or a guess.
 
         Raises ConfigError for a task that was not generated.
         """

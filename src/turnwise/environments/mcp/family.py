@@ -60,7 +60,7 @@ class ServedTasks(FromFiles):
         return Task(environment=self._name, prompt=(text_message("user", prompt),), payload=payload)
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `McpEnvironment`."""
+        """Build a fresh, single-use `McpEnvironment`."""
         return McpEnvironment(self._rules)
 
     def policy(self, name: str) -> ScriptedPolicy:

@@ -55,7 +55,7 @@ class NaivePolicy:
         self._oracle = OraclePolicy()
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call, or an answer."""
+        """Return the next call, or an answer."""
         made = count_replies(messages)
         row = from_payload(task.payload)
         if made == 0 or not row.calls or (made < len(row.calls) and rng.random() < self._skill):

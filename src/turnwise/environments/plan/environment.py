@@ -89,7 +89,7 @@ class PlanEnvironment:
         return dict.fromkeys((PLANNER, ACTOR), Scored.of(float(answered), parts))
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     @property
     def _answer(self) -> str:

@@ -22,7 +22,7 @@ class Plan(GeneratedFamily[PlanArguments]):
     section = PlanArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no world."""
+        """Generate a task; splits are endless and share no world."""
         path = (self._chosen.seed, "plan", split, index)
         random = rng(*path)
         plan, entity = draw_plan(random), random.choice(ENTITIES)
@@ -31,11 +31,11 @@ class Plan(GeneratedFamily[PlanArguments]):
         return build_prompt(question, None), payload
 
     def build_environment(self, task: Task) -> PlanEnvironment:
-        """A fresh, single-use `PlanEnvironment`."""
+        """Build a fresh, single-use `PlanEnvironment`."""
         return PlanEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = PlanningPolicy(self._chosen.naive_order)
         return {"oracle": PlanningPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 

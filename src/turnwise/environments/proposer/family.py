@@ -51,7 +51,7 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         self._subject = SearchSubject(scene=self._scene, build=self._build_solver, max_replies=self._chosen.max_replies)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no name."""
+        """Generate a task; splits are endless and share no name."""
         path = (self._chosen.seed, "proposer", split)
         shared = (*path, index // self._chosen.tasks_per_world)
         if split == "heldout" or (index < self._chosen.given_tasks and index % 4):
@@ -68,7 +68,7 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         return (text_message("user", opening),), payload
 
     def build_environment(self, task: Task) -> ProposerEnvironment:
-        """A fresh, single-use `ProposerEnvironment`."""
+        """Build a fresh, single-use `ProposerEnvironment`."""
         return ProposerEnvironment(self._chosen, self._subject, task)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:

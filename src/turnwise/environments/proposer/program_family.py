@@ -74,7 +74,7 @@ class Prediction:
         return Scored.of(right, {"success": right})
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ class ProgramProposer(GeneratedFamily[ProgramProposerArguments]):
     section = ProgramProposerArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end."""
+        """Generate a task; splits are endless."""
         payload: dict[str, Any] = {"index": index, "seed": self._chosen.seed}
         if split == "train":
             return (text_message("user", PROPOSE),), payload
@@ -164,7 +164,7 @@ class ProgramProposer(GeneratedFamily[ProgramProposerArguments]):
         return (text_message("user", RUN.format(program=text)),), payload
 
     def build_environment(self, task: Task) -> ProposerEnvironment:
-        """A fresh, single-use `ProposerEnvironment`."""
+        """Build a fresh, single-use `ProposerEnvironment`."""
         return ProposerEnvironment(self._chosen, ProgramSubject(), task)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:

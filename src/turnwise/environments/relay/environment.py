@@ -122,7 +122,7 @@ class RelayEnvironment:
         return {role.name: Scored.of(totals.get(role.name, 0.0), parts) for role in self.spec.roles}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _ask(self, *asks: Ask) -> Asked:
         self._wanted |= {ask.conversation for ask in asks}

@@ -30,16 +30,16 @@ class Relay(GeneratedFamily[RelayArguments]):
     section = RelayArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no seed."""
+        """Generate a task; splits are endless and share no seed."""
         seed = derive_seed(self._chosen.seed, "relay", split, index)
         return describe(build_puzzle(seed)), {"seed": seed}
 
     def build_environment(self, task: Task) -> RelayEnvironment:
-        """A fresh, single-use `RelayEnvironment`."""
+        """Build a fresh, single-use `RelayEnvironment`."""
         return RelayEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = TalkingPolicy(self._chosen.naive_right)
         return {"oracle": TalkingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 

@@ -100,7 +100,7 @@ class Repair(GeneratedFamily[RepairArguments]):
         return RepairEnvironment(runner=self._runs, chosen=self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         oracle = OraclePolicy(num_bugs=self._chosen.bugs)
         return {"oracle": oracle, "random": RandomPolicy(), "naive": NaivePolicy(self._chosen)}
 

@@ -104,7 +104,7 @@ class OraclePolicy:
         self._num_bugs = num_bugs
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next command."""
+        """Return the next command."""
         return command_message(self._next(Reading.of(messages)), len(messages))
 
     def _next(self, seen: Reading) -> str:
@@ -139,7 +139,7 @@ class RandomPolicy:
     """Views a random line of a random function, writes it according to its intent, and submits."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next command."""
+        """Return the next command."""
         return NaivePolicy(PLAIN).reply(task, messages, rng)
 
 
@@ -154,7 +154,7 @@ class NaivePolicy:
         self._chosen = chosen
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next command."""
+        """Return the next command."""
         return command_message(self._next(Reading.of(messages), rng), len(messages))
 
     def _next(self, seen: Reading, rng: Random) -> str:

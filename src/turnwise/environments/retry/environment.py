@@ -95,7 +95,7 @@ class RetryEnvironment:
         return {PLAYER: reward, REFLECTOR: reward}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
         """Return a hash that is equal if the call, the next request and the note are equal."""

@@ -29,11 +29,11 @@ class Retry(GeneratedFamily[RetryArguments]):
         return prompt, {"seed": seed, "held_out": held_out}
 
     def build_environment(self, task: Task) -> RetryEnvironment:
-        """A fresh, single-use `RetryEnvironment`."""
+        """Build a fresh, single-use `RetryEnvironment`."""
         return RetryEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = ReadingPolicy(self._chosen.naive_insight)
         return {"oracle": ReadingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 

@@ -66,7 +66,7 @@ class ReviseEnvironment:
         return Scored.of(second + self._chosen.progress_reward * (second - first), parts)
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
         """Return a hash that is equal if the problem and the answers so far are equal."""

@@ -44,7 +44,7 @@ class Revise(GeneratedFamily[ReviseArguments]):
         return ReviseEnvironment(self._chosen, digits)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         chosen = self._chosen
         return {
             "oracle": TwicePolicy(known=1.0, known_others=1.0, works=1.0, slip=0.0),

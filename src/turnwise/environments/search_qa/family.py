@@ -206,7 +206,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
     # ------------------------------------------------------------------------------------------- episodes
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `SearchEnvironment` over the task's corpus."""
+        """Build a fresh, single-use `SearchEnvironment` over the task's corpus."""
         return SearchEnvironment(
             retriever=self.retriever(task),
             reward=self._reward,
@@ -228,7 +228,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
         return answer_message(answer)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         wording = self._chosen.wording
         naive = NaivePolicy(self._chosen.naive_wander, wording)
         return {"oracle": OraclePolicy(wording), "random": RandomPolicy(), "naive": naive}

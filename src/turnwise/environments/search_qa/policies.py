@@ -135,7 +135,7 @@ class OraclePolicy:
         self._wording = wording
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next search, or the answer."""
+        """Return the next search, or the answer."""
         seen = Conversation.of(messages)
         stated = stated_fact(task.payload["question"])
         if stated is not None:
@@ -157,7 +157,7 @@ class RandomPolicy:
     """Makes up to three random searches, then answers with a random name it saw."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A random search or a random answer."""
+        """Return a random search or a random answer."""
         seen = Conversation.of(messages)
         names = seen.names() + _NAME.findall(task.payload["question"])
         if len(seen.queries) < 3 and rng.random() < 0.5:
@@ -185,7 +185,7 @@ class NaivePolicy:
         self._repeats = repeats
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first search, a rare further one, or the answer."""
+        """Return the first search, a rare further one, or the answer."""
         seen = Conversation.of(messages)
         question: str = task.payload["question"]
         stated = stated_fact(question)

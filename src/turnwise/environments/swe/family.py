@@ -74,7 +74,7 @@ class Swe(GeneratedFamily[SweArguments]):
         return build(sandbox=self._sandbox, case=case, chosen=self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         chosen = self._chosen
         speaker = Speaker(protocol=chosen.protocol, tools=tuple(chosen.tools), view_lines=chosen.view_lines)
         demonstrator = RetryingPolicy if chosen.prompt == "oracle" else NaivePolicy

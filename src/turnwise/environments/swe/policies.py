@@ -101,7 +101,7 @@ class OraclePolicy:
         self._speaker = speaker
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call."""
+        """Return the next call."""
         speaker, instance, number = self._speaker, task.payload["instance"], count_replies(messages)
         changes = read_changes(instance["patch"])
         edits: list[Call] = [speaker.apply(instance["patch"])]
@@ -123,7 +123,7 @@ class NaivePolicy:
         self._test = test
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call."""
+        """Return the next call."""
         speaker, instance, number = self._speaker, task.payload["instance"], count_replies(messages)
         changes = read_changes(instance["patch"])
         test = speaker.test(instance["FAIL_TO_PASS"][:1])
@@ -170,7 +170,7 @@ class RandomPolicy:
         self._speaker = speaker
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call."""
+        """Return the next call."""
         speaker, number = self._speaker, count_replies(messages)
         changes = read_changes(task.payload["instance"]["patch"])
         if not changes or number > 1:

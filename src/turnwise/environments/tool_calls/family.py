@@ -88,7 +88,7 @@ class ToolCalls(FromFiles, GeneratedFamily[ToolCallsArguments]):
         return ToolCallsEnvironment(self._chosen) if self._files is None else RowCallsEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         skill, tact = self._chosen.naive_skill, self._chosen.naive_tact
         if self._files is not None:
             return {"oracle": RowOracle(), "random": RowRandom(), "naive": RowNaive(skill, tact)}

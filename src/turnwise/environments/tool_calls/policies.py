@@ -97,7 +97,7 @@ class OraclePolicy:
     """Makes every call that the request requires; asks back if a value is missing; declines if no tool fits."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The calls, or words."""
+        """Return the calls, or words."""
         reading = Reading.of(task, messages)
         calls: list[Call] = []
         for wish in reading.wishes:
@@ -140,7 +140,7 @@ class NaivePolicy:
         self._oracle = OraclePolicy()
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The right reply, or one with the mistakes of the class."""
+        """Return the right reply, or one with the mistakes of the class."""
         right = self._oracle.reply(task, messages, rng)
         if rng.random() < (self._skill if right.tool_calls else self._tact):
             return right

@@ -27,7 +27,7 @@ class RowOracle:
     """Makes every wanted call."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The calls, or words."""
+        """Return the calls, or words."""
         return answer_with(list_examples(task))
 
 
@@ -53,7 +53,7 @@ class RowNaive:
         self._tact = tact
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The right reply, or one with the mistakes of the class."""
+        """Return the right reply, or one with the mistakes of the class."""
         calls = list_examples(task)
         if rng.random() < (self._skill if calls else self._tact):
             return answer_with(calls)

@@ -70,7 +70,7 @@ class ChunksEnvironment:
         return {AGENT: Scored.of(right / len(self._asked), parts)}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
         """Return a hash that is equal if the next chunk and the memory are equal."""

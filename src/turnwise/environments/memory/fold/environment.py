@@ -89,7 +89,7 @@ class FoldEnvironment:
         return {AGENT: Scored.of(right / len(self._asked), parts)}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _take_return(self, said: str) -> Asked:
         self._branch = None

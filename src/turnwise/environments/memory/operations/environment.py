@@ -68,7 +68,7 @@ class OperationsEnvironment:
         return {AGENT: Scored.of(success, {"success": success, "overflow": self._overflowed})}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
         """Return a hash that is equal if the next event and the store are equal."""

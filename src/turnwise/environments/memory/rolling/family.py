@@ -48,11 +48,11 @@ class Rolling(MemoryFamily[RollingArguments]):
         )
 
     def build_environment(self, task: Task) -> RollingEnvironment:
-        """A fresh, single-use `RollingEnvironment`."""
+        """Build a fresh, single-use `RollingEnvironment`."""
         return RollingEnvironment(self._search.build_environment(task), self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = NotingPolicy(self._chosen.naive_keep)
         return {"oracle": NotingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 
