@@ -43,8 +43,8 @@ def check_steps(model: PreTrainedModel, *, fused: bool | None = None, attention:
     """Return the model, switched from the fast path to the generic one if the engine's steps differ from the model
     alone.
 
-    A model whose rope depends on lengths is returned unchecked unless one is pinned. `fused` and `attention` are those
-    of `PagedEngine`. Raises ConfigError where neither path computes the model."""
+    A model whose rope depends on lengths is returned unchecked unless its rope is pinned. `fused` and `attention` are
+    those of `PagedEngine`. Raises ConfigError where neither path computes the model."""
     if not is_fast(model) or depends_on_length(model):
         return model
     if is_widened(model):

@@ -1,4 +1,4 @@
-"""Which tokens a grammar allows next (optional extra `guided`: llguidance).
+"""Determines which tokens a grammar allows next (optional extra `guided`: llguidance).
 
 A `Grammar` becomes a `Guide`: one automaton per request, advanced token by token. The engine gives tokens that are not
 allowed probability 0 and records log-probabilities of the others, renormalised; it also records those under the whole

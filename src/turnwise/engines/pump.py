@@ -25,7 +25,7 @@ STEP_S = 600.0
 
 
 class Steps(Protocol[P, R]):
-    """What an engine does in a step."""
+    """The operations of an engine's step."""
 
     def plan(self) -> P | None:
         """Return the next step, or None if there is nothing to compute. Called on the event loop."""

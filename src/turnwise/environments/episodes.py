@@ -32,7 +32,7 @@ class Played:
     """The environment's result of each reply; messages that open or continue conversations are among the
     observations."""
     rewards: Mapping[str, Reward]
-    """By role."""
+    """Rewards by role."""
     seconds: tuple[float, ...]
     """Seconds of the opening, of the answer to every reply, and of scoring."""
 

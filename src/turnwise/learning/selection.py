@@ -50,7 +50,7 @@ class _Memoryless:
 
 
 class RejectionLearner(_Memoryless):
-    """Fine-tunes on the best distinct attempts at each task whose reward exceeds a threshold; the next step samples
+    """Fine-tunes on the best distinct attempts at each task whose reward reaches a threshold; the next step samples
     from the better policy (RFT, ReST, SWE-smith). Implements `Learner`.
 
     The policy continues from its present weights; ReST-EM and STaR instead fine-tune the first policy again in each

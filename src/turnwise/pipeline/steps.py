@@ -27,7 +27,7 @@ from turnwise.store.run_folder import RunFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Taken:
-    """What one step trains on, and what was dropped while it was collected."""
+    """Groups on which one step trains, and those dropped while it was collected."""
 
     step: int
     groups: tuple[TrajectoryGroup, ...]

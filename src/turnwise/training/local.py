@@ -106,9 +106,9 @@ class LocalTrainer:
     ) -> None:
         """`model` is the policy and is trained in place.
 
-        `tokenizer` goes into checkpoints; None for a rank, whose checkpoints hold no tokenizer. `loss` is for policy
-        gradient, `pair_loss` for preferences; `teacher` is a frozen model with the policy's vocabulary. `model` and
-        `teacher` must already be placed.
+        `tokenizer` is saved with checkpoints; None for a rank, which saves no tokenizer. `loss` is for policy gradient,
+        `pair_loss` for preferences; `teacher` is a frozen model with the policy's vocabulary. `model` and `teacher`
+        must already be placed.
         """
         self.model = model
         self.tokenizer = tokenizer

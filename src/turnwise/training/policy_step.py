@@ -101,7 +101,7 @@ def run_policy_step(
 ) -> dict[str, Metric]:
     """Take one optimizer step on `samples` and return its metrics.
 
-    Any split into micro-batches gives the same gradient.
+    Any split into micro-batches yields the same gradient.
 
     Args:
         shared_prefix: compute a prefix that several samples share once; the gradient is the same up to rounding.

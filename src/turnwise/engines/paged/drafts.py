@@ -15,7 +15,7 @@ from turnwise.core.types import Session
 
 ROOT = 0
 MIN_CONFIDENCE = 0.5
-"""A draft goes on while the estimated probability that all of it is right is at least this."""
+"""A draft is extended while the estimated probability that all of it is right is at least this."""
 MEMORY = 64
 """Number of recent guesses from which a group's estimates are corrected."""
 MAX_COUNTED = 32
@@ -127,7 +127,7 @@ class _Group:
 
     automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     members: dict[str, _Member] = field(default_factory=dict)
-    """By session name."""
+    """Members by session name."""
     expected: float = MEMORY / 8
     right: float = MEMORY / 8
     """Decaying sums over about the last `MEMORY` guesses: of estimated probabilities, and of guesses that came true."""

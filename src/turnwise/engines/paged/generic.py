@@ -167,7 +167,7 @@ class GenericRunner:
         return {session: row[-1] for session, row in zip(sessions, logits, strict=True)}
 
     def _detach_others(self, sessions: Sequence[Session], states: Sequence[State]) -> None:
-        """Give waiting conversations a state of their own if their cache continues without them."""
+        """Give waiting conversations their own state if their cache continues without them."""
         batches, going_on = {id(state.batch) for state in states}, set(sessions)
         for session, read in self._conversations.items():
             if session not in going_on and id(read.state.batch) in batches:

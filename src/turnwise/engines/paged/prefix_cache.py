@@ -98,8 +98,8 @@ class PrefixCache:
         sampled from.
 
         The second value is a page copy `(source, destination)` that must happen before anything is written in this
-        step: the beginning ended inside a page that another request may write or that goes on differently. None when no
-        copy is needed."""
+        step: the beginning ended inside a page that another request may write or that continues differently. None when
+        no copy is needed."""
         self._clock += 1
         size, limit = self.page_size, len(tokens) - 1
         lease = Lease([], self._root, 0, version=self.version)

@@ -159,8 +159,8 @@ class ModelRunner:
         """See `Runner.forget`: pages are the scheduler's."""
 
     def weights_stamp(self) -> int:
-        """Return a number that grows whenever a parameter is changed in place, as counted by autograd. A fused optimizer's
-        step is not counted, nor are changes through `.data`: after these only `adopt` tells the engine."""
+        """Return a number that grows whenever a parameter is changed in place, as counted by autograd. A fused
+        optimizer's step is not counted, nor are changes through `.data`: after these only `adopt` tells the engine."""
         return sum(parameter._version for parameter in self._parameters)
 
     def renew(self) -> None:

@@ -1,4 +1,4 @@
-"""One engine worker: a paged engine behind a socket, in a process of its own with one torch thread.
+"""One engine worker: a paged engine behind a socket, in its own process with one torch thread.
 
 It ends when the thread that started it ends, for whatever reason (Linux: the kernel kills it), and when the socket
 closes. A worker that has answered `pause` computes nothing until `resume`."""

@@ -27,7 +27,7 @@ def to_openenv(
     from openenv.core.env_server.types import Action, Observation, State
 
     class Reply(Action):  # type: ignore[misc] # Any where openenv is missing
-        """What the player says or calls."""
+        """The player's reply: text or a call."""
 
         text: str
 

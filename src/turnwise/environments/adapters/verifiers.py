@@ -36,7 +36,7 @@ class VerifiersArguments(FamilyArguments):
     max_tasks: int = Field(10_000, ge=2, le=10_000_000)
     """Most rows that are read; a taskset may be endless."""
     heldout_every: int = Field(4, ge=2)
-    """Every row whose number is a multiple of this is held out."""
+    """Every row whose index is a multiple of this is held out."""
 
 
 class VerifiersEnvironment(ToolEnvironment):

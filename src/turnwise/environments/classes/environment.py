@@ -34,8 +34,8 @@ class ClassEnvironment(ToolEnvironment):
         self._played: Any = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """Build the object and open it with the task's row. The seed comes from the row; the argument `seed` only
-        identifies the task."""
+        """Build the object and open it with the task's row. The seed comes with the row and identifies the task; the
+        argument `seed` is not used."""
         contract, row = self._contract, dict(task.payload["row"])
         if "question" in task.payload:  # set by `turnwise ask`, which changes a task's words
             raise EnvironmentFault(f"{contract.name} opens with what reset returns and takes no other question")

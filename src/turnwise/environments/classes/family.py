@@ -76,7 +76,8 @@ class ClassFamily(FromFiles):
     def __init__(self, plain: type, **arguments: Any) -> None:
         """`arguments` are the fields of `ClassArguments`.
 
-        Raises ConfigError naming the class and what it lacks, or the argument; DataError for a row of the wrong layout.
+        Raises ConfigError naming the class and what it lacks, or the argument; DataError for a row with the wrong
+        layout.
         """
         self._chosen = chosen = read_arguments(ClassArguments, arguments)
         self._contract = contract = read_contract(plain)

@@ -64,8 +64,8 @@ class _Reading:
         self.outputs = [message.text for message in messages if message.role == "tool"]
 
     def fitting(self) -> list[Function]:
-        """Return the functions that agree with the last failing example: those among the statement's, if any; `guesses` if no
-        example failed."""
+        """Return the functions that agree with the last failing example: those among the statement's, if any; `guesses`
+        if no example failed."""
         if not self.outputs or " want " not in self.outputs[-1]:
             return self.guesses
         given, _, rest = self.outputs[-1].partition(" gave ")

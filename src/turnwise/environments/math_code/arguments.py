@@ -41,7 +41,7 @@ class MathArguments(FamilyArguments):
     """Whether there is an interpreter. False is a control that must fail: programs are answered with a line saying
     so."""
     calculator: bool = False
-    """Whether there is also a calculator; `code = false` disables both."""
+    """Whether there is also a calculator; `code = false` removes both."""
     max_calls: int = Field(4, ge=0, le=2**62)
     """Most programs and expressions that an episode may run; further ones are answered with a line saying so."""
     wall_s: Seconds = 5.0

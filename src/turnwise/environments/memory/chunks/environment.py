@@ -62,7 +62,7 @@ class ChunksEnvironment:
         return self._ask()
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """Return the share of right answers; "success" if all are right."""
+        """Return the share of right answers; "success" means that all are right."""
         told = replies.get(ANSWER, ()) if end.stop is StopReason.DONE else ()
         given = parse_memory(extract_answer(told[-1].text) or "" if told else "", self._asked)
         right = sum(given[slot] == word for slot, word in self._stream.answer.items())

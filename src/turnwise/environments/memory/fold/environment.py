@@ -77,8 +77,8 @@ class FoldEnvironment:
         return Asked(asks=(Ask(conversation=self._branch, messages=messages, caller=MAIN, inherits=True),))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """Return the share of right answers; "success" if all are right, "branches" is the share of sections read in
-        branches."""
+        """Return the share of right answers; "success" means that all are right, "branches" is the share of sections
+        read in branches."""
         given = parse_memory(self._answer if end.stop is StopReason.DONE else "", self._asked)
         right = sum(given[slot] == word for slot, word in self._stream.answer.items())
         parts = {

@@ -26,7 +26,7 @@ _FRAME = re.compile(r"^(\S+?):(\d+): (?:in (.+)|\S.*)$")
 class Test:
     """Runs tests on a copy of the tree; their writes are not kept."""
 
-    __test__ = False  # pytest would take the name for a class of tests
+    __test__ = False  # pytest would mistake the name for a class of tests
 
     def __init__(self, workspace: Workspace, max_chars: int, wall_s: float) -> None:
         """`wall_s` is the deadline of a run, in seconds of real time."""
