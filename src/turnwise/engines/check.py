@@ -44,7 +44,7 @@ def check_steps(model: PreTrainedModel, *, fused: bool | None = None, attention:
     alone.
 
     A model whose rope depends on lengths is returned unchecked unless its rope is pinned. `fused` and `attention` are
-    those of `PagedEngine`. Raises ConfigError where neither path computes the model."""
+    those of `PagedEngine`. Raises ConfigError if neither path computes the model."""
     if not is_fast(model) or depends_on_length(model):
         return model
     if is_widened(model):

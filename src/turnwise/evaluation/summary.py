@@ -57,7 +57,7 @@ class Row:
     invalid: int
     """Number of episodes that could not be scored; not part of `episodes`."""
     pass_at: tuple[PassAt, ...] = ()
-    """For 1, 2, 4, ... and all samples of a task; empty where tasks have one sample."""
+    """For 1, 2, 4, ... and all samples of a task; empty if tasks have one sample."""
     reward: float | None = None
     """Mean total reward of the roles that learn; None if nothing was scored."""
     parts: Mapping[str, float] = field(default_factory=dict)

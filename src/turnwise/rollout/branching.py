@@ -39,8 +39,8 @@ class ValueEstimates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomTree:
-    """`num_branches` more leaves per round, from states drawn uniformly among those after a reply (the start where
-    there are none)."""
+    """`num_branches` more leaves per round, from states drawn uniformly among those after a reply (the start if there
+    are none)."""
 
     num_branches: int
     num_rounds: int

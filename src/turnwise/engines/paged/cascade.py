@@ -67,7 +67,7 @@ class _Batch:
     parts: torch.Tensor
     """`[reads * num_tokens]` indices of these partial outputs among the section's `[num_tokens * num_blocks]`."""
     mask: torch.Tensor | None
-    """`[reads, 1, num_tokens * heads per kv head (or 1), span]`; None where everything is seen."""
+    """`[reads, 1, num_tokens * heads per kv head (or 1), span]`; None if everything is seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 A graph repeats the same operations on the same addresses. So the inputs of a step are copied into one tensor of fixed
 size; everything that depends on them is computed by recorded operations, and the output stays at its address. There is
 one graph for each of a few batch sizes, recorded when first needed. A smaller step gets padding rows: they list no
-pages, so they attend to nothing, and what they write goes to a page of their own. Tables are as wide as the longest
-request there can be, and the kernels read only as much of a line as its request uses, so graphs do not depend on
-lengths.
+pages, so they attend to nothing, and what they write goes to a separate page. Tables are as wide as the longest request
+there can be, and the kernels read only as much of a line as its request uses, so graphs do not depend on lengths.
 
 Graphs hold the addresses of the weights they were recorded with: new weights need a new `DecodeGraphs`. How
 recording works is passed in, and `record_cuda_graphs` is the only code here that needs a GPU; **it never ran on one

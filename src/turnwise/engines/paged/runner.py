@@ -50,7 +50,7 @@ class Runner(Protocol):
 
     @property
     def experts(self) -> torch.Tensor | None:
-        """`[num_pages * page_size, layers with a router, k]` uint8; None where none are recorded."""
+        """`[num_pages * page_size, layers with a router, k]` uint8; None if none are recorded."""
         ...
 
     def weights_stamp(self) -> int:
@@ -98,9 +98,9 @@ class ModelRunner:
         cuda_graphs: bool = False,
         recorder: Callable[[], Record] = record_cuda_graphs,
     ) -> None:
-        """`fused` None uses the fused decoder where the family has one; True raises EngineError where it has none.
+        """`fused` None uses the fused decoder if the family has one; True raises EngineError if it has none.
 
-        `attention` and `cuda_graphs` are those of `PagedEngine`; raises EngineError where they cannot work. `recorder`
+        `attention` and `cuda_graphs` are those of `PagedEngine`; raises EngineError if they cannot work. `recorder`
         builds the recorder of graphs, again for new weights."""
         if depends_on_length(model):
             pin_length(model, max_context)

@@ -69,7 +69,7 @@ class Dialect(Protocol):
 
 @contextlib.contextmanager
 def reading(answer: Any) -> Iterator[None]:
-    """Raise EngineError, with the beginning of the answer, where it lacks a field or a field has another type."""
+    """Raise EngineError, with the beginning of the answer, if it lacks a field or a field has another type."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -26,7 +26,7 @@ OPERATIONS: dict[str, Callable[[int], int | None]] = {
     "seven": lambda x: (7 * x + 2) % BASE,
     "inv": lambda x: pow(x, -1, BASE) if x in (1, 3, 7, 9) else None,
 }
-"""Maps an operation to a function of a number, None where it is undefined; in order of decreasing frequency."""
+"""Maps an operation to a function of a number, None if it is undefined; in order of decreasing frequency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,8 @@ class SweArguments(FamilyArguments):
     heldout: list[str] | None = None
     """Packages whose instances form the held-out split; None holds out the packages that SWE-smith does not use."""
     allow_installed: bool = False
-    """Whether to accept repositories that this Python has also installed, where an agent can read the right source."""
+    """Whether to accept repositories that this Python has also installed, so that an agent could read the right
+    source."""
     protocol: Protocol = "tools"
     """Protocol of replies; "mini" is mini-swe-agent's: one fenced command per reply, no tools."""
     tools: list[ToolName] = Field(default_factory=lambda: list(get_args(ToolName)))
