@@ -1,1 +1,2 @@
-"""From rewards to advantages of a run: credit methods by name, what they read, and annotators that measure it."""
+"""Turns the rewards of a run into advantages: credit methods by name, their inputs, and the annotators that measure
+these."""

@@ -1,4 +1,4 @@
-"""One row of the table of annotators, and what an annotator is built from."""
+"""One row of the table of annotators, and the parts from which an annotator is built."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ ScoreSamples = Callable[[Sequence[Sample]], Awaitable[Sequence[NDArray[Any]]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotatorParts:
-    """What a run gives an annotator."""
+    """The parts of a run that an annotator may use."""
 
     family: EnvironmentFamily
     renderer: Renderer
     run_greedy: Callable[[Draw], Awaitable[Trajectory]]
-    """One attempt at temperature 0 at the draw's task."""
+    """Runs one attempt at the draw's task at temperature 0."""
     score: ScoreSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotatorKind:
-    """One row of the table of annotators. `CreditMethod.annotators` names it: a built-in one, one that an installed
-    package offers, or the import path "package.module:NAME"."""
+    """One row of the table of annotators, named in `CreditMethod.annotators`: a built-in one, one from an installed
+    package, or the import path "package.module:NAME"."""
 
     name: str
     fills: str
-    """The field of `CreditTrajectory` or `CreditTurn` that credit reads it from."""
+    """The field of `CreditTrajectory` or `CreditTurn` from which credit reads it."""
     needs_baseline: bool = False
-    """Whether a group whose greedy baseline failed is dropped."""
+    """Whether a group is dropped if its greedy baseline failed."""
     needs_gold_answers: bool = False
     """Whether the family must say which answers are right (`GoldAnswers`)."""
     build: Callable[[AnnotatorParts], Annotator]

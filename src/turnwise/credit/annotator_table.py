@@ -1,4 +1,4 @@
-"""The table of annotators, and what a credit method's `annotators` name."""
+"""The table of annotators, and the lookup of the names in a credit method's `annotators`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ GROUP = "turnwise.annotators"
 
 @dataclass(frozen=True, slots=True)
 class FunctionAnnotator:
-    """Implements `Annotator` with a bare function of a group, plain or `async`."""
+    """Implements `Annotator` with a plain function of a group, sync or `async`."""
 
     function: Callable[[TrajectoryGroup], Any]
 
     async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
-        """What the function returns. Raises what it raises."""
+        """Return the function's result. Raises what it raises."""
         annotated: TrajectoryGroup = await run_method(self.function, group)
         return annotated
 
 
 def find_annotator(name: str, *, method: str) -> AnnotatorKind:
-    """The row that an entry of `CreditMethod.annotators` names; a bare function of a group becomes one.
+    """Return the row that an entry of `CreditMethod.annotators` names; a plain function of a group becomes a row.
 
-    Raises ConfigError naming the credit `method` for an entry that leads nowhere or to something else."""
+    Raises ConfigError naming the credit `method` for an entry that does not lead to an annotator."""
     key = f"credit.method={method!r}: annotator"
     found = load_row(key, name, AnnotatorKind, group=GROUP, built_in=ANNOTATORS)
     if isinstance(found, AnnotatorKind):

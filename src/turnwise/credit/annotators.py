@@ -1,4 +1,4 @@
-"""Annotators in order, each with a deadline and its own limit of concurrency; each must give back the same group."""
+"""Runs annotators in order, each with a deadline and a concurrency limit; each must return the same group."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from turnwise.core.types import NO_SCORES, Invalid, Trajectory, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedAnnotator:
-    """An annotator and the limits it works under."""
+    """An annotator and its limits."""
 
     name: str
-    """For messages and metrics; unique in a run."""
+    """Name in messages and metrics; unique in a run."""
     annotator: Annotator
     timeout_s: float
-    """Seconds one group may take, from when its turn comes."""
+    """Most seconds for one group, counted from its turn."""
     semaphore: asyncio.Semaphore
-    """How many groups it may have in hand at a time; shared by all groups of a run."""
+    """Limits how many groups it works on at once; shared by all groups of a run."""
 
 
 async def run_annotators(
     group: TrajectoryGroup, annotators: Sequence[NamedAnnotator]
 ) -> tuple[TrajectoryGroup, dict[str, float]]:
-    """The group as the last annotator left it, and the seconds that each took (without the wait for its turn), by name.
+    """Return the annotated group, and the seconds that each annotator took (without the wait for its turn), by name.
 
     Raises AnnotatorError naming annotator, draw and remedy: it raised, ran past its deadline (it is cancelled and not
-    waited for), or gave back something else than the same group with more in it.
+    waited for), or returned something other than the same group with additions.
     """
     seconds: dict[str, float] = {}
     for named in annotators:
-        # Every place is freed by its holder's deadline, so this wait ends.
+        # Every holder releases its place by its deadline, so this wait ends.
         async with named.semaphore:
             started = time.perf_counter()
             annotated = await _annotate(named, group)
@@ -82,9 +82,9 @@ async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> Trajectory
 
 
 def _find_difference(before: TrajectoryGroup, after: object) -> str:
-    """What an annotator changed that it must not: draw, role, version, members and their order, tokens.
+    """Return what an annotator changed although it must not: draw, role, version, members and their order, tokens.
 
-    Empty when nothing.
+    Empty if nothing.
     """
     if not isinstance(after, TrajectoryGroup):
         return f"a {type(after).__name__}"
@@ -105,7 +105,8 @@ def _find_difference(before: TrajectoryGroup, after: object) -> str:
 
 
 def _read_numbers(group: TrajectoryGroup) -> TrajectoryGroup:
-    """The group with rewards and scores as plain numbers. Raises EnvironmentFault naming what is none."""
+    """Return the group with rewards and scores as plain numbers. Raises EnvironmentFault naming a value that is not a
+    number."""
     return replace(group, trajectories=tuple(map(_read_trajectory, group.trajectories)))
 
 

@@ -1,11 +1,11 @@
-"""From trajectories to what credit methods read, and from there to advantages per sampled token.
+"""Converts trajectories into the input of credit methods, and their output into advantages per sampled token.
 
-A turn's `TurnScores` fill the fields of those names in `CreditTurn`, and the first turn's `answer_prior` that of the
-trajectory. The greedy outcome is that of the group's `baseline`, the role that of the group and its environment.
+A turn's `TurnScores` fill the fields of the same names in `CreditTurn`, and the first turn's `answer_prior` fills the
+trajectory's. The greedy outcome comes from the group's `baseline`, the role from the group and its environment.
 
 Every path of a branched trajectory that trains is a trajectory to credit, and a leaf of the tree named after the whole.
-A turn that several of them share is one turn when it trains: it gets the sum of their advantages, which weighs as
-training every copy would. State values are the mean rewards of the continuations from a state, where there are any.
+A turn shared by several paths trains once, with the sum of their advantages, which has the same weight as training
+every copy. State values are the mean rewards of the continuations from a state, if there are any.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from turnwise.credit.shaping import compute_shaped_rewards, shape_baseline
 TurnArrays = list[NDArray[np.float64]]
 """One array per turn, `[sampled tokens of the turn]` each."""
 TokenScores = Mapping[TokenField, Mapping[TrajectoryId, TurnArrays]]
-"""What models said about sampled tokens, by field of CreditTurn."""
+"""Model scores of sampled tokens, by field of CreditTurn."""
 
 STATE_SCORES = ("state_value", "answer_probability", "potential")
-"""Scores that describe a state: a reply that never reached the environment leaves it as it was."""
+"""Scores that describe a state: a reply that never reached the environment leaves the state unchanged."""
 STEP_SCORES = ("process_score", "progress")
-"""Scores that describe what a reply did: one that never reached the environment did nothing."""
+"""Scores of a reply's effect: a reply that never reached the environment had none."""
 
 
 def to_credit_trajectories(
@@ -45,7 +45,7 @@ def to_credit_trajectories(
     scores: TokenScores | None = None,
     final_values: Mapping[TrajectoryId, float] | None = None,
 ) -> list[CreditTrajectory]:
-    """Every path that trains (`trained_paths`) of every trajectory of the groups, in order.
+    """Return every path that trains (`trained_paths`) of every trajectory of the groups, in order.
 
     Most trajectories are one path.
 
@@ -54,9 +54,9 @@ def to_credit_trajectories(
         scores: per-token fields besides the sampler's log-probabilities.
         final_values: the critic's value after the last token.
 
-    A reply that reached its token limit never reached the environment and has no scores. Where the batch has scores of
-    a name, such a reply gets 0 for `process_score` and `progress`, and for the others the score of the turn before it
-    (0 for the first turn).
+    A reply that reached its token limit never reached the environment and has no scores. If the batch has scores of a
+    name, such a reply gets 0 for `process_score` and `progress`, and for the others the score of the turn before it (0
+    for the first turn).
     """
     offered = {
         each.name
@@ -97,7 +97,8 @@ def to_credit_trajectories(
 
 
 def name_group(group: TrajectoryGroup, trajectory: Trajectory) -> str:
-    """The name under which credit compares the trajectory with others, as its environment declares (`Compare`)."""
+    """Return the name under which credit compares the trajectory with others, as its environment declares
+    (`Compare`)."""
     draw, name = group.draw.index, trajectory.id
     if trajectory.compare == "episode":
         return f"{draw}/{name.member}"
@@ -106,8 +107,8 @@ def name_group(group: TrajectoryGroup, trajectory: Trajectory) -> str:
 
 
 def name_role(group: TrajectoryGroup) -> str:
-    """The name under which trajectories share a running baseline: the role, in the environment of the task. In a
-    mixture the same role of two games has two."""
+    """Return the name under which trajectories share a running baseline: the role within the task's environment. In a
+    mixture, the same role in two games has two names."""
     return f"{group.task.environment}/{group.role}"
 
 
@@ -150,11 +151,11 @@ def _to_turns(
 def compute_advantages(
     credit: CheckedCredit, groups: Sequence[TrajectoryGroup], trajectories: Sequence[CreditTrajectory]
 ) -> dict[TrajectoryId, TurnArrays]:
-    """Advantages per turn of every trajectory, of the turns that `take_trained` kept.
+    """Compute the advantages of every trajectory per turn, for the turns that `take_trained` kept.
 
-    `trajectories` as `to_credit_trajectories` gives them. A method that whitens over the batch does so over each role,
-    so that no role's rewards move another's advantages. Raises TrainingError naming trajectory, turn and what is
-    missing or wrong.
+    `trajectories` come from `to_credit_trajectories`. A method that whitens over the batch does so within each role, so
+    that no role's rewards affect another's advantages. Raises TrainingError naming trajectory, turn and what is missing
+    or wrong.
     """
     paths = list_paths(groups)
     roles = [name.role if credit.method.takes_batch_statistics else "" for name, _ in paths]
@@ -182,20 +183,20 @@ def compute_advantages(
 
 
 def list_paths(groups: Sequence[TrajectoryGroup]) -> list[tuple[TrajectoryId, Path]]:
-    """The paths that `to_credit_trajectories` makes trajectories of, with the trajectory each belongs to."""
+    """Return the paths that `to_credit_trajectories` converts, each with the id of its trajectory."""
     return [(t.id, path) for group in groups for t in group.trajectories for path in trained_paths(t)]
 
 
 def pad_turns(arrays: TurnArrays, trajectory: Trajectory) -> list[NDArray[np.float64] | None]:
-    """Advantages of all turns of a trajectory; None for those that never train."""
+    """Return the advantages of all turns of a trajectory; None for turns that never train."""
     return [*arrays, *[None] * (len(trajectory.turns) - len(arrays))]
 
 
 def add_kl_penalty(advantages: TurnArrays, trajectory: CreditTrajectory, coefficient: float) -> TurnArrays:
-    """Advantages plus the reward-to-go of the KL penalty, `-coefficient * k1` per sampled token.
+    """Return advantages plus the reward-to-go of the KL penalty, `-coefficient * k1` per sampled token.
 
-    It is undiscounted and without a baseline. Added after the comparison within the group, whose mean and deviation it
-    would otherwise distort (`compute_kl_rewards`).
+    It is undiscounted and without a baseline. It is added after the comparison within the group, whose mean and
+    deviation it would otherwise distort (`compute_kl_rewards`).
     """
     joined = [
         compute_kl_rewards(turn.logprobs, turn.reference_logprobs, coefficient=coefficient)

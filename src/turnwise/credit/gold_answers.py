@@ -1,7 +1,7 @@
-"""How likely the policy finds the right answer before and after every turn (IGPO), teacher-forced.
+"""Measures how likely the policy finds the right answer before and after every turn (IGPO), teacher-forced.
 
-It is scored under the weights that sampled. The family gives the right answer and the reply that states it. The
-probabilities stay on the turns as scores, so that they are stored and an audit can recompute the advantages.
+Scores use the weights that sampled. The family provides the right answer and the reply that states it. The
+probabilities are stored as scores of the turns, so that an audit can recompute the advantages.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from turnwise.credit.annotator_kind import AnnotatorKind, AnnotatorParts, ScoreS
 class GoldAnswerAnnotator:
     """Implements `Annotator`: fills `answer_probability` of every turn and `answer_prior` of the first.
 
-    The probability of the answer's tokens, in place of the next reply, as a geometric mean per token. Only the tokens
-    in which the reply differs from one with an empty place count: not the tags around the answer. A reply without
-    another after it keeps the number before it (IGPO judges it by the outcome). In a tree, all futures of a turn see
-    the same observations, so the turn's number is that before any of them.
+    The score is the probability of the answer's tokens in place of the next reply, as a geometric mean per token. Only
+    tokens in which the reply differs from one with an empty answer count, not the tags around the answer. A reply that
+    no other follows keeps the score before it (IGPO judges it by the outcome). In a tree, all futures of a turn see the
+    same observations, so the turn's score is that before any of them.
     """
 
     family: GoldAnswers
@@ -41,7 +41,7 @@ class GoldAnswerAnnotator:
     score: ScoreSamples
 
     async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
-        """The group with the scores. Raises ConfigError when the answer has no tokens of its own."""
+        """Return the group with the scores. Raises ConfigError if the answer has no tokens of its own."""
         reply, span = encode_answer(self.family, self.renderer, group.task)
         samples = [sample for t in group.trajectories for sample in _to_samples(t, reply, span)]
         logprobs = iter(await self.score(samples))
@@ -69,9 +69,9 @@ class GoldAnswerAnnotator:
 
 
 def encode_answer(family: GoldAnswers, renderer: Renderer, task: Task) -> tuple[IntArray, slice]:
-    """Token ids of the reply that gives the right answer, and which of them are the answer's own.
+    """Return the token ids of the reply that states the right answer, and the span of the answer itself.
 
-    Raises ConfigError when none is.
+    Raises ConfigError if the answer has no tokens.
     """
     answer = family.gold_answer(task)
     full = renderer.encode_reply(family.answer_reply(task, answer))
@@ -87,10 +87,10 @@ def encode_answer(family: GoldAnswers, renderer: Renderer, task: Task) -> tuple[
 
 
 def _to_samples(trajectory: Trajectory, reply: IntArray, span: slice) -> list[Sample]:
-    """Per turn the conversation up to its reply, with the answer in its place."""
+    """Return for each turn the conversation up to its reply, with the answer in the reply's place."""
     samples = []
     prompts: list[IntArray] = []
-    """Per turn the tokens before its reply."""
+    """For each turn the tokens before its reply."""
     for turn in trajectory.turns:
         before: list[IntArray] = []
         if turn.parent is not None:
@@ -116,7 +116,7 @@ def _to_samples(trajectory: Trajectory, reply: IntArray, span: slice) -> list[Sa
 
 
 def build_gold_answers(parts: AnnotatorParts) -> GoldAnswerAnnotator:
-    """The annotator of a family. Raises ConfigError where that does not say which answers are right."""
+    """Build the annotator for a family. Raises ConfigError if the family does not say which answers are right."""
     if not isinstance(parts.family, GoldAnswers):
         raise ConfigError(f"credit needs a family with gold_answer; {type(parts.family).__name__} has none")
     return GoldAnswerAnnotator(family=parts.family, renderer=parts.renderer, score=parts.score)

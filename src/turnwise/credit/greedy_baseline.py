@@ -1,4 +1,4 @@
-"""A greedy attempt at a group's task, for credit that compares with it (ReMax)."""
+"""A greedy attempt at a group's task, for credit methods that compare with it (ReMax)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class GreedyBaseline:
     """Implements `Annotator`: fills `TrajectoryGroup.baseline`."""
 
     run_greedy: Callable[[Draw], Awaitable[Trajectory]]
-    """One attempt at temperature 0 at the draw's task."""
+    """Runs one attempt at the draw's task at temperature 0."""
 
     async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
-        """The group with its baseline, whose reward may be Invalid. Raises what `run_greedy` raises."""
+        """Return the group with its baseline, whose reward may be Invalid. Raises what `run_greedy` raises."""
         return replace(group, baseline=await self.run_greedy(group.draw))
 
 

@@ -1,4 +1,4 @@
-"""Rewards as credit reads them: what `credit.shaping` makes of those that the environment gave."""
+"""Shapes the environment's rewards for credit, as `credit.shaping` says."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from turnwise.rewards.staged import compute_staged_reward
 
 
 def compute_shaped_rewards(group: TrajectoryGroup, shaping: ShapingSection | None) -> list[float | None]:
-    """The rewards of a group's members, None where one could not be scored.
+    """Return the shaped rewards of a group's members, None for members that could not be scored.
 
     Stages come first, then the factor for few calls, the length reward, the overlong punishment and the gate. Members
-    that could not be scored are compared with nobody.
+    that could not be scored are left out of comparisons.
 
-    Raises ConfigError naming the option where a reward lacks the part that it reads, where a stage's part is not
-    between 0 and 1, and where `few_calls` would multiply a negative reward.
+    Raises ConfigError naming the option if a reward lacks the part that it reads, if a stage's part is not between 0
+    and 1, and if `few_calls` would multiply a negative reward.
     """
     if shaping is None:
         return group.rewards()
@@ -29,9 +29,11 @@ def compute_shaped_rewards(group: TrajectoryGroup, shaping: ShapingSection | Non
 
 
 def shape_baseline(group: TrajectoryGroup, shaping: ShapingSection | None) -> float | None:
-    """The reward of the group's greedy baseline, shaped as those that are compared with it; None without one.
+    """Return the reward of the group's greedy baseline, shaped like the rewards compared with it; None without a
+    baseline.
 
-    The gate looks at the group alone. Raises ConfigError where shaping compares members, of which the baseline is none.
+    The gate depends on the group alone. Raises ConfigError if shaping compares members, since the baseline is not a
+    member.
     """
     baseline = group.baseline
     if baseline is None or not isinstance(baseline.reward, Scored):
@@ -48,15 +50,16 @@ def shape_baseline(group: TrajectoryGroup, shaping: ShapingSection | None) -> fl
 
 
 def read_metric(group: TrajectoryGroup, name: str, key: str) -> list[float | None]:
-    """The part `name` of every member's reward, or its total for "reward"; None where a member could not be scored.
+    """Return the part `name` of every member's reward, or its total for "reward"; None for members that could not be
+    scored.
 
-    Raises ConfigError naming the option `key` and the parts there are.
+    Raises ConfigError naming the option `key` and the parts that exist.
     """
     return [_read_part(t, name, key) if isinstance(t.reward, Scored) else None for t in group.trajectories]
 
 
 def _shape(members: Sequence[Trajectory], shaping: ShapingSection) -> list[float]:
-    """The rewards of members that were scored."""
+    """Return the shaped rewards of scored members."""
     rewards = [_compute_stages(each, shaping) for each in members]
     lengths = [each.num_sampled_tokens for each in members]
     if shaping.few_calls:
@@ -82,7 +85,7 @@ def _shape(members: Sequence[Trajectory], shaping: ShapingSection) -> list[float
 
 
 def _compute_stages(member: Trajectory, shaping: ShapingSection) -> float:
-    """The member's reward, in stages where there are any."""
+    """Return the member's reward, computed in stages if there are any."""
     scores = [_read_part(member, name, "credit.shaping.stages") for name in shaping.stages or ("reward",)]
     if not shaping.stages:
         return scores[0]
@@ -97,12 +100,12 @@ def _compute_stages(member: Trajectory, shaping: ShapingSection) -> float:
 
 
 def _read_right(members: Sequence[Trajectory], shaping: ShapingSection) -> list[bool]:
-    """Whether each member's answer is right."""
+    """Return whether each member's answer is right."""
     return [_read_part(each, shaping.success, "credit.shaping.success") >= 1 for each in members]
 
 
 def _read_part(member: Trajectory, name: str, key: str) -> float:
-    """The part of the member's reward, or its total for "reward"; the member was scored."""
+    """Return the part of a scored member's reward, or its total for "reward"."""
     reward = member.reward
     assert isinstance(reward, Scored)
     value = reward.total if name == "reward" else reward.part(name)

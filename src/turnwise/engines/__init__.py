@@ -1,1 +1,2 @@
-"""Samplers: a scripted one for tests and trials, and the local one that shares the trainer's weights."""
+"""Engines: in-process ones that share the trainer's weights, worker processes, vLLM, servers, and a scripted one for
+tests."""

@@ -1,4 +1,4 @@
-"""Checks of a single request, made before it queues, and of a change of weights."""
+"""Checks a request before it queues, and a change of weights before it happens."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def check_request(
     knows_text: bool,
     knows_grammars: bool,
 ) -> None:
-    """Raise EngineError naming the request, the value and the remedy. `cache_tokens` is the most one request may
-    hold."""
+    """Raise EngineError naming the request, the value and the remedy. `cache_tokens` is the largest number of tokens
+    that one request may hold."""
     who = f"request of '{session}'"
     if not prompt:
         raise EngineError(f"{who} has an empty prompt; render at least one token")
@@ -69,8 +69,8 @@ def check_plain_request(
     max_context: int,
     decode: Callable[[Sequence[int]], str] | None,
 ) -> None:
-    """`check_request` for programs that know no text and no grammar: without a tokenizer they take any token id, and
-    answer something."""
+    """`check_request` for engines without a tokenizer or grammars, which accept any token id and return some
+    completion."""
     if params.grammar is not None:
         raise EngineError(f"engine.kind={kind!r} cannot hold replies to a grammar; use engine.kind='paged'")
     check_request(
@@ -86,8 +86,8 @@ def check_plain_request(
 
 
 def check_idle(version: int, num_open: int) -> None:
-    """Raise EngineError where weights change to `version` while `num_open` requests of an engine that is not paused are
-    being sampled."""
+    """Raise EngineError if weights would change to `version` while an engine that is not paused still samples
+    `num_open` requests."""
     if num_open:
         raise EngineError(
             f"weights changed to version {version} while {num_open} requests are being sampled; wait for them or pause "

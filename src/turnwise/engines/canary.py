@@ -1,4 +1,4 @@
-"""A canary: what a model says about a few tokens tells whether an engine computes with the weights it was given."""
+"""The canary: scores of a few fixed tokens show whether an engine computes with the weights it was given."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from turnwise.core.types import FloatArray
 from turnwise.models.forward import Runs, compute_logits
 
 NUM_CANARY_TOKENS = 48
-"""Tokens of a canary, and of the end that is compared of a longer one."""
+"""Tokens of a canary; of a longer canary, the number of tokens at its end that are compared."""
 WINDOWS = ("sliding_window", "attention_chunk_size")
-"""Names, in a model's config, of a length beyond which its layers see less."""
+"""Config fields of a model that limit how far back its layers see."""
 WARM = 0.5
 """The temperature at which the token after the canary is sampled."""
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.05}
@@ -25,17 +25,17 @@ BOUNDS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.05}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Canary:
-    """What the trainer's model says."""
+    """The canary's tokens, and what the trainer's model computes for them."""
 
     token_ids: tuple[int, ...]
     logprobs: FloatArray
-    """`[N - 1]`, of every token but the first."""
+    """`[N - 1]` log-probabilities of every token but the first."""
     warm_logprobs: FloatArray
-    """`[V]`, of every token that may come next, at the temperature `WARM`."""
+    """`[V]` log-probabilities of the token after the canary, at temperature `WARM`."""
     dtype: str
 
     def check_scores(self, scores: Sequence[float], who: str) -> None:
-        """Raise EngineError where `who` scores the canary otherwise: it computes with other weights."""
+        """Raise EngineError if the scores from `who` differ too much, so that it must compute with other weights."""
         gaps, bound = np.abs(np.asarray(scores) - self.logprobs), BOUNDS[self.dtype]
         gap = float(gaps[-NUM_CANARY_TOKENS:].mean())
         if not gap <= bound:
@@ -45,7 +45,8 @@ class Canary:
             )
 
     def check_sample(self, token: int, logprob: float, who: str) -> None:
-        """Raise EngineError where `who` gives a token sampled at `WARM` the log-probability of another distribution."""
+        """Raise EngineError if `who` reports, for a token sampled at `WARM`, a log-probability from another
+        distribution."""
         gap, bound = abs(logprob - float(self.warm_logprobs[token])), 4 * BOUNDS[self.dtype]
         if not gap <= bound:
             raise EngineError(
@@ -55,8 +56,8 @@ class Canary:
 
 
 def count_tokens(model: PreTrainedModel, max_context: int) -> int:
-    """How many tokens a canary has that shows what every layer sees: more by `NUM_CANARY_TOKENS` than the longest
-    window that a sequence of `max_context` tokens crosses, and at most so many that one more can be sampled."""
+    """Return how many tokens a canary needs to show what every layer sees: `NUM_CANARY_TOKENS` more than the longest
+    window that a sequence of `max_context` tokens crosses, and few enough that one more can be sampled."""
     config = model.config.get_text_config()
     windows = [getattr(config, name, None) or 0 for name in WINDOWS]
     crossed = max((window for window in windows if window < max_context), default=0)
@@ -65,7 +66,7 @@ def count_tokens(model: PreTrainedModel, max_context: int) -> int:
 
 @torch.no_grad()
 def score_canary(model: PreTrainedModel, num_tokens: int = NUM_CANARY_TOKENS) -> Canary:
-    """What `model` says about tokens spread over its vocabulary, always the same ones."""
+    """Score a fixed sequence of tokens, spread over the vocabulary, with `model`."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.get_text_config().vocab_size, (num_tokens,), generator=generator)
     everything = torch.arange(num_tokens, device=model.device)

@@ -1,4 +1,4 @@
-"""Whether the paged engine computes what a model computes alone: its steps are tried before anything is sampled.
+"""Checks that the paged engine computes what the model computes alone, before anything is sampled.
 
 Two short sequences go through the engine's own runner and memory in one batch: a first turn of each, single tokens, a
 further turn of several, single tokens. What follows each piece is compared with the model's own attention on the
@@ -36,14 +36,15 @@ from turnwise.models.rope import depends_on_length
 
 PAGE_SIZE = 16
 PIECES: Sequence[tuple[int, int]] = ((10, 13), (1, 1), (1, 1), (6, 1), (1, 4), (10, 1))
-"""Tokens of both sequences in each step; they sum to the lengths of `models.check`."""
+"""Tokens of both sequences in each step; each sequence's sum is its length in `models.check`."""
 
 
 def check_steps(model: PreTrainedModel, *, fused: bool | None = None, attention: str = "gather") -> PreTrainedModel:
-    """Let a model on the fast path take the generic one if the engine's steps differ from the model alone; returns it.
+    """Return the model, switched from the fast path to the generic one if the engine's steps differ from the model
+    alone.
 
-    A model whose rope depends on lengths must have one pinned; else it is returned as it is. `fused` and `attention` as
-    of `PagedEngine`. Raises ConfigError where neither path computes the model."""
+    A model whose rope depends on lengths is returned unchecked unless its rope is pinned. `fused` and `attention` are
+    those of `PagedEngine`. Raises ConfigError if neither path computes the model."""
     if not is_fast(model) or depends_on_length(model):
         return model
     if is_widened(model):
@@ -64,7 +65,7 @@ def check_steps(model: PreTrainedModel, *, fused: bool | None = None, attention:
 
 
 def _measure(model: PreTrainedModel, reference: Reference, fused: bool | None, attention: str) -> tuple[float, float]:
-    """How far the engine's steps are from the model alone, as `Reference.compare` has it."""
+    """Return how far the engine's steps are from the model alone, as measured by `Reference.compare`."""
     runner = ModelRunner(
         model,
         num_pages=2 * -(-FIRST // PAGE_SIZE),
@@ -89,7 +90,7 @@ def _measure(model: PreTrainedModel, reference: Reference, fused: bool | None, a
 
 
 def _take(ids: list[int], pages: list[int], start: int, count: int, index: int) -> Item:
-    """The tokens of a sequence from `start` on, after which the next one would be sampled."""
+    """Return an item with `count` tokens of a sequence from `start` on, after which the next token would be sampled."""
     request = Request(
         session=Session("check", str(index)),
         tokens=ids[: start + count],

@@ -1,8 +1,8 @@
-"""Which tokens a grammar allows next (optional extra `guided`: llguidance).
+"""Determines which tokens a grammar allows next (optional extra `guided`: llguidance).
 
 A `Grammar` becomes a `Guide`: one automaton per request, advanced token by token. The engine gives tokens that are not
-allowed probability 0 and records log-probabilities of the others, renormalised; beside them those of the whole
-distribution, which is what a trainer without the grammar scores."""
+allowed probability 0 and records log-probabilities of the others, renormalised; it also records those under the whole
+distribution, which a trainer without the grammar computes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_TOKEN = "NoExtensionBias"
 
 
 class Guide:
-    """Where one completion stands in its grammar."""
+    """The position of one completion in its grammar."""
 
     def __init__(self, matcher: Any, end_token_id: int, stop_token_ids: Sequence[int], vocab_size: int) -> None:
         self._matcher = matcher
@@ -32,10 +32,10 @@ class Guide:
         self._vocab_size = vocab_size
 
     def allowed(self) -> BoolArray:
-        """`[V]` tokens that may come next. Where the text may end, that is the request's stop tokens (without any, the
-        tokenizer's end).
+        """`[V]` mask of tokens that may come next. Where the text may end, they include the request's stop tokens
+        (without any, the tokenizer's end token).
 
-        All False when the grammar admits none. Raises EngineError when the grammar turns out too large to follow.
+        All False if the grammar allows no token. Raises EngineError if the grammar turns out too large to follow.
         """
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         mask = np.zeros(self._vocab_size, dtype=np.bool_)
@@ -52,19 +52,19 @@ class Guide:
         return mask
 
     def advance(self, token: int) -> bool:
-        """Take the token that was sampled. True when it is the tokenizer's end token: the text is complete."""
+        """Advance by the sampled token. Returns True if it is the tokenizer's end token, which completes the text."""
         if not self._matcher.consume_token(token):
             raise EngineError(f"the grammar does not allow token {token}: {_first_line(self._matcher.get_error())}")
         return token == self._end
 
 
 class GrammarCompiler:
-    """Grammars for one tokenizer. Compiled ones are kept, so the members of a group share the work."""
+    """Compiles grammars for one tokenizer and keeps them, so the members of a group share the work."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, vocab_size: int) -> None:
         """`vocab_size` is the model's, which may be larger than the tokenizer's: tokens beyond that are never allowed.
 
-        Nothing is read before the first grammar is compiled.
+        The tokenizer is read when the first grammar is compiled.
         """
         self._source = tokenizer
         self._tokenizer: Any = None
@@ -72,7 +72,7 @@ class GrammarCompiler:
         self._compiled: dict[Grammar, Any] = {}
 
     def start(self, grammar: Grammar, stop_token_ids: Sequence[int]) -> Guide:
-        """A guide at the beginning of a completion.
+        """Return a guide at the beginning of a completion.
 
         Raises EngineError when the grammar is wrong or no text satisfies it, llguidance is missing, or it cannot read
         the tokenizer."""

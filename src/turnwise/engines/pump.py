@@ -1,7 +1,7 @@
 """Steps of an engine, one after another: planned and settled on the event loop, computed in an executor of one thread.
 
-The event loop stays responsive while a step is computed. What it changes meanwhile must not be read by the computation:
-an engine defers such changes to `settle`.
+The event loop stays responsive while a step is computed. The computation must not read what the event loop changes
+meanwhile: an engine defers such changes to `settle`.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 STEP_S = 600.0
-"""The longest time that a single step may take before waiting for it fails."""
+"""Longest time in seconds that a single step may take before waiting for it fails."""
 
 
 class Steps(Protocol[P, R]):
-    """What an engine does in a step."""
+    """The operations of an engine's step."""
 
     def plan(self) -> P | None:
-        """The next step, or None if there is nothing to compute. Called on the event loop."""
+        """Return the next step, or None if there is nothing to compute. Called on the event loop."""
         ...
 
     def compute(self, plan: P, /) -> R:
-        """Called in the executor; changes nothing that the event loop reads before `settle`."""
+        """Compute the step, in the executor; changes nothing that the event loop reads before `settle`."""
         ...
 
     def settle(self, plan: P, result: R, /) -> None:
-        """Take in what was computed. Called on the event loop."""
+        """Record the results. Called on the event loop."""
         ...
 
     def fail(self, error: EngineError, /) -> None:
-        """The step could not be made: fail every request."""
+        """Fail every request: the step could not be computed."""
         ...
 
 
 class Pump(Generic[P, R]):
-    """Makes steps while there are any. Used from one event loop at a time; built without one."""
+    """Runs steps while there are any. Belongs to one event loop at a time; can be built without one."""
 
     def __init__(self, steps: Steps[P, R], *, num_threads: int, executor: ThreadPoolExecutor | None = None) -> None:
-        """`executor` has one thread and is the caller's to shut down; None builds one with `num_threads`."""
+        """`executor` has one thread and is shut down by the caller; None builds one with `num_threads`."""
         self._steps = steps
         self._executor = executor or build_executor(num_threads, "engine")
         self._owns_executor = executor is None
@@ -61,7 +61,7 @@ class Pump(Generic[P, R]):
         """Seconds spent in steps."""
 
     def start(self) -> None:
-        """Make steps until `plan` has none, unless paused."""
+        """Run steps until `plan` returns None, unless paused."""
         if not self.is_paused and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
 
@@ -71,16 +71,16 @@ class Pump(Generic[P, R]):
         await self.wait_for_step()
 
     async def drain(self) -> None:
-        """Wait until `plan` has no further step. May take as long as replies take; the caller has the deadline."""
+        """Wait until `plan` has no further step. May take as long as replies take; the caller sets the deadline."""
         while not self.is_paused and self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self.is_paused = False
 
     async def wait_for_step(self) -> None:
-        """Wait for the steps under way to end: for one step if the pump is paused."""
+        """Wait for running steps to end: for one step if the pump is paused."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=STEP_S)
             if not self._task.done():
@@ -91,7 +91,7 @@ class Pump(Generic[P, R]):
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def close(self) -> None:
-        """Stop at the end of the running step and shut down an executor of its own."""
+        """Stop at the end of the running step and shut down the executor if the pump built it."""
         self.is_closed = True
         try:
             await self.pause()
@@ -100,7 +100,7 @@ class Pump(Generic[P, R]):
                 self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
-        # Requests made in the same iteration of the event loop as the first one share its first step.
+        # Requests made in the same iteration of the event loop share the first step.
         await asyncio.sleep(0)
         try:
             with boundary(EngineError, "the engine step failed"):
@@ -120,7 +120,7 @@ class Pump(Generic[P, R]):
         try:
             await asyncio.shield(asyncio.wrap_future(job))
         except asyncio.CancelledError:
-            # The event loop is ending. What the step writes must be settled before the engine is used again.
+            # The event loop is ending. The step's results must be settled before the engine is used again.
             concurrent.futures.wait([job], timeout=STEP_S)
             raise
         finally:

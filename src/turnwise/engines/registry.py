@@ -1,4 +1,4 @@
-"""Engines of every kind: rows from `config/engine_kinds/`, joined to what builds them by their names."""
+"""Builds engines: joins the rows of `config/engine_kinds/` to their builders by name."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ BUILDERS: Mapping[str, BuildEngine] = {
     "vllm": build_vllm,
     "server": build_server,
 }
-"""What builds the kinds of `ENGINE_KINDS`, by name."""
+"""Builders of the kinds in `ENGINE_KINDS`, by name."""
 
 
 def check_engine(kind: EngineKind | str, *, common: EngineSettings, options: Mapping[str, Any], device: str) -> None:
-    """Raise ConfigError for what can be told wrong before a model is there; `device` is "cpu" or "cuda".
+    """Raise ConfigError for options that are wrong whatever the model; `device` is "cpu" or "cuda".
 
     Options of a kind without a table of them are checked when the engine is built.
     """
@@ -42,8 +42,8 @@ def check_engine(kind: EngineKind | str, *, common: EngineSettings, options: Map
 
 
 def check_recording(kind: EngineKind | str, model: PreTrainedModel) -> None:
-    """Raise ConfigError where a policy is a mixture of experts and the engine does not record which of them it took, so
-    that training could not repeat it. A kind that does not say is judged by its completions."""
+    """Raise ConfigError if the policy is a mixture of experts and the engine does not record the chosen experts, so
+    that training could not repeat the choice. A kind that does not declare this is judged by its completions."""
     row = _find(kind)
     if find_routing(model) is not None and row.records_experts is False:
         recording = [name for name, each in ENGINE_KINDS.items() if each.records_experts]
@@ -63,8 +63,8 @@ def build_engine(
     decode: Decode | None = None,
     host: Host | None = None,
 ) -> Engine:
-    """An engine of a kind, or of what `engine.kind` names, that samples from the parameters of `model`. Workers start
-    with the first request; further programs on `host`, None is this machine.
+    """Build an engine of a kind, or of the import path in `engine.kind`, that samples from the parameters of `model`.
+    Workers start with the first request; further programs start on `host` (None: this machine).
 
     Raises ConfigError when there is no such kind or the options are wrong, EngineError when the engine refuses the
     model.

@@ -1,4 +1,4 @@
-"""Drawing one token per row from logits, each row by its own settings and its own random number."""
+"""Draws one token per row of logits, each row by its own settings and random number."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def sample_tokens(
 
 
 def _draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """The token at which the cumulative mass first exceeds `uniform * total`: first its block, then its place in the
-    block.
+    """Find the token at which the cumulative mass first exceeds `uniform * total`: first its block, then its place in
+    the block.
 
     Sums run in float64 over blocks of `BLOCK` tokens, so a row costs one pass over its probabilities and two short
     scans."""
@@ -59,8 +59,7 @@ def _draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def _last_with_mass(cumulative: torch.Tensor) -> torch.Tensor:
-    """Index of the last entry that adds mass, `[B, 1]`: where rounding carries a threshold past the end, this is the
-    end."""
+    """Index of the last entry that adds mass, `[B, 1]`: used where rounding pushes a threshold past the end."""
     return (cumulative < cumulative[:, -1:]).sum(-1, keepdim=True)
 
 
@@ -69,7 +68,7 @@ def _truncates(params: SamplingParams) -> bool:
 
 
 def _truncate(logprobs: torch.Tensor, params: list[SamplingParams]) -> torch.Tensor:
-    """-inf outside the kept set, renormalised inside."""
+    """Return log-probabilities with -inf outside the kept set, renormalised inside."""
     device, size = logprobs.device, logprobs.shape[-1]
     if any(p.top_k > 0 for p in params):
         kept = torch.tensor([min(p.top_k, size) if p.top_k > 0 else size for p in params], device=device)

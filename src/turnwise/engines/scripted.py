@@ -1,4 +1,4 @@
-"""An engine without a model: replies from a script. Public, for tests and for trying an environment."""
+"""An engine without a model that replies from a script. Public, for tests and for trying an environment."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ScriptedEngine:
     """Implements `core.protocols.Engine`. Every session plays the script from its start.
 
     A script is a sequence of replies, or a function from the prompt's token ids to the next reply. A string is an
-    assistant message with that text (tags and tool calls written out in it are the renderer's to encode). Replies are
-    certain: log-probabilities are 0. `version` may be set."""
+    assistant message with that text (the renderer encodes tags and tool calls written in it). Replies are certain:
+    log-probabilities are 0. `version` may be set."""
 
     def __init__(self, renderer: Renderer, script: Script) -> None:
         self._renderer = renderer
@@ -40,7 +40,7 @@ class ScriptedEngine:
         """Every request, in order: session, prompt, params."""
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
-        """The next reply of the script, cut at `max_tokens`. Raises EngineError when there is none, or the script
+        """Return the next reply of the script, cut at `max_tokens`. Raises EngineError if there is none or the script
         raises."""
         if self._is_closed:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")

@@ -1,4 +1,4 @@
-"""What an engine is built from."""
+"""Settings from which an engine is built."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Decode = Callable[[Sequence[int]], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What every engine is told."""
+    """Settings common to all engines."""
 
     max_concurrency: int
-    """Conversations open at once."""
+    """Most conversations open at once."""
     max_context: int
-    """Tokens a conversation can have."""
+    """Most tokens of a conversation."""
     num_threads: int = 1
     """Threads of the engine's arithmetic; 0 is one per core."""
 
@@ -33,7 +33,7 @@ class EngineSettings:
 
 
 class BuildEngine(Protocol):
-    """The function `EngineKind.build`. A bare function that `engine.kind` names is given all but `host`."""
+    """The function `EngineKind.build`. A bare function named by `engine.kind` gets every argument except `host`."""
 
     def __call__(
         self,
@@ -45,13 +45,13 @@ class BuildEngine(Protocol):
         decode: Decode | None,
         host: Host | None,
     ) -> Engine:
-        """An engine that samples from `model`. `options` are an object of `EngineKind.options`, the recipe's table
-        where the kind has none; `host` is where further programs start, None is this machine. Raises ConfigError for
-        options that it does not have."""
+        """Build an engine that samples from `model`. `options` is an object of `EngineKind.options`, or the recipe's
+        table if the kind has none; `host` is where further programs start (None: this machine). Raises ConfigError for
+        unknown options."""
         ...
 
 
 def choose_fused(fused: bool) -> bool | None:
-    """What an engine is told about packed weights: True is what the model's family has, while the engines' own True
-    refuses a family without."""
+    """Translate the recipe's `fused` for an engine: here True means "if the model's family has packed weights" (None),
+    whereas an engine's own True refuses a family without them."""
     return None if fused else False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 STOP_TAIL_TOKENS = 16
-"""Longest text tail, in tokens, searched for a stop string."""
+"""Longest tail of the text, in tokens, that is searched for a stop string."""
 
 
 def completes_stop(sampled: Sequence[int], stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> bool:
-    """Whether the last of these tokens, of which no earlier one did, completes a stop string."""
+    """Return whether the last of these tokens completes a stop string, given that no earlier one did."""
     tail = decode(sampled[-STOP_TAIL_TOKENS:])
     return any(text in tail for text in stop)
 
@@ -17,7 +17,7 @@ def completes_stop(sampled: Sequence[int], stop: Sequence[str], decode: Callable
 def find_stop(
     sampled: Sequence[int], stop: Sequence[str], decode: Callable[[Sequence[int]], str], *, start: int = 0
 ) -> int | None:
-    """How many tokens there are when a stop string is first complete, looking at those from `start` on; None if none
+    """Return the number of tokens at which a stop string is first complete, looking from `start` on; None if none
     is."""
     for num_tokens in range(start + 1, len(sampled) + 1):
         if completes_stop(sampled[max(0, num_tokens - STOP_TAIL_TOKENS) : num_tokens], stop, decode):

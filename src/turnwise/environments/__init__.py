@@ -1,1 +1,2 @@
-"""Environment families: worlds an agent acts in, one folder each, and the tool environment most of them build on."""
+"""Environment families: worlds in which an agent acts, one folder each, and the tool environment that most of them
+build on."""

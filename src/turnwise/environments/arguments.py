@@ -1,4 +1,4 @@
-"""What a family is given: its section of arguments, a split and an index, the name of a policy.
+"""Checks a family's inputs: its section of arguments, a split and an index, the name of a policy.
 
 Every refusal names the argument, its value and the remedy.
 """
@@ -25,20 +25,20 @@ class FamilyArguments(Section):
     """Keyword arguments that every built-in family takes; each family's section adds its own."""
 
     seed: int = Field(0, ge=0, le=2**62)
-    """Seed of everything random in the family's tasks."""
+    """Seed of all randomness in the family's tasks."""
     tool_timeout_s: Seconds = 10.0
-    """Seconds one tool call may take."""
+    """Most seconds that one tool call may take."""
     max_observation_chars: int = Field(4000, ge=1, le=2**40)
-    """Longest tool output that the model sees."""
+    """Longest tool output, in characters, that the model sees."""
 
 
 Arguments = TypeVar("Arguments", bound=FamilyArguments)
 
 
 def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Arguments:
-    """The checked section.
+    """Return the checked section.
 
-    Raises ConfigError: an unknown argument with the nearest known one, or a wrong value with what is expected.
+    Raises ConfigError naming an unknown argument with the nearest known one, or a wrong value with what is expected.
     """
     try:
         return section.model_validate(dict(arguments))
@@ -60,7 +60,7 @@ def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Ar
 
 
 def _names_at(section: type[BaseModel], place: Sequence[int | str]) -> list[str]:
-    """Names of the fields of a section within a section; none where there is no other section."""
+    """Return the names of the fields of a section within a section; none if there is no other section."""
     kind: Any = section
     for step in place:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -72,7 +72,7 @@ def _names_at(section: type[BaseModel], place: Sequence[int | str]) -> list[str]
 
 
 def check_weights(name: str, weights: Any, known: Sequence[str]) -> dict[str, float]:
-    """A table of weights without its zero ones; all of `known` with the same weight for None. Raises ConfigError."""
+    """Return a table of weights without zeros; for None, all of `known` with equal weights. Raises ConfigError."""
     if weights is None:
         return dict.fromkeys(known, 1.0)
     if not isinstance(weights, Mapping):
@@ -97,7 +97,7 @@ def check_index(split: Split, index: int) -> None:
 
 
 def choose_policy(name: str, policies: Mapping[str, ScriptedPolicy]) -> ScriptedPolicy:
-    """The policy of that name. Raises ConfigError naming the known ones."""
+    """Return the policy with this name. Raises ConfigError listing the known ones."""
     if name not in policies:
         raise ConfigError(f"policy {name!r} is unknown; use one of {', '.join(policies)}")
     return policies[name]

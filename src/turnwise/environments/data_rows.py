@@ -1,6 +1,6 @@
 """Rows of a user's data file: JSONL, one list of JSON objects, or Parquet.
 
-Lines end at a line feed and nowhere else: the other characters that Unicode calls line ends may stand inside a row.
+Lines end only at a line feed: other characters that Unicode counts as line ends may occur inside a row.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ T = TypeVar("T")
 Row = dict[str, Any]
 ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet")
 BATCH_ROWS = 4096
-"""Rows of Parquet that are read at a time."""
+"""Rows of a Parquet file that are read at a time."""
 NUM_NAMED = 3
-"""Bad rows that a message names; the others are counted."""
+"""Most bad rows named in a message; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFile(Generic[T]):
-    """What a file holds."""
+    """The content of a file."""
 
     path: Path
     rows: Sequence[T]
-    """The rows that could be read, in order."""
+    """The readable rows, in order."""
     numbers: Sequence[int]
-    """The line of each, or its place in Parquet and in a list, from 1."""
+    """The line number of each row (in Parquet and in a list its position), from 1."""
     num_left_out: int
-    """The others."""
+    """Number of rows left out."""
     problems: Sequence[str]
-    """What is wrong with the first of those, with file and line."""
+    """What is wrong with the first left-out rows, with file and line."""
 
     def place(self, index: int) -> str:
-        """File and line of a row."""
+        """Return file and line of a row."""
         return f"{self.path}:{self.numbers[index]}"
 
     @property
     def note(self) -> str | None:
-        """Which rows were left out, in one line; None if there is none."""
+        """Describe in one line which rows were left out; None if none was."""
         if not self.num_left_out:
             return None
         listed, total = _list_problems(self.problems, self.num_left_out), len(self.rows) + self.num_left_out
@@ -53,10 +53,12 @@ class RowFile(Generic[T]):
 
 
 def load_file(path: Path, convert: Callable[[Row], T], *, max_bad_share: float = 0.0) -> RowFile[T]:
-    """The converted rows of a file; those that cannot be read or that `convert` refuses with a DataError are left out.
+    """Load and convert the rows of a file; rows that cannot be read, or that `convert` refuses with a DataError, are
+    left out.
 
-    Raises DataError: no such file, another ending, no Parquet, no rows; and naming the first bad rows with file and
-    line where more than `max_bad_share` of all rows are bad. ConfigError for Parquet without pyarrow.
+    Raises DataError if there is no such file, it has another suffix, it is not valid Parquet or has no rows, and,
+    naming the first bad rows with file and line, if more than `max_bad_share` of all rows are bad. Raises ConfigError
+    for Parquet without pyarrow.
     """
     rows: list[T] = []
     numbers: list[int] = []
@@ -86,13 +88,13 @@ def load_file(path: Path, convert: Callable[[Row], T], *, max_bad_share: float =
 
 
 def load_rows(path: Path, convert: Callable[[Row], T]) -> list[tuple[int, T]]:
-    """(line or row number, converted row) of every row. Raises as `load_file` does, for the first bad row."""
+    """Return (line or row number, converted row) of every row. Raises as `load_file` does, for the first bad row."""
     file = load_file(path, convert)
     return list(zip(file.numbers, file.rows, strict=True))
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """(line or row number from 1, row) of every row; blank lines are skipped. Raises as `load_file` does."""
+    """Yield (line or row number from 1, row) of every row; blank lines are skipped. Raises as `load_file` does."""
     for number, row in _read(path):
         if isinstance(row, DataError):
             raise DataError(f"{path}:{number}: {row}")
@@ -100,7 +102,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def check_plain(row: Mapping[str, Any]) -> None:
-    """Raise DataError naming the first column with a value that JSON has no form for: a time, bytes, NaN."""
+    """Raise DataError naming the first column whose value has no JSON form: a time, bytes, NaN."""
     for name, value in row.items():
         try:
             json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -109,7 +111,7 @@ def check_plain(row: Mapping[str, Any]) -> None:
 
 
 def import_pyarrow(path: Path) -> Any:
-    """The module `pyarrow`. Raises ConfigError naming the file that needs it and the remedy."""
+    """Return the module `pyarrow`. Raises ConfigError naming the file that needs it and the remedy."""
     if find_spec("pyarrow") is None:
         raise ConfigError(
             f'{path}: Parquet needs pyarrow; install it with: pip install "turnwise[data]", or use a .jsonl file'
@@ -122,7 +124,8 @@ def _list_problems(problems: Sequence[str], num_bad: int) -> str:
 
 
 def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
-    """The rows by number; what is wrong with one in its place. Raises DataError for the whole file."""
+    """Yield the rows with their numbers; for an unreadable row, its error instead. Raises DataError for the whole
+    file."""
     if path.suffix not in ENDINGS:
         raise DataError(f"{path}: ends with {path.suffix!r}; give a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file")
     if path.suffix == ".parquet":
@@ -135,7 +138,7 @@ def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
                 return
             file.seek(0)
             for number, line in enumerate(file, start=1):
-                # Windows begins files with a mark of three bytes.
+                # Windows starts files with a mark of three bytes.
                 line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if line.strip():
                     yield number, _parse(line.rstrip(b"\r\n"))
@@ -147,7 +150,7 @@ def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
 
 
 def _read_list(data: bytes) -> list[Any] | None:
-    """The list that a whole file is; None if it is something else, such as one object per line."""
+    """Return the list that makes up the whole file; None if it is something else, such as one object per line."""
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_read_object)
     except DataError:
@@ -169,7 +172,7 @@ def _parse(line: bytes) -> Row | DataError:
 
 
 def _read_object(pairs: list[tuple[str, Any]]) -> Row:
-    """An object of JSON; of a name that comes twice Python keeps the last value and drops the others."""
+    """Build a JSON object, refusing a name that occurs twice: Python would keep the last value and drop the others."""
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -179,7 +182,8 @@ def _read_object(pairs: list[tuple[str, Any]]) -> Row:
 
 
 def _check_object(row: object) -> Row | DataError:
-    """The row, unless it is no object or holds half a surrogate pair, which no tokenizer and no file can hold."""
+    """Return the row, or an error if it is not an object or contains an unpaired surrogate, which no tokenizer or file
+    can hold."""
     if not isinstance(row, dict):
         return DataError(f"{type(row).__name__} instead of an object; expected one JSON object per line")
     try:
@@ -194,13 +198,14 @@ def _check_object(row: object) -> Row | DataError:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
-    """The rows, a part of the file at a time: as Python objects a large file would fill the memory twice."""
+    """Yield the rows, reading part of the file at a time: as Python objects, a large file would fill the memory
+    twice."""
     import_pyarrow(path)
     before = 0
     with boundary(DataError, f"{path}: not a readable Parquet file"):
         file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
         batches = file.iter_batches(batch_size=BATCH_ROWS)
-        # A map with texts as keys is an object; one with other keys, which JSON has not, stays a list of pairs.
+        # A map with text keys is an object; one with other keys, which JSON lacks, stays a list of pairs.
         has_odd_keys = re.search(r"\bmap<(?!(?:large_)?string\b)", str(file.schema_arrow)) is not None
     while True:
         with boundary(DataError, f"{path}: not a readable Parquet file"):

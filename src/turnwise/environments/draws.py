@@ -1,4 +1,4 @@
-"""Tasks of a family that may fail at some of its rows: named by row, left out, and counted."""
+"""Builds tasks of a family, some of whose rows may fail: these are named, left out and counted."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from turnwise.core.returned import read_task
 from turnwise.core.types import Task
 
 COUNTED_FROM = 100
-"""Tasks below which a share is one of this many: one bad row among the first few ends no run."""
+"""Number of tasks below which shares are computed as if there were this many: one bad row among the first few ends no
+run."""
 NUM_TRIED = 20
-"""Tasks among which the first ones that can be made are looked for at a start."""
+"""Number of tasks among which the first usable ones are sought at a start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A task that is not played."""
+    """A task that is left out."""
 
     index: int
-    """In its split."""
+    """Index of the task in its split."""
     why: str
-    """Names the task, its row and what is wrong."""
+    """Why it is left out, naming the task and its row."""
 
 
 def name_task(family: EnvironmentFamily, split: Split, index: int) -> str:
-    """The task by split and index, with file and line where it comes from a file."""
+    """Name the task by split and index, with file and line if it comes from a file."""
     place = None
     find: Callable[[Split, int], str | None] | None = getattr(family, "place", None)
     if find is not None:
@@ -36,12 +37,12 @@ def name_task(family: EnvironmentFamily, split: Split, index: int) -> str:
             with boundary(EnvironmentFault, "place"):
                 place = find(split, index)
         except (TurnwiseError, ToolFailure):
-            pass  # what names the task is no reason to fail
+            pass  # naming the task must not fail
     return f"task {index} of split {split!r}" + (f" ({place})" if place else "")
 
 
 def try_task(family: EnvironmentFamily, split: Split, index: int) -> Task | LeftOut:
-    """The task, or why it cannot be made, whatever its family raises. Raises IndexError past the end."""
+    """Return the task, or why it cannot be built, whatever its family raises. Raises IndexError past the end."""
     try:
         with boundary(EnvironmentFault, type(family).__name__), holding(f"{type(family).__name__}.task"):
             return read_task(family.task(split, index), f"{type(family).__name__}.task")
@@ -52,9 +53,9 @@ def try_task(family: EnvironmentFamily, split: Split, index: int) -> Task | Left
 
 
 def find_tasks(family: EnvironmentFamily, split: Split, count: int) -> list[tuple[int, Task]]:
-    """The first `count` tasks that can be made, with their indices; fewer where the split ends.
+    """Return the first `count` tasks that can be built, with their indices; fewer if the split ends.
 
-    Raises EnvironmentFault naming the first that cannot, where too few of the first `NUM_TRIED` can be made.
+    Raises EnvironmentFault naming the first that cannot, if too few of the first `NUM_TRIED` can be built.
     """
     found: list[tuple[int, Task]] = []
     failed: LeftOut | None = None
@@ -75,7 +76,7 @@ def find_tasks(family: EnvironmentFamily, split: Split, count: int) -> list[tupl
 
 
 def check_left_out(num_left_out: int, num_tasks: int, max_share: float, example: str) -> None:
-    """Raise DataError naming the example where more than a share of the tasks is left out."""
+    """Raise DataError naming the example if more than `max_share` of the tasks is left out."""
     if num_left_out > max_share * max(num_tasks, COUNTED_FROM):
         raise DataError(
             f"{num_left_out} of {num_tasks} tasks cannot be played, more than environment.max_left_out={max_share:g} "

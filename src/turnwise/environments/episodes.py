@@ -1,4 +1,4 @@
-"""Episodes of scripted policies in memory, without a renderer: for texts, checks and tests."""
+"""Plays episodes of scripted policies in memory, without a renderer: for texts, checks and tests."""
 
 from __future__ import annotations
 
@@ -25,60 +25,61 @@ class Played:
 
     task: Task
     asks: tuple[Ask, ...]
-    """What was replied to, of all conversations, in the order in which it was told."""
+    """The answered requests of all conversations, in the order in which the environment got the replies."""
     replies: tuple[Message, ...]
-    """One for each ask."""
+    """One reply for each request."""
     results: tuple[StepResult, ...]
-    """What the environment answered, one per reply; what conversations open or go on with is among the observations."""
+    """The environment's result of each reply; messages that open or continue conversations are among the
+    observations."""
     rewards: Mapping[str, Reward]
-    """By role."""
+    """Rewards by role."""
     seconds: tuple[float, ...]
-    """Of the opening, of every reply's answer, and of the score."""
+    """Seconds of the opening, of the answer to every reply, and of scoring."""
 
     @property
     def opening(self) -> Opening:
-        """Of the conversation that was asked for first; empty where none was."""
+        """The opening of the conversation that was requested first; empty if none was."""
         messages, tools = (self.asks[0].messages, self.asks[0].tools) if self.asks else ((), ())
         return Opening(messages=messages, tools=tools)
 
     @property
     def reward(self) -> Reward:
-        """That of the only role. Raises ValueError where there are several."""
+        """The only role's reward. Raises ValueError if there are several roles."""
         [reward] = self.rewards.values()
         return reward
 
     @property
     def messages(self) -> list[Message]:
-        """All messages, in order; of an episode with one conversation."""
+        """Return all messages of an episode with one conversation, in order."""
         turns = zip(self.replies, self.results, strict=True)
         return [*self.opening.messages, *(m for reply, result in turns for m in (reply, *result.observations))]
 
 
 class Episode:
-    """One episode under way: `open`, then `turn` until it is over, then `finish`. One policy speaks for every role."""
+    """A running episode: `open`, then `turn` until it is over, then `finish`. One policy speaks for every role."""
 
     def __init__(self, family: EnvironmentFamily, task: Task, policy: ScriptedPolicy, *, seed: int, max_turns: int):
-        """`seed` is that of the environment and of the policy; `max_turns` is of each conversation."""
+        """`seed` is used for the environment and the policy; `max_turns` limits each conversation."""
         self._episode = OutsideEpisode(family.build_environment(task), task, seed=seed, max_turns=max_turns)
         self._task, self._policy, self._rng = task, policy, Random(seed)
         self._messages: dict[str, list[Message]] = {}
-        """Of every conversation, in order."""
+        """Messages of every conversation, in order."""
         self._answers: list[Answer] = []
         self._results: list[StepResult] = []
         self._seconds: list[float] = []
 
     @property
     def is_over(self) -> bool:
-        """No reply is wanted, or a limit is reached."""
+        """Whether no reply is requested, or a limit is reached."""
         return self._episode.is_over
 
     async def open(self) -> None:
-        """Begin. Raises EnvironmentFault when the environment fails."""
+        """Start the episode. Raises EnvironmentFault if the environment fails."""
         await self._timed(self._episode.begin())
         self._note(self._episode.wanted)
 
     async def turn(self) -> None:
-        """One reply of the policy and what the environment answers. Raises EnvironmentFault when either fails."""
+        """Play one reply of the policy and the environment's answer. Raises EnvironmentFault if either fails."""
         name = self._episode.wanted[0].conversation
         with boundary(EnvironmentFault, f"the policy {type(self._policy).__name__} in task {self._task.id}"):
             reply = self._policy.reply(self._task, list(self._messages[name]), self._rng)
@@ -102,7 +103,7 @@ class Episode:
             self._messages.setdefault(ask.conversation, []).extend(ask.messages)
 
     async def finish(self) -> Played:
-        """Score the episode. Raises EnvironmentFault when that fails."""
+        """Score the episode. Raises EnvironmentFault if that fails."""
         rewards = await self._timed(self._episode.score())
         return Played(
             task=self._task,
@@ -114,7 +115,7 @@ class Episode:
         )
 
     async def close(self) -> None:
-        """Close the environment. Raises EnvironmentFault when that fails or takes longer than it may."""
+        """Close the environment. Raises EnvironmentFault if that fails or takes too long."""
         if problem := await self._episode.close():
             raise EnvironmentFault(f"task {self._task.id}: {problem}")
 
@@ -128,13 +129,13 @@ class Episode:
 async def play_episode(
     family: EnvironmentFamily, task: Task, policy: ScriptedPolicy, *, seed: int, max_turns: int
 ) -> Played:
-    """Play one episode. Raises EnvironmentFault, ToolTimeout or ConfigError when it cannot be played."""
+    """Play one episode. Raises EnvironmentFault, ToolTimeout or ConfigError if it cannot be played."""
     (played,) = await play_interleaved([Episode(family, task, policy, seed=seed, max_turns=max_turns)])
     return played
 
 
 async def play_interleaved(episodes: Sequence[Episode]) -> list[Played]:
-    """Play episodes turn by turn in rotation: all are opened before the first reply, and scored after the last one."""
+    """Play episodes turn by turn in rotation: all are opened before the first reply, and scored after the last."""
     try:
         for episode in episodes:
             await episode.open()
@@ -149,7 +150,7 @@ async def play_interleaved(episodes: Sequence[Episode]) -> list[Played]:
 
 
 async def play_at_once(episodes: Sequence[Episode]) -> list[Played]:
-    """Play episodes as a run does: none waits for another. Raises what the first that failed raised, when all ended."""
+    """Play episodes concurrently, as a run does. After all have ended, raises the error of the first that failed."""
 
     async def play(episode: Episode) -> Played:
         try:
@@ -168,6 +169,6 @@ async def play_at_once(episodes: Sequence[Episode]) -> list[Played]:
 
 
 def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, run in an event loop and a thread of its own: the caller's loop may be running."""
+    """Run `work` in its own event loop and thread, because the caller's loop may be running. Returns its result."""
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(asyncio.run, work).result()

@@ -1,4 +1,4 @@
-"""The rows of a user's files as splits of tasks."""
+"""Serves the rows of a user's files as splits of tasks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from turnwise.environments.data_rows import load_file
 
 Row = TypeVar("Row")
 Place = Callable[[int], str]
-"""File and line of a row."""
+"""Returns file and line of a row."""
 MAX_BAD_ROWS = 0.05
-"""Share of a file's rows that may be left out, unless the recipe says another."""
+"""Default for the largest share of a file's rows that may be left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A file that tasks come from."""
+    """A file from which tasks come."""
 
     path: Path
     num_rows: int
-    """Rows that are used."""
+    """Number of rows that are used."""
 
 
 class FileSplits(Generic[Row]):
@@ -42,26 +42,26 @@ class FileSplits(Generic[Row]):
         notes: Sequence[str] = (),
         files: Sequence[DataFile] = (),
     ) -> None:
-        """At least one row per split; `seed` decides the orders. `places` say where a row stands."""
+        """Each split needs at least one row; `seed` determines the orders. `places` say where a row comes from."""
         self._rows = rows
         self._seed = seed
         self._places = places
         self.notes = tuple(notes)
-        """What a reader of the run should know of the rows; one line each."""
+        """Notes on the rows for readers of the run; one line each."""
         self.files = tuple(files)
-        """Where the rows come from."""
+        """The files that contain the rows."""
         self._order = lru_cache(maxsize=2)(self._shuffle)
 
     def count(self, split: Split) -> int:
-        """How many rows a split has."""
+        """Return how many rows a split has."""
         return len(self._rows[split])
 
     def row(self, split: Split, index: int) -> Row:
-        """The index-th row of a split, from 0. Raises IndexError past the end of "heldout"."""
+        """Return the index-th row of a split, from 0. Raises IndexError past the end of "heldout"."""
         return self._rows[split][self._find(split, index)]
 
     def place(self, split: Split, index: int) -> str | None:
-        """File and line of that row; None where it comes from no file."""
+        """Return file and line of that row; None if it does not come from a file."""
         return None if self._places is None else self._places[split](self._find(split, index))
 
     def _find(self, split: Split, index: int) -> int:
@@ -78,26 +78,27 @@ class FileSplits(Generic[Row]):
 
 
 class FromFiles:
-    """What a family offers whose tasks may come from files; runs read it by name, so other families may offer it too.
+    """Attributes of families whose tasks may come from files; runs read them by name, so other families may offer them
+    too.
 
     A subclass sets `_files`.
     """
 
     _files: FileSplits[Any] | None = None
-    """None where tasks come from elsewhere."""
+    """The rows by split; None if tasks come from elsewhere."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the run should know of the rows; one line each."""
+        """Notes on the rows for readers of the run; one line each."""
         return self._files.notes if self._files is not None else ()
 
     @property
     def data_files(self) -> tuple[DataFile, ...]:
-        """The files that tasks depend on."""
+        """The files on which tasks depend."""
         return self._files.files if self._files is not None else ()
 
     def place(self, split: Split, index: int) -> str | None:
-        """File and line of a task; None where it comes from no file."""
+        """Return file and line of a task; None if it does not come from a file."""
         return self._files.place(split, index) if self._files is not None else None
 
 
@@ -109,9 +110,9 @@ def load_splits(
     max_bad_rows: float = MAX_BAD_ROWS,
     asks: Callable[[Row], object] = repr,
 ) -> FileSplits[Row]:
-    """Load the file of each split. `asks` is what makes two rows copies of one another.
+    """Load the file of each split. Rows with equal `asks` are copies of one another.
 
-    Raises ConfigError for a missing path, and as `load_file` does where more than a share of `max_bad_rows` is bad.
+    Raises ConfigError for a missing path, and as `load_file` does if more than the share `max_bad_rows` is bad.
     """
     splits: tuple[Split, ...] = get_args(Split)
     for split in splits:
@@ -127,7 +128,8 @@ def load_splits(
 def describe_copies(
     rows: Mapping[Split, Sequence[Row]], places: Mapping[Split, Place], asks: Callable[[Row], object] = repr
 ) -> list[str]:
-    """One line for each split that holds a row twice, and one for held-out rows that are trained on; with the first."""
+    """Return one line for each split that contains a row twice, and one for held-out rows that are trained on, each
+    with the first example."""
     notes = []
     seen: dict[Split, dict[bytes, int]] = {}
     for split, each in rows.items():
@@ -151,7 +153,7 @@ def describe_copies(
 
 
 def check_path(name: str, path: str) -> None:
-    """Raise ConfigError when the path that mode "files" needs is empty."""
+    """Raise ConfigError if the path that mode "files" needs is empty."""
     if not path:
         raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a file")
 

@@ -16,12 +16,12 @@ from turnwise.environments.texts import take_texts
 class GeneratedFamily(ABC, Generic[Arguments]):
     """Implements `EnvironmentFamily`: every task is a pure function of the family's arguments, a split and an index.
 
-    A subclass sets `name` and `section`, and defines `generate`, `build_environment`, `policies`, and `sample_texts` or
-    `texts` itself.
+    A subclass sets `name` and `section`, and defines `generate`, `build_environment`, `policies`, and either
+    `sample_texts` or `texts`.
     """
 
     name: str
-    """The environment that tasks name."""
+    """Name of the environment in tasks."""
     section: type[Arguments]
     """The family's arguments; its environments and policies read them too."""
 
@@ -30,7 +30,7 @@ class GeneratedFamily(ABC, Generic[Arguments]):
         self._chosen = read_arguments(self.section, arguments)
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split.
+        """Return the index-th task of a split.
 
         Raises IndexError for a negative index, ConfigError for another split, and what `generate` raises.
         """
@@ -39,26 +39,26 @@ class GeneratedFamily(ABC, Generic[Arguments]):
         return Task(environment=self.name, prompt=prompt, payload=payload)
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """The scripted policy of that name. Raises ConfigError naming those of `policies`."""
+        """Return the scripted policy with this name. Raises ConfigError listing the names in `policies`."""
         return choose_policy(name, self.policies())
 
     def texts(self, count: int) -> list[str]:
-        """The first `count` of the `sample_texts` of training tasks."""
+        """Return the first `count` of the training tasks' `sample_texts`."""
         return take_texts(self.sample_texts, count)
 
     @abstractmethod
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """The prompt and the payload of a task; the index is at least 0."""
+        """Return the prompt and the payload of a task; the index is at least 0."""
 
     @abstractmethod
     def build_environment(self, task: Task) -> Environment | AskingEnvironment:
-        """A fresh, single-use environment for one episode of `task`."""
+        """Build a fresh, single-use environment for one episode of `task`."""
 
     @abstractmethod
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The scripted policies by name: "random", "oracle" where the right replies are known, and "naive", the
+        """Return the scripted policies by name: "random", "oracle" if the right replies are known, and "naive", the
         demonstrator."""
 
     def sample_texts(self, index: int) -> Iterable[str]:
-        """What a policy reads and writes in the index-th training task: prompts, observations and replies."""
+        """Return what a policy reads and writes in the index-th training task: prompts, observations and replies."""
         raise NotImplementedError(f"{type(self).__name__} must define sample_texts")

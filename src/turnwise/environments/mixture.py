@@ -22,21 +22,22 @@ class Member:
 
     family: EnvironmentFamily
     weight: float
-    """Above 0; its share of the tasks is the weight over the sum of all weights."""
+    """Weight above 0; the family's share of the tasks is its weight divided by the sum of all weights."""
 
 
 class Interleaving:
-    """An endless sequence of labels: each label comes `n * share` times in any first n, give or take less than one.
+    """An endless sequence of labels: among any first n, each label occurs `n * share` times, with a deviation below
+    one.
 
-    The j-th occurrence of a label (from 1) lies at a position from `floor((j - 1) / share)` to
-    `ceil(j / share) - 1`; of the labels that may come, the one with the earliest deadline does, ties in alphabetical
+    The j-th occurrence of a label (from 1) lies at a position from `floor((j - 1) / share)` to `ceil(j / share) - 1`;
+    of the labels allowed at a position, the one with the earliest deadline comes first, with ties in alphabetical
     order. Unit jobs with such windows always fit on one machine in that order, since the shares sum to 1. The weights
     are read as decimal fractions and the arithmetic is exact, so that the sequence repeats after a whole number of
     positions.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        """Raises ConfigError when there is no weight, or one is not a finite number above 0."""
+        """Raises ConfigError if there is no weight, or one is not a finite number above 0."""
         for label, weight in weights.items():
             if isinstance(weight, bool) or not (math.isfinite(weight) and weight > 0):
                 raise ConfigError(f"the weight of {label!r} is {weight!r}; give a finite number above 0")
@@ -47,14 +48,14 @@ class Interleaving:
         shares = [weight / sum(exact) for weight in exact]
         self._period = math.lcm(*(share.denominator for share in shares))
         self._quotas = [int(share * self._period) for share in shares]
-        """Occurrences per period."""
+        """Occurrences of each label per period."""
         self._counts = [0] * len(shares)
         self._places: list[tuple[int, tuple[int, ...]]] = []
         """(index of the label, how often each label occurs before) per position of the period, as far as computed."""
         self._lock = threading.Lock()
 
     def place(self, index: int) -> tuple[str, dict[str, int]]:
-        """The label at a position, from 0, and how often each label occurs before it."""
+        """Return the label at a position, from 0, and how often each label occurs before it."""
         rounds, position = divmod(index, self._period)
         with self._lock:
             while len(self._places) <= position:
@@ -79,12 +80,12 @@ class MixedFamily:
     """Implements `EnvironmentFamily`: the tasks of several families, interleaved by weight.
 
     Each family's tasks come in their own order without gaps, so splits stay disjoint. `Task.environment` is the label
-    of the family, and everything that concerns a task goes to the family it names. A mixture with a finite data set
-    ends where that set has no task for its next place.
+    of the family, to which every call about the task goes. A mixture with a finite data set ends when that set has no
+    task for its next place.
     """
 
     def __init__(self, members: Mapping[str, Member]) -> None:
-        """Members by label, at least one. Use `mix_families`, which also offers what all of them offer."""
+        """`members` by label, at least one. Use `mix_families`, which also offers what all members offer."""
         self._interleaving = Interleaving({label: member.weight for label, member in members.items()})
         self.families: Mapping[str, EnvironmentFamily] = {label: members[label].family for label in sorted(members)}
         """The families by label."""
@@ -92,7 +93,7 @@ class MixedFamily:
         """Largest index at which a family is known to have a task."""
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split. Raises IndexError for a negative index or where the mixture has ended."""
+        """Return the index-th task of a split. Raises IndexError for a negative index, or if the mixture has ended."""
         check_index(split, index)
         chosen, counts = self._interleaving.place(index)
         for label, count in counts.items():
@@ -113,28 +114,29 @@ class MixedFamily:
         return task
 
     def build_environment(self, task: Task) -> Environment | AskingEnvironment:
-        """A fresh environment of the task's family."""
+        """Build a fresh environment of the task's family."""
         return self.family_of(task).build_environment(task)
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """The policies of that name of all families, each for its own tasks. Raises ConfigError where one has none."""
+        """Return the families' policies of this name, each used for its own tasks. Raises ConfigError if a family has
+        none."""
         return _MixedPolicy(self, {label: family.policy(name) for label, family in self.families.items()})
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts in which each family has its share, in the order of the tasks."""
+        """Return `count` texts of which each family has its share, in the order of the tasks."""
         _, shares = self._interleaving.place(count)
         texts = {label: self.families[label].texts(share) for label, share in shares.items() if share}
         places = map(self._interleaving.place, range(count))
         return [texts[label][counts[label]] for label, counts in places]
 
     def place(self, split: Split, index: int) -> str | None:
-        """File and line of a task; None where its family's come from no file."""
+        """Return file and line of a task; None if its family's tasks do not come from files."""
         chosen, counts = self._interleaving.place(index)
         find = getattr(self.families[chosen], "place", None)
         return None if find is None else find(split, counts[chosen])
 
     def family_of(self, task: Task) -> EnvironmentFamily:
-        """The family that made a task. Raises ConfigError when none of them did."""
+        """Return the family that made a task. Raises ConfigError if none did."""
         if task.environment not in self.families:
             raise ConfigError(
                 f"task {task.id} is of environment {task.environment!r}; this mixture has {', '.join(self.families)}"
@@ -143,14 +145,14 @@ class MixedFamily:
 
 
 class _MixedFamilyWithAnswers(MixedFamily):
-    """A mixture in which every family is also `GoldAnswers`."""
+    """A mixture in which every family also implements `GoldAnswers`."""
 
     def gold_answer(self, task: Task) -> str:
-        """The right answer of the task, as its family gives it."""
+        """Return the task's right answer according to its family."""
         return self._answers_of(task).gold_answer(task)
 
     def answer_reply(self, task: Task, answer: str) -> Message:
-        """The reply that gives the answer, as the task's family writes it."""
+        """Return the reply that states the answer, in the form of the task's family."""
         return self._answers_of(task).answer_reply(task, answer)
 
     def _answers_of(self, task: Task) -> GoldAnswers:
@@ -160,21 +162,21 @@ class _MixedFamilyWithAnswers(MixedFamily):
 
 
 def mix_families(members: Mapping[str, Member]) -> MixedFamily:
-    """The mixture of some families by label; it implements `GoldAnswers` where all of them do.
+    """Mix families by label; the mixture implements `GoldAnswers` if all of them do.
 
-    Raises ConfigError when there is no family or a weight is not a finite number above 0.
+    Raises ConfigError if there is no family or a weight is not a finite number above 0.
     """
     answers = all(isinstance(member.family, GoldAnswers) for member in members.values())
     return _MixedFamilyWithAnswers(members) if answers else MixedFamily(members)
 
 
 def list_families(family: EnvironmentFamily) -> Iterable[EnvironmentFamily]:
-    """The families of a mixture, or the one family: for checks that concern each of them."""
+    """Return the families of a mixture, or the one family, for checks of each."""
     return family.families.values() if isinstance(family, MixedFamily) else (family,)
 
 
 class _MixedPolicy:
-    """Implements `ScriptedPolicy`: for every task the policy of its family."""
+    """Implements `ScriptedPolicy`: uses for every task the policy of its family."""
 
     def __init__(self, family: MixedFamily, policies: Mapping[str, ScriptedPolicy]) -> None:
         self._family = family

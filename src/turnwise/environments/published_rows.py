@@ -1,10 +1,10 @@
-"""What the published layouts of rows have in common: prompts of several messages, and right answers.
+"""Common parts of published row layouts: prompts of several messages, and right answers.
 
     prompt    "...", or messages [{"role", "content"}], whose content is text or parts {"type": "text", "text"}
     answers   "answers", or the `ground_truth` of "reward_model" (verl) or "reward_spec" (SkyRL): a text, a number, a
               list of these, or {"target": any of them}
 
-Everything raises DataError naming the field, its value and what was expected.
+All functions raise DataError naming the field, its value and what was expected.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from turnwise.core.errors import DataError
 from turnwise.core.types import Message, Role, text_message
 
 ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-"""Roles of messages in a row's prompt; "developer" is a later name of "system"."""
+"""Maps roles in a row's prompt to ours; "developer" is a newer name of "system"."""
 _PROMPTS = ("prompt", "messages", "conversations")
 _GROUND_TRUTHS = ("reward_model", "reward_spec")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a row asks."""
+    """The question of a row."""
 
     before: tuple[Message, ...]
-    """The system message and the turns before the question; mostly empty."""
+    """The system message and the turns before the question; usually empty."""
     question: str
     """The text of the last message."""
 
 
 def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
-    """The row's messages, or the text in the first of the columns `names` that it has; a prompt of messages wins."""
+    """Return the row's messages, or the text in the first existing column of `names`; a prompt of messages takes
+    precedence."""
     for name in _PROMPTS:
         if isinstance(given := _read_listed(row.get(name)), list):
             messages = read_messages(given, name)
@@ -53,7 +54,8 @@ def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
 
 
 def _read_listed(value: object) -> object:
-    """Messages that a column of text holds as JSON, as Parquet files of several layouts have them; else the value."""
+    """Return messages that a text column contains as JSON, as in Parquet files of several layouts; other values
+    unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith("[{"):
         return value
     try:
@@ -68,7 +70,7 @@ def _read_listed(value: object) -> object:
 
 
 def read_messages(value: object, name: str) -> tuple[Message, ...]:
-    """A list of messages of text, at least one."""
+    """Read a list of at least one text message."""
     if not isinstance(value, list) or not value:
         raise DataError(f'"{name}" is {shorten(value)}; expected a list of messages {{"role", "content"}}')
     return tuple(_read_message(message, f"{name}[{index}]") for index, message in enumerate(value))
@@ -96,7 +98,7 @@ def _read_part(part: object, place: str) -> str:
 
 
 def find_ground_truth(row: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """The name and value of a `ground_truth`; None where the row has no column for one."""
+    """Return the name and value of a `ground_truth`; None if the row has no column for one."""
     for name in _GROUND_TRUTHS:
         if name in row:
             place, value = f"{name}.ground_truth", _read_written(row[name], "ground_truth")
@@ -109,7 +111,7 @@ def find_ground_truth(row: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 
 def _read_written(value: Any, name: str) -> Any:
-    """The object that a column of text holds as JSON, if it has the field `name`; else the value."""
+    """Return the object that a text column contains as JSON, if it has the field `name`; other values unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith("{"):
         return value
     try:
@@ -120,7 +122,7 @@ def _read_written(value: Any, name: str) -> Any:
 
 
 def read_answers(value: object, name: str) -> tuple[str, ...]:
-    """Texts and numbers, one or a list of at least one; numbers as Python writes them."""
+    """Return texts and numbers, one or a list of at least one; numbers as Python writes them."""
     values = value if isinstance(value, list) else [value]
     if not values:
         raise DataError(f'"{name}" is []; expected at least one answer')
@@ -139,7 +141,7 @@ def _read_answer(value: object, name: str) -> str:
 
 
 def refuse_without_answer(row: Mapping[str, Any], expected: str) -> DataError:
-    """What to raise for a row in which no column holds an answer."""
+    """Return the error for a row without an answer in any column."""
     if "chosen" in row or "rejected" in row:
         return DataError('"chosen" and "rejected" are preferences between replies; expected a right answer')
     if "completion" in row or "messages" in row:
@@ -148,23 +150,23 @@ def refuse_without_answer(row: Mapping[str, Any], expected: str) -> DataError:
 
 
 def read_text(value: object, name: str) -> str:
-    """A text that is not blank, without blanks around it."""
+    """Return a non-blank text without surrounding whitespace."""
     if not isinstance(value, str) or is_blank(value):
         raise DataError(f'"{name}" is {shorten(value)}; expected a non-empty string')
     return value.strip()
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing of a text can be seen: spaces, ends of lines, characters without a width."""
+    """Return whether a text has no visible character: only spaces, line ends and zero-width characters."""
     return all((kind := unicodedata.category(each)).startswith("Z") or kind in ("Cc", "Cf") for each in text)
 
 
 def list_keys(row: Mapping[str, Any]) -> str:
-    """The row's columns, cut where they are many."""
+    """List the row's columns, truncated if they are many."""
     return shorten(sorted(map(str, row)))
 
 
 def shorten(value: object) -> str:
-    """The value as Python writes it, cut after 80 characters."""
+    """Return the value as Python writes it, truncated after 80 characters."""
     text = repr(value[:80] if isinstance(value, str | list) else value)
     return text if len(text) <= 80 else f"{text[:77]}..."

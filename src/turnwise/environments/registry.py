@@ -1,4 +1,4 @@
-"""Environments by name: built in, of installed packages, or by import path."""
+"""Finds environments by name: built-in ones, those of installed packages, or by import path."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ GROUP = "turnwise.environments"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """An environment that has a short name."""
+    """An environment with a short name."""
 
     name: str
     path: str
     """Import path "package.module:Class"."""
     source: str
-    """"built in", or the installed packages that give it the name; several of them clash."""
+    """"built in", or the installed packages that define the name; several packages clash."""
 
 
 def list_environments() -> list[Named]:
-    """Every environment with a short name, built-in ones first. Imports none of them."""
+    """List every environment with a short name, built-in ones first, without importing any."""
     named = [Named(name=name, path=path, source="built in") for name, path in FAMILIES.items()]
     named += [
         Named(name=each.name, path=" or ".join(each.paths), source=" and ".join(each.owners))
@@ -69,9 +69,9 @@ def list_environments() -> list[Named]:
 
 
 def find_path(name: str, *, key: str = "environment") -> str:
-    """The import path of a short name; any other name is returned as it is.
+    """Return the import path of a short name; any other name is returned unchanged.
 
-    Raises ConfigError when several packages give the name, or when it is no name and no path.
+    Raises ConfigError if several packages define the name, or if it is neither a name nor a path.
     """
     named = list_environments() if ":" not in name else []
     matches = [each for each in named if each.name == name]
@@ -90,10 +90,10 @@ def find_path(name: str, *, key: str = "environment") -> str:
 
 
 def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environment") -> EnvironmentFamily:
-    """The family of a short name or of the import path "package.module:Class", called with `arguments`.
+    """Load the family of a short name or of the import path "package.module:Class", called with `arguments`.
 
-    A plain class with `reset` and tools becomes a family of its own. `key` is where the recipe names it, for messages.
-    Raises ConfigError when the name leads nowhere, the arguments are refused, or the object is not an
+    A plain class with `reset` and tools becomes a family. `key` is the recipe's option that names it, for messages.
+    Raises ConfigError if the name leads nowhere, the arguments are refused, or the object is not an
     `EnvironmentFamily`.
     """
     module_name, _, class_name = find_path(name, key=key).partition(":")

@@ -1,4 +1,4 @@
-"""Runs programs in a sandbox, none of them twice, and reads what they report of calls."""
+"""Runs programs in a sandbox, each only once, and reads their reports of calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from turnwise_sandbox.types import Execution, Limits, Program
 
 MAX_KEPT = 2048
-"""Executions that are kept; one mostly takes a few hundred bytes."""
+"""Most executions that are kept; one usually takes a few hundred bytes."""
 
 
 class CodeRunner(Protocol):
-    """Runs a program somewhere safe."""
+    """Runs a program in isolation."""
 
     async def run(self, program: Program, limits: Limits) -> Execution:
         """See `Sandbox.run`."""
@@ -22,14 +22,14 @@ class CodeRunner(Protocol):
 
 
 class RepeatedRuns:
-    """Runs no program again: the same program with the same seed gives the same output.
+    """Never runs a program twice: the same program with the same seed has the same output.
 
-    The members of a group share their seed, so most of what they run has run before. What hit a limit, or a signal
-    ended, does run again.
+    The members of a group share their seed, so most of their programs have run before. Programs that hit a limit or
+    were ended by a signal do run again.
     """
 
     def __init__(self, runner: CodeRunner) -> None:
-        """`runner` runs what has not run before."""
+        """`runner` runs programs that have not run before."""
         self._runner = runner
         self._executions: OrderedDict[tuple[object, ...], Execution] = OrderedDict()
 
@@ -49,10 +49,10 @@ class RepeatedRuns:
 def read_outcomes(
     report: bytes, lengths: Mapping[str, int], read_whole: Callable[[str], Any] = int
 ) -> dict[int, list[Any]]:
-    """The outcome of every call that has a line `[number, [how, ...]]` in the report; the last line of a call counts.
+    """Return the outcome of every call with a line `[number, [how, ...]]` in the report; a call's last line counts.
 
     `lengths` maps each `how` to the length of its outcome; `read_whole` reads a whole number. Other lines, which the
-    program may have written itself, are passed over.
+    program may have written itself, are ignored.
     """
     outcomes: dict[int, list[Any]] = {}
     for line in report.decode("utf-8", "replace").split("\n"):

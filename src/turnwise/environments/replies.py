@@ -1,4 +1,4 @@
-"""Replies in answer tags, as scripted policies give them; `rewards.answers` reads them."""
+"""Replies in answer tags for scripted policies; `rewards.answers` reads them."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from turnwise.core.types import Message, text_message
 
 
 def answer_message(text: str, *, reasoning: str | None = None) -> Message:
-    """A reply that gives `text` as its answer, be it a memory, a move or the answer itself; `reasoning` comes first."""
+    """Return a reply whose answer is `text` (a memory, a move or the answer itself), preceded by `reasoning`."""
     return text_message("assistant", f"<answer> {text} </answer>", reasoning=reasoning)

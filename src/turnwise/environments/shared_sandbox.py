@@ -1,7 +1,7 @@
 """One sandbox for all episodes of a family, on any event loop.
 
-A sandbox belongs to the event loop that opened it, and episodes may run on any. So it lives on a thread with a loop of
-its own, as long as its owner does.
+A sandbox belongs to the event loop that opened it, but episodes may run on any. So it lives on a thread with its own
+loop, as long as its owner exists.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program,
 
 T = TypeVar("T")
 _CLOSE_S = 5.0
-"""How long closing may take before it is left to the kernel."""
+"""Seconds that closing may take before it is left to the kernel."""
 
 BUILT_IN = {"local": "turnwise_sandbox.supervisor:LocalSandbox"}
 """Sandboxes by name; any other name is an import path."""
 
 
 def load_sandbox(name: str, arguments: Mapping[str, Any]) -> Callable[[], Sandbox]:
-    """What builds a sandbox: a built-in name, or the import path "package.module:callable", called with `arguments`.
+    """Return a function that builds a sandbox: from a built-in name, or the import path "package.module:callable",
+    called with `arguments`.
 
-    Raises ConfigError when the path leads nowhere; what the call itself refuses comes when it is made, on first use.
+    Raises ConfigError if the path leads nowhere; errors of the call itself are raised when it is made, on first use.
     """
     module_name, colon, attribute = BUILT_IN.get(name, name).partition(":")
     if not colon:
@@ -64,23 +65,23 @@ class SharedSandbox:
         self._lock = threading.Lock()
         self._home: _Home | None = None
         self._end: Callable[[], object] | None = None
-        """Closes `_home`, once."""
+        """Closes `_home` once."""
 
     async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
-        """See `Sandbox.run`. Cancelling the task that waits ends the program.
+        """See `Sandbox.run`. Cancelling the waiting task ends the program.
 
-        Raises ConfigError when the sandbox cannot be opened.
+        Raises ConfigError if the sandbox cannot be opened.
         """
         home = self._find_home()
         return await home.ask(home.sandbox.run(program, limits))
 
     @property
     def runs_pairs(self) -> bool:
-        """Whether the sandbox behind this one runs pairs of programs (`PairRunner`). Opens it."""
+        """Return whether the underlying sandbox runs pairs of programs (`PairRunner`). Opens it."""
         return isinstance(self._find_home().sandbox, PairRunner)
 
     async def run_pair(self, worker: Program, grader: Program, limits: Limits) -> tuple[Execution, Execution]:
-        """See `PairRunner.run_pair`. Raises SandboxError where the sandbox behind this one runs no pairs."""
+        """See `PairRunner.run_pair`. Raises SandboxError if the underlying sandbox runs no pairs."""
         home = self._find_home()
         if not isinstance(home.sandbox, PairRunner):
             raise SandboxError(f"{type(home.sandbox).__name__} runs no pairs of programs; use the local sandbox")
@@ -96,7 +97,7 @@ class SharedSandbox:
         network: Network = "none",
         tree: Tree | None = None,
     ) -> SharedSession:
-        """See `Sandbox.open`. Cancelling the task that waits leaves no session behind."""
+        """See `Sandbox.open`. Cancelling the waiting task leaves no session behind."""
         home = self._find_home()
         opened: list[Session] = []
 
@@ -183,7 +184,7 @@ class _Home:
             raise
 
     async def ask(self, answer: Coroutine[Any, Any, T]) -> T:
-        """Await what the sandbox or a session answers, from any event loop; see `ask_sandbox`."""
+        """Await an answer of the sandbox or a session, from any event loop; see `ask_sandbox`."""
         return await asyncio.wrap_future(self.submit(ask_sandbox(answer)))
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -193,7 +194,7 @@ class _Home:
     def close(self) -> None:
         """End everything in the sandbox, then the loop.
 
-        Does not wait when called on the sandbox's own thread (by the collector).
+        Does not wait if called on the sandbox's own thread (by the garbage collector).
         """
         closing = self.submit(ask_sandbox(self.sandbox.close()))
         closing.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))

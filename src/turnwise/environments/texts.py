@@ -1,4 +1,4 @@
-"""Sample texts to train a tokenizer on."""
+"""Sample texts for training a tokenizer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from random import Random
 
 
 def take_texts(read: Callable[[int], Iterable[str]], count: int) -> list[str]:
-    """The first `count` texts that `read` gives for the numbers from 0 on, of which some must have any."""
+    """Return the first `count` texts that `read` returns for the numbers from 0 on; some of these must have texts."""
     return list(itertools.islice(itertools.chain.from_iterable(map(read, itertools.count())), count))
 
 
 def mix_texts(read: Callable[[int], Iterable[str]], count: int, seed: int) -> list[str]:
-    """`count` texts drawn from all that `read` gives for the first numbers that have so many together."""
+    """Return `count` texts drawn from all texts that `read` returns for as many first numbers as are needed."""
     texts: list[str] = []
     index = 0
     while len(texts) < count:

@@ -1,7 +1,7 @@
-"""The environment most families build on: typed Python functions are the tools, messages go in and out.
+"""The environment on which most families build: typed Python functions are the tools, messages are input and output.
 
 The environment answers calls with their results, and malformed calls with an error. The episode ends when a reply has
-neither, or when a tool sets `done`.
+no call of either sort, or when a tool sets `done`.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from turnwise.tools.tool import Tool, run_tool, to_tool
 class ToolEnvironment:
     """Implements `core.protocols.Environment`.
 
-    Override `setup` and `score`; `invalid_reply`, `is_failure` and `teardown` where needed. `setup`, `score`,
-    `teardown` and tools may be plain functions: all of them run in the one thread of the episode. Single use:
-    `EnvironmentFault` when it is reset twice, or stepped before `reset` or after the end.
+    Override `setup` and `score`, and if needed `invalid_reply`, `is_failure` and `teardown`. `setup`, `score`,
+    `teardown` and tools may be plain functions: all of them run in the episode's one thread. Single use: raises
+    `EnvironmentFault` if it is reset twice, or stepped before `reset` or after the end.
     """
 
     def __init__(self, *, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000) -> None:
-        """Seconds one tool call may take, and how much of what it returns the model sees."""
+        """Sets the seconds that one tool call may take, and how many characters of its result the model sees."""
         self._tool_timeout_s = tool_timeout_s
         self._max_observation_chars = max_observation_chars
         self._tools: dict[str, Tool] = {}
         self._stage: Literal["new", "open", "over", "closed"] = "new"
         self.tool_records: list[ToolRecord] = []
-        """Every call of the episode that came back, in order."""
+        """Every completed call of the episode, in order."""
         self.done = False
-        """A tool sets it to end the episode: the model reads no answer, and further calls of the reply do not run."""
+        """Set by a tool to end the episode: the model sees no answer, and further calls of the reply do not run."""
         self.thread = OwnThread()
-        """Where plain functions of the episode run, one after the other."""
+        """The thread in which the episode's plain functions run, one after the other."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The first messages and the tool functions of one episode. Everything random comes from `seed`."""
+        """Return the first messages and the tool functions of one episode. All randomness must come from `seed`."""
         raise NotImplementedError(f"{type(self).__name__} must define setup")
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
@@ -53,14 +53,14 @@ class ToolEnvironment:
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
     def invalid_reply(self, message: Message) -> Message:
-        """What the model is told about a reply with malformed calls: a tool message without `tool_call_id`."""
+        """Return the message about a reply with malformed calls: a tool message without `tool_call_id`."""
         return text_message("tool", "error: " + "; ".join(error.message for error in message.tool_errors))
 
     async def teardown(self) -> None:
-        """Free what `setup` took. Also called when `setup` failed half-way."""
+        """Free what `setup` took. Also called if `setup` failed half-way."""
 
     async def reset(self, task: Task, seed: int) -> Opening:
-        """See `Environment.reset`. Raises ConfigError when a function cannot be a tool or two have one name."""
+        """See `Environment.reset`. Raises ConfigError if a function cannot be a tool or two have the same name."""
         if self._stage != "new":
             raise EnvironmentFault(
                 f"{type(self).__name__} was reset twice; environments are single use, build a new one"
@@ -110,11 +110,12 @@ class ToolEnvironment:
         return StepResult(observations=tuple(observations), done=False, tool_records=tuple(records))
 
     def copy_episode(self, *, with_tools: bool = True) -> Self:
-        """A second environment in the state of this one, for the `fork` of a subclass whose attributes are that state.
+        """Return a second environment in the state of this one, for the `fork` of a subclass whose attributes are that
+        state.
 
-        The tools of the copy are its own; without them it has none until `offer`. Attributes are shared: what an
-        episode changes in place, besides `tool_records`, the subclass must copy. Raises EnvironmentFault when no
-        episode is open, or a tool to copy belongs to another object, whose state would be shared.
+        The copy has its own tools, or none until `offer` if `with_tools` is false. Attributes are shared: the subclass
+        must copy what an episode changes in place, besides `tool_records`. Raises EnvironmentFault if no episode is
+        open, or if a tool to copy belongs to another object, whose state would be shared.
         """
         if self._stage != "open":
             raise EnvironmentFault(
@@ -148,7 +149,7 @@ class ToolEnvironment:
         return replace(record, error=record.observation) if is_failure else record
 
     def is_failure(self, record: ToolRecord) -> bool:
-        """Whether an answer is bad news, such as a failing test: its call then counts as one with an error, so that
+        """Return whether an answer reports a failure, such as a failing test: its call then counts as an error, so that
         evaluations count how many episodes recover from one."""
         return False
 
@@ -174,7 +175,7 @@ def _read_functions(functions: object, where: str) -> list[Callable[..., object]
 
 
 def hash_calls(task_id: str, records: Sequence[ToolRecord]) -> str:
-    """16 hexadecimal digits of the task and every call with its answer: the `state_hash` of environments whose state is
-    that."""
+    """Return 16 hexadecimal digits of the task and every call with its answer: the `state_hash` of environments with
+    exactly this state."""
     read = [(record.call.name, record.call.arguments, record.observation) for record in records]
     return hashlib.sha256(json.dumps([task_id, read]).encode()).hexdigest()[:16]

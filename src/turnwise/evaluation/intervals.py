@@ -10,10 +10,10 @@ Z_95 = 1.959963984540054
 
 
 def compute_wilson_interval(successes: float, count: float, z: float = Z_95) -> tuple[float, float]:
-    """The Wilson score interval of a share (Wilson 1927), 95% by default; never leaves [0, 1], sane at 0 and at
-    `count`.
+    """Compute the Wilson score interval of a share (Wilson 1927), 95% by default; it stays in [0, 1] and is meaningful
+    at 0 and at `count`.
 
-    `count` 0 gives (0.0, 1.0): nothing is known. Raises ValueError when successes are not between 0 and `count`.
+    With `count` 0 it is (0.0, 1.0): nothing is known. Raises ValueError if successes are not between 0 and `count`.
     """
     if not 0 <= successes <= count:
         raise ValueError(f"{successes} successes of {count} is not a share")
@@ -26,14 +26,14 @@ def compute_wilson_interval(successes: float, count: float, z: float = Z_95) -> 
 
 
 def compute_clustered_interval(clusters: Sequence[Sequence[float]], z: float = Z_95) -> tuple[float, float]:
-    """An interval of the mean of values in [0, 1], of which those of one cluster belong together (samples of one task).
+    """Compute an interval of the mean of values in [0, 1] that come in clusters (samples of one task).
 
-    The Wilson interval of as many independent values as say the same about the mean: mean (1 - mean) divided by the
-    squared standard error of the mean over clusters, with Bessel's correction for the number of clusters (Dean and
-    Pagano 2015; the effective sample size of Kish 1965). Clusters of unequal size count as fewer, count^2 / sum of
-    squared sizes. Never more than there are values. Where all values are 0 or all are 1 the clusters count, since
-    nothing tells how alike the values of one are. Without a cluster of two values it is the Wilson interval itself. No
-    values give (0.0, 1.0).
+    It is the Wilson interval for the effective number of independent values: mean (1 - mean) divided by the squared
+    standard error of the mean over clusters, with Bessel's correction for the number of clusters (Dean and Pagano 2015;
+    the effective sample size of Kish 1965). Clusters of unequal size count as fewer, count^2 / sum of squared sizes.
+    The effective number never exceeds the number of values. If all values are 0 or all are 1, it is the number of
+    clusters, since the correlation within clusters is unknown. If no cluster has two values, the result is the plain
+    Wilson interval. No values give (0.0, 1.0).
     """
     sizes = [len(cluster) for cluster in clusters if cluster]
     count, total = sum(sizes), math.fsum(value for cluster in clusters for value in cluster)
@@ -53,10 +53,10 @@ def compute_clustered_interval(clusters: Sequence[Sequence[float]], z: float = Z
 
 
 def compute_pass_at(k: int, *, num_samples: int, num_passed: int) -> float:
-    """The probability that at least one of `k` of a task's samples, drawn without putting back, passed: the unbiased
-    estimator of pass@k (arXiv 2107.03374, equation 1).
+    """Return the probability that at least one of `k` of a task's samples, drawn without replacement, passed: the
+    unbiased estimator of pass@k (arXiv 2107.03374, equation 1).
 
-    Raises ValueError where there are fewer than `k` samples, or more that passed than samples.
+    Raises ValueError if there are fewer than `k` samples, or more passed than there are samples.
     """
     if not 1 <= k <= num_samples or not 0 <= num_passed <= num_samples:
         raise ValueError(f"pass@{k} of {num_passed} of {num_samples} samples is not defined")

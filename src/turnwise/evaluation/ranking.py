@@ -1,4 +1,4 @@
-"""How well scores tell two kinds apart."""
+"""Measures how well scores separate two classes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from itertools import groupby
 
 
 def compute_auc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
-    """The probability that a positive has a higher score than a negative, ties counted half (Mann and Whitney 1947).
+    """Return the probability that a positive has a higher score than a negative, ties counted half (Mann and Whitney
+    1947).
 
-    None where there is no positive or no negative.
+    None if there is no positive or no negative.
     """
     ranked = sorted(zip(scores, labels, strict=True), key=lambda pair: pair[0])
     num_positive = sum(labels)

@@ -1,4 +1,4 @@
-"""What a held-out evaluation says, per kind of task and in all."""
+"""Summarises a held-out evaluation, per kind of task and overall."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAt:
-    """How often at least one of several samples of a task succeeded."""
+    """Share of tasks for which at least one of several samples succeeded."""
 
     k: int
     n: int
-    """Tasks with that many scored samples."""
+    """Number of tasks with that many scored samples."""
     share: float
-    """Mean over them of the unbiased estimate."""
+    """Mean of the unbiased estimate over these tasks."""
     low: float
     high: float
-    """95% Wilson interval of `share`; tasks are independent."""
+    """`low` to `high` is the 95% Wilson interval of `share`; tasks are independent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,33 +34,34 @@ class Row:
 
     kind: str
     n: int
-    """Different tasks, by their ids, with an episode that was scored: copies of a row are one task."""
+    """Number of different tasks, by id, with a scored episode: copies of a row are one task."""
     episodes: int
-    """Episodes that were scored, each once however many roles learn in it."""
+    """Number of scored episodes; an episode counts once, however many roles learn in it."""
     success: float
-    """Share of the episodes that succeeded: of k samples per task mean@k. One in which some of the roles that learn
-    succeeded counts as their share. NaN never occurs: 0.0 with n=0 and the interval (0, 1)."""
+    """Share of episodes that succeeded (with k samples per task: mean@k). If only some of an episode's learning roles
+    succeeded, it counts with their share. Never NaN: with n=0 it is 0.0 with the interval (0, 1)."""
     low: float
     high: float
-    """95% interval of `success`, which knows that episodes of one task belong together: Wilson's where each has one."""
+    """`low` to `high` is the 95% interval of `success`, which accounts for several episodes per task; Wilson's if each
+    task has one."""
     tool_calls: float
     """Mean per episode."""
     response_tokens: float
-    """Mean number of tokens that the roles that learn sampled in an episode; tool answers are not counted."""
+    """Mean number of tokens per episode sampled by roles that learn; tool answers are not counted."""
     errored: int
     """Scored episodes in which at least one tool call failed."""
     recovered: float | None
-    """Share of the errored that succeeded in the end; None where none errored."""
+    """Share of the errored episodes that succeeded in the end; None if none errored."""
     truncated: float
-    """Share that a limit ended."""
+    """Share of episodes that a limit ended."""
     invalid: int
-    """Episodes that could not be scored; not part of `episodes`."""
+    """Number of episodes that could not be scored; not part of `episodes`."""
     pass_at: tuple[PassAt, ...] = ()
-    """For 1, 2, 4, ... and all samples of a task; empty where tasks have one sample."""
+    """For 1, 2, 4, ... and all samples of a task; empty if tasks have one sample."""
     reward: float | None = None
-    """Mean total reward of what the roles that learn were given; None where nothing was scored."""
+    """Mean total reward of the roles that learn; None if nothing was scored."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Mean of each part of the reward, over those that have it."""
+    """Mean of each part of the reward, over the rewards that have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,37 +71,37 @@ class Summary:
     name: str
     label: str
     step: int
-    """Optimizer steps of RL before it."""
+    """Optimizer steps of RL before the evaluation."""
     rows: tuple[Row, ...]
     """One per kind, in alphabetical order, then "all"."""
 
     def row(self, kind: str) -> Row:
-        """The row of a kind. Raises KeyError naming the known kinds."""
+        """Return the row of a kind. Raises KeyError naming the known kinds."""
         for row in self.rows:
             if row.kind == kind:
                 return row
         raise KeyError(f"no row {kind!r}; known: {[r.kind for r in self.rows]}")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the summary as plain data."""
         return asdict(self)
 
 
 def is_success(trajectory: Trajectory) -> bool:
-    """Whether a scored trajectory succeeded: its "success" part, or a total above 0.5 where the reward has no such
+    """Return whether a scored trajectory succeeded: its "success" part, or a total above 0.5 if the reward has no such
     part."""
     return isinstance(trajectory.reward, Scored) and is_right(trajectory.reward)
 
 
 def is_right(reward: Scored) -> bool:
-    """Whether a reward is that of a success."""
+    """Return whether a reward means success."""
     part = reward.part("success")
     return (reward.total if part is None else part) > 0.5
 
 
 def had_error(trajectory: Trajectory) -> bool:
-    """Whether a tool call of the trajectory failed: a traceback, malformed arguments, an unknown tool, text that only
-    looks like a call."""
+    """Return whether a tool call of the trajectory failed: a traceback, malformed arguments, an unknown tool, or text
+    that only looks like a call."""
     return any(
         turn.message.tool_errors or any(record.error is not None for record in turn.tool_records)
         for turn in trajectory.turns
@@ -108,9 +109,9 @@ def had_error(trajectory: Trajectory) -> bool:
 
 
 def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step: int) -> Summary:
-    """Rows per `payload["kind"]` (one row "all" where tasks have no kind).
+    """Summarise groups in rows per `payload["kind"]` (one row "all" if tasks have no kind).
 
-    Of several environments, rows per environment ("search_qa") and per kind in it ("search_qa/2hop")."""
+    With several environments there are rows per environment ("search_qa") and per kind in it ("search_qa/2hop")."""
     several = len({group.task.environment for group in groups}) > 1
     by_kind: dict[str, list[tuple[str, Sequence[Trajectory]]]] = {}
     num_samples = max(map(count_members, groups), default=1)
@@ -125,7 +126,8 @@ def summarise(groups: Sequence[TrajectoryGroup], *, name: str, label: str, step:
 
 
 def _list_episodes(group: TrajectoryGroup) -> list[Sequence[Trajectory]]:
-    """What the roles that learn said, episode by episode; what all roles said where none learns (a served model)."""
+    """Return the trajectories of the roles that learn, episode by episode; of all roles if none learns (a served
+    model)."""
     episodes: dict[int, list[Trajectory]] = {}
     for trajectory in take_measured(group):
         episodes.setdefault(trajectory.id.member, []).append(trajectory)
@@ -133,7 +135,7 @@ def _list_episodes(group: TrajectoryGroup) -> list[Sequence[Trajectory]]:
 
 
 def _row(kind: str, members: Sequence[tuple[str, Sequence[Trajectory]]], num_samples: int) -> Row:
-    """The row of episodes, each with the id of its task."""
+    """Build the row of episodes, each given with the id of its task."""
     played = [(task, episode) for task, episode in members if any(isinstance(t.reward, Scored) for t in episode)]
     scored = [episode for _, episode in played]
     success = [_share_of_success(episode) for episode in scored]
@@ -168,7 +170,7 @@ def _row(kind: str, members: Sequence[tuple[str, Sequence[Trajectory]]], num_sam
 
 
 def _pass_at(tasks: Sequence[Sequence[float]], num_samples: int) -> tuple[PassAt, ...]:
-    """For every power of two below the number of samples of a task, and for all of them."""
+    """Estimate for every power of two below the number of samples of a task, and for all of them."""
     if num_samples == 1:
         return ()
     powers = (2**power for power in range(num_samples.bit_length()))

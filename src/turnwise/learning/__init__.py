@@ -1,1 +1,2 @@
-"""Ways to learn from groups of trajectories: what trains, and how much. Imports neither torch nor transformers."""
+"""Learners: decide what of a batch of trajectories trains, and with what weight. Imports neither torch nor
+transformers."""

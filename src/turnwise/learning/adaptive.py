@@ -1,4 +1,4 @@
-"""Coefficients that follow what a step measured: of the reference divergence and of the entropy bonus."""
+"""Adapts the coefficients of the reference divergence and of the entropy bonus to what a step measured."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from turnwise.core.metrics import Mean, Metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficients:
-    """The values of the coefficients that may move."""
+    """Values of the adaptive coefficients."""
 
     kl: float
     entropy: float
 
     def to_json(self) -> dict[str, float]:
-        """As a checkpoint holds them."""
+        """Return the values as a checkpoint stores them."""
         return asdict(self)
 
 
 def adapts(loss: LossSection) -> bool:
-    """Whether any coefficient moves during the run."""
+    """Return whether any coefficient changes during the run."""
     return loss.kl.target > 0 or loss.entropy_target > 0
 
 
 def start_coefficients(loss: LossSection) -> Coefficients:
-    """Those of the first step."""
+    """Return the coefficients of the first step."""
     return Coefficients(kl=loss.kl.coefficient, entropy=loss.entropy_coefficient)
 
 
 def adapt_coefficients(
     coefficients: Coefficients, loss: LossSection, metrics: Mapping[str, Metric], *, num_samples: int
 ) -> Coefficients:
-    """The coefficients of the next step.
+    """Return the coefficients of the next step.
 
     The KL coefficient follows `train/kl_reference` (nats per trained token), the entropy coefficient `train/entropy`.
-    Raises TrainingError when a measurement is not finite.
+    Raises TrainingError if a measurement is not finite.
     """
     kl, entropy = coefficients.kl, coefficients.entropy
     with boundary(TrainingError, "loss.kl.target and loss.entropy_target"):

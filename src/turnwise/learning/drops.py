@@ -1,4 +1,4 @@
-"""Why scored trajectories and turns do not train."""
+"""Lists scored trajectories and turns that do not train, with their reasons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from turnwise.core.types import DropReason, Scored, Trajectory, TrajectoryGroup,
 
 
 def list_truncated(groups: Sequence[TrajectoryGroup], *, train_truncated: bool) -> dict[TrajectoryId, DropReason]:
-    """Why trajectories that a limit ended do not train, unless they do (`rollout.train_truncated`)."""
+    """Return the trajectories that a limit ended, with the reason why they do not train; none if `train_truncated` is
+    set."""
     if train_truncated:
         return {}
     return {t.id: DropReason.TRUNCATED for group in groups for t in group.trajectories if t.stop.is_truncated}
@@ -24,10 +25,10 @@ def list_drops(
     *,
     other_reasons: Mapping[TrajectoryId, DropReason] = MappingProxyType({}),
 ) -> list[Drop]:
-    """A drop for every scored trajectory of `groups` that the learner does not train on: all but the `chosen`.
+    """Return a drop for every scored trajectory of `groups` that the learner does not train on: all but the `chosen`.
 
-    The reason is `reason`, or the trajectory's own in `other_reasons`. Turns that never train are dropped in any case,
-    for their own reason. A trajectory that was chosen and yet has no sample gets no reason, which the ledger refuses.
+    The reason is `reason`, or the trajectory's entry in `other_reasons`. Turns that never train are always dropped, for
+    their own reason. A chosen trajectory without a sample gets no reason, so the ledger refuses it.
     """
     drops = []
     for group in groups:
@@ -45,7 +46,7 @@ def list_drops(
 
 
 def list_idle_turns(trajectory: Trajectory) -> dict[DropReason, tuple[int, ...]]:
-    """Turns of a scored trajectory that only an estimate of a value has, and those that only a failed branch has."""
+    """Return the turns of a scored trajectory that serve only to estimate a value, and those of failed branches."""
     trains: set[int] = set()
     estimates: set[int] = set()
     for path in split_paths(trajectory):

@@ -1,4 +1,4 @@
-"""Reinforcement learning: from groups and what the models said about them to credit, and to a batch that trains it."""
+"""Reinforcement learning: turns groups and model scores into credit, and credit into a training batch."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ from turnwise.learning.staleness import compute_staleness_metrics
 from turnwise.learning.updates import split_epochs
 
 COEFFICIENTS = "coefficients"
-"""Key of the coefficients that move in the learner's memory."""
+"""Key of the adaptive coefficients in the learner's state."""
 
 Attempts = Mapping[TrajectoryId, Trajectory]
-"""Trajectories that were scored, in the order of the groups, without the turns that never train."""
+"""Scored trajectories in the order of the groups, without turns that never train."""
 ByTurn = Mapping[str, Mapping[TrajectoryId, TurnArrays]]
 """Columns per turn of every attempt, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientSettings:
-    """What a recipe says about learning by policy gradients."""
+    """A recipe's options for learning by policy gradients."""
 
     build_credit: Callable[[float], CheckedCredit]
-    """The credit method, whose function may remember something, for the coefficient of a KL penalty in the reward."""
+    """Builds the credit method, whose function may keep state, for a coefficient of the KL penalty in the reward."""
     credit_options: Mapping[str, Any] = field(default_factory=dict)
-    """The recipe's options of it."""
+    """The recipe's options for the credit method."""
     loss: LossSection
     shaping: ShapingSection
     has_critic: bool = False
     recompute_old: bool = False
-    """Asks the trainer for the log-probabilities that ratios are taken to."""
+    """Whether the trainer computes the log-probabilities to which ratios are taken."""
     train_truncated: bool = True
     seed: int
-    """Deals samples to updates."""
+    """Seed with which samples are dealt to updates."""
 
 
 class PolicyGradientLearner:
@@ -82,7 +82,7 @@ class PolicyGradientLearner:
 
     @property
     def penalty(self) -> float:
-        """The present coefficient of a KL penalty in the reward; 0 where there is none."""
+        """The present coefficient of the KL penalty in the reward; 0 without a penalty."""
         return self.coefficients.kl if self.settings.loss.kl.place == "reward" else 0.0
 
     def _build_credit(self) -> CheckedCredit:
@@ -102,9 +102,9 @@ class PolicyGradientLearner:
         return frozenset(name for name, needed in asked.items() if needed)
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
-        """See `Learner.assign`. A batch without a group, or in which limits ended everything, has no updates.
+        """See `Learner.assign`. A batch without groups, or in which limits ended every trajectory, has no updates.
 
-        Raises TrainingError where credit fails or nothing at all may train.
+        Raises TrainingError if credit fails or nothing at all may train.
         """
         settings, loss = self.settings, self.settings.loss
         if not groups:
@@ -156,19 +156,19 @@ class PolicyGradientLearner:
         )
 
     def follow(self, report: StepReport) -> None:
-        """Move the coefficients that follow what the step measured."""
+        """Adapt the coefficients to what the step measured."""
         loss = self.settings.loss
         if adapts(loss) and self._num_samples:
             measured = {**self._metrics, **report.metrics}
             self._set(adapt_coefficients(self.coefficients, loss, measured, num_samples=self._num_samples))
 
     def state_dict(self) -> dict[str, object]:
-        """What the credit method remembers, and the coefficients that move."""
+        """Return the credit method's state and the adaptive coefficients."""
         state = self.credit.state_dict()
         return state | {COEFFICIENTS: self.coefficients.to_json()} if adapts(self.settings.loss) else state
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Restore the credit method's memory and the coefficients that move."""
+        """Restore the credit method's state and the adaptive coefficients."""
         memory = dict(state)
         coefficients = memory.pop(COEFFICIENTS, None)
         if isinstance(coefficients, Mapping):
@@ -185,7 +185,7 @@ class PolicyGradientLearner:
     def _credit(
         self, groups: Sequence[TrajectoryGroup], attempts: Attempts, columns: Columns, metrics: dict[str, Metric]
     ) -> tuple[dict[TrajectoryId, TurnArrays], dict[TrajectoryId, TurnArrays]]:
-        """Advantages per turn, and returns for the critic (empty without one)."""
+        """Compute advantages per turn, and returns for the critic (empty without one)."""
         method, penalty = self.credit.method, self.penalty
         by_turn = _to_turn_columns(attempts, columns)
         token_fields: dict[TokenField, Mapping[TrajectoryId, TurnArrays]] = {
@@ -226,7 +226,7 @@ class PolicyGradientLearner:
         by_turn: ByTurn,
         metrics: dict[str, Metric],
     ) -> dict[TrajectoryId, TurnArrays]:
-        """Advantages with what the teacher adds to them, or puts in their place."""
+        """Add the teacher's part to the advantages, or replace them by it."""
         teacher = self.settings.loss.teacher
         if teacher.path and teacher.replace_credit:
             advantages = {name: [np.zeros_like(array) for array in credit] for name, credit in advantages.items()}
@@ -248,7 +248,7 @@ class PolicyGradientLearner:
 
 
 def compute_advantage_metrics(advantages: Mapping[TrajectoryId, TurnArrays]) -> dict[str, Metric]:
-    """Deviation, smallest and largest advantage of the sampled tokens that train; absent without one."""
+    """Return deviation, minimum and maximum of the advantages of trained sampled tokens; absent without one."""
     numbers = np.concatenate([np.zeros(0), *(array for turns in advantages.values() for array in turns)])
     if not len(numbers):
         return {}
@@ -262,12 +262,12 @@ def compute_advantage_metrics(advantages: Mapping[TrajectoryId, TurnArrays]) -> 
 
 
 def _list_owners(attempts: Attempts) -> list[TrajectoryId]:
-    """The trajectory of every sample of `list_samples`."""
+    """Return the trajectory of every sample of `list_samples`."""
     return [name for name, attempt in attempts.items() for turns in find_trained_turns(attempt) if turns]
 
 
 def _to_turn_columns(attempts: Attempts, columns: Columns) -> dict[str, dict[TrajectoryId, TurnArrays]]:
-    """Every column that is given, one array per turn of every attempt."""
+    """Return every given column as one array per turn of every attempt."""
     owners = _list_owners(attempts)
     by_name = {}
     for each in fields(Columns):
@@ -282,7 +282,8 @@ def _to_turn_columns(attempts: Attempts, columns: Columns) -> dict[str, dict[Tra
 
 
 def _mean_gap(attempts: Attempts, scores: Mapping[TrajectoryId, TurnArrays]) -> Mean:
-    """Mean of sampler minus `scores` log-probabilities over sampled tokens: the k1 estimate of the divergence."""
+    """Return the mean of sampler minus `scores` log-probabilities over sampled tokens: the k1 estimate of the
+    divergence."""
     gaps = [
         training_logprobs(turn.completion).astype(np.float64) - scored
         for name, attempt in attempts.items()

@@ -1,4 +1,4 @@
-"""What a critic learns towards, and how well it predicted that."""
+"""Targets of a critic, and how well it predicted them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from turnwise.core.batch import Column
 def compute_returns(
     method: CreditMethod, options: Mapping[str, Any], trajectory: CreditTrajectory
 ) -> list[NDArray[np.float64]]:
-    """What the critic learns towards, one array per turn; NaN at tokens without a target.
+    """Compute the critic's targets, one array per turn; NaN at tokens without a target.
 
     The returns come from the credit method's own recursion, before any whitening. `options` are all of the method's
-    options. Raises ValueError where the method has no targets or its recursion raises it.
+    options. Raises ValueError if the method has no targets or its recursion raises it.
     """
     if method.returns is None:
         raise ValueError(f"credit method {method.name!r} has no targets for a critic; use gae, turn_gae or bilevel_gae")
@@ -27,9 +27,10 @@ def compute_returns(
 
 
 def compute_explained_variance(old_values: Column, returns: Column) -> float:
-    """`1 - var(returns - values) / var(returns)` over tokens with a return: 1 for a perfect critic, 0 for a constant.
+    """Compute `1 - var(returns - values) / var(returns)` over tokens with a return: 1 for a perfect critic, 0 for a
+    constant.
 
-    Where the returns do not vary it is 0.
+    It is 0 if the returns do not vary.
     """
     targets = np.concatenate(list(returns)).astype(np.float64)
     values = np.concatenate(list(old_values)).astype(np.float64)

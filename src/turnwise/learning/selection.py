@@ -1,4 +1,4 @@
-"""Learning from the best samples: rejection sampling, and preference pairs of whole attempts or single steps."""
+"""Learns from the best samples: rejection sampling, and preference pairs of whole attempts or single steps."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from turnwise.learning.updates import split_updates
 
 
 class _Memoryless:
-    """A learner without scores and without memory."""
+    """A learner without model scores and without state."""
 
     wanted: frozenset[Wanted] = frozenset()
 
     def follow(self, report: StepReport) -> None:
-        """Nothing adapts."""
+        """Do nothing: nothing adapts."""
 
     def state_dict(self) -> dict[str, object]:
-        """Nothing is remembered."""
+        """Return no state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Raises TrainingError for a state that holds something."""
+        """Raise TrainingError for a non-empty state."""
         if state:
             raise TrainingError(
                 f"the checkpoint remembers {sorted(state)}, and train.algorithm is one that remembers nothing; "
@@ -50,16 +50,17 @@ class _Memoryless:
 
 
 class RejectionLearner(_Memoryless):
-    """The best attempts at each task, no two the same, kept above a bar and fine-tuned on; the next step samples from
-    the better policy (RFT, ReST, SWE-smith). Implements `Learner`.
+    """Fine-tunes on the best distinct attempts at each task whose reward reaches a threshold; the next step samples
+    from the better policy (RFT, ReST, SWE-smith). Implements `Learner`.
 
-    The policy goes on from where it is. ReST-EM and STaR fine-tune the first policy anew in each round instead.
+    The policy continues from its present weights; ReST-EM and STaR instead fine-tune the first policy again in each
+    round.
     """
 
     def __init__(
         self, rejection: RejectionSection, *, updates_per_pass: int, seed: int, train_truncated: bool = True
     ) -> None:
-        """`updates_per_pass` are the optimizer steps of one pass; `seed` deals samples to them."""
+        """`updates_per_pass` is the number of optimizer steps per pass; `seed` deals samples to them."""
         self.rejection = rejection
         self.thresholds = compute_rest_thresholds(
             first=rejection.first_threshold, last=rejection.last_threshold, num_steps=rejection.passes
@@ -69,8 +70,8 @@ class RejectionLearner(_Memoryless):
         self._train_truncated = train_truncated
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
-        """See `Learner.assign`: per bar as many supervised updates as the recipe says; one without a sample is
-        empty."""
+        """See `Learner.assign`: for each threshold as many supervised updates as the recipe says; an update without
+        samples is empty."""
         attempts = take_scored(groups)
         truncated = list_truncated(groups, train_truncated=self._train_truncated)
         by_task: dict[str, list[Trajectory]] = {}
@@ -102,7 +103,7 @@ class RejectionLearner(_Memoryless):
         )
 
     def _select(self, attempts: Sequence[Trajectory], threshold: float) -> list[TrajectoryId]:
-        """The attempts at one task to train on."""
+        """Return the attempts at one task to train on."""
         kept = select_best_of_n(
             [attempt.reward.total if isinstance(attempt.reward, Scored) else None for attempt in attempts],
             num_kept=self.rejection.num_kept,
@@ -112,7 +113,7 @@ class RejectionLearner(_Memoryless):
         return [attempts[index].id for index in kept]
 
     def _split(self, samples: Sequence[int], step: int, number: int) -> list[tuple[int, ...]]:
-        """The updates of one pass, always the same number of them: the schedule of the learning rate counts on it."""
+        """Return the updates of one pass, always the same number: the schedule of the learning rate counts on it."""
         wanted = self._updates_per_pass
         parts = split_updates(len(samples), wanted, self._seed, step, number)
         updates = [tuple(samples[i] for i in part) for part in parts]
@@ -120,15 +121,16 @@ class RejectionLearner(_Memoryless):
 
 
 class PreferenceLearner(_Memoryless):
-    """DPO on pairs mined from each batch of groups, tied to the policy training started from. Implements `Learner`."""
+    """Trains DPO on pairs mined from each batch of groups, with the starting policy as reference. Implements
+    `Learner`."""
 
     def __init__(self, preference: PreferenceSection, *, by_step: bool) -> None:
-        """`by_step` pairs the steps at which two attempts diverge, and not whole attempts."""
+        """`by_step` pairs the steps at which two attempts diverge instead of whole attempts."""
         self.preference = preference
         self.by_step = by_step
 
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
-        """See `Learner.assign`: one update on all pairs; it is empty where there is no pair."""
+        """See `Learner.assign`: one update on all pairs, empty if there is no pair."""
         pool = _SamplePool(take_scored(groups))
         pairs = tuple(pair for group in groups for pair in self._mine(group, pool))
         used = {index for pair in pairs for index in (*pair.chosen, *pair.rejected)}
@@ -174,7 +176,7 @@ class PreferenceLearner(_Memoryless):
 
 
 class _SamplePool:
-    """The samples of a batch: each attempt is flattened when it is first taken, and once."""
+    """The samples of a batch: each attempt is flattened once, when it is first used."""
 
     def __init__(self, attempts: Mapping[TrajectoryId, Trajectory]) -> None:
         self.samples: list[Sample] = []
@@ -182,7 +184,7 @@ class _SamplePool:
         self._indices: dict[TrajectoryId, tuple[int, ...]] = {}
 
     def take(self, name: TrajectoryId) -> tuple[int, ...]:
-        """Indices of the attempt's samples."""
+        """Return the indices of the attempt's samples."""
         if name not in self._indices:
             flattened = to_samples(self._attempts[name])
             self._indices[name] = tuple(range(len(self.samples), len(self.samples) + len(flattened)))
@@ -191,7 +193,7 @@ class _SamplePool:
 
 
 def mark_step(trajectory: Trajectory, turn: int | None) -> tuple[BoolArray, ...]:
-    """Per sample of the trajectory which trained tokens belong to `turn`; all of them for None."""
+    """Mark, for each sample of the trajectory, which trained tokens belong to `turn`; all of them for None."""
     marks = [
         np.full(len(t.completion.token_ids), turn is None or index == turn, dtype=np.float64)
         for index, t in enumerate(trajectory.turns)
@@ -202,7 +204,7 @@ def mark_step(trajectory: Trajectory, turn: int | None) -> tuple[BoolArray, ...]
 def _list_duplicates(
     by_task: Mapping[str, Sequence[Trajectory]], kept: Collection[TrajectoryId]
 ) -> dict[TrajectoryId, DropReason]:
-    """The attempts that are not kept and have all the replies of one at the same task that is."""
+    """Return the attempts that are not kept and whose replies all equal those of a kept attempt at the same task."""
     duplicates: dict[TrajectoryId, DropReason] = {}
     for attempts in by_task.values():
         contents = {_list_replies(attempt) for attempt in attempts if attempt.id in kept}
@@ -215,7 +217,7 @@ def _list_duplicates(
 
 
 def _list_replies(attempt: Trajectory) -> tuple[bytes, ...]:
-    """What was sampled, one reply after another."""
+    """Return the sampled tokens, one reply after another."""
     return tuple(turn.completion.token_ids.tobytes() for turn in attempt.turns)
 
 

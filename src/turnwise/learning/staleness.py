@@ -1,4 +1,4 @@
-"""How old the tokens of a step are: versions between the weights that sampled them and those trained."""
+"""Measures how old the tokens of a step are: versions between the weights that sampled them and those trained."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from turnwise.core.types import Sample
 
 
 def compute_ages(samples: Iterable[Sample], version: int) -> NDArray[np.int64]:
-    """`[K]` over the trained tokens of all samples: `version` minus the version that sampled the token.
+    """Return `[K]` ages of the trained tokens of all samples: `version` minus the version that sampled the token.
 
-    Observation tokens that train by an ablation were not sampled and are left out.
+    Observation tokens that train in an ablation were not sampled and are left out.
     """
     ages = [np.zeros(0, np.int64)]
     for sample in samples:
@@ -27,9 +27,9 @@ def compute_ages(samples: Iterable[Sample], version: int) -> NDArray[np.int64]:
 
 
 def compute_staleness_metrics(samples: Iterable[Sample], version: int) -> dict[str, Metric]:
-    """Mean and largest age of trained tokens, and the share of each age that occurs, as `train/age_2_share`.
+    """Return mean and largest age of trained tokens, and the share of each age that occurs, as `train/age_2_share`.
 
-    `version` is that of the weights the step trains. Empty without a trained token.
+    `version` is that of the weights the step trains. Empty if no token trains.
     """
     ages = compute_ages(samples, version)
     if not len(ages):

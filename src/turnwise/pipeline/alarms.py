@@ -1,4 +1,4 @@
-"""Signs in a step's metrics that nothing is being learned."""
+"""Finds signs in a step's metrics that nothing is being learned."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from turnwise.core.types import Invalid, StopReason, TrajectoryGroup
 from turnwise.rollout.workers import find_cause
 
 MIN_EXCEPTIONS = 3
-"""Equal exceptions of one tool in a step after which they are no accident."""
+"""Number of equal exceptions of one tool in a step from which they are reported."""
 QUIET_STEPS = 10
-"""Steps without an alarm after which it is over: one that comes and goes is one alarm, not a line every other step."""
+"""Steps without an alarm after which it has ended: one that comes and goes is one alarm, not a line every other
+step."""
 
 
 def describe_alarms(values: Mapping[str, float | None]) -> list[str]:
-    """What a person should hear about a step's recorded metrics; empty when all is well."""
+    """Return warnings for people about a step's recorded metrics; empty if all is well."""
     alarms = []
     if values.get("rollout/identical_groups") == 1:
         alarms.append(
@@ -45,9 +46,9 @@ def describe_alarms(values: Mapping[str, float | None]) -> list[str]:
 
 
 def describe_exceptions(groups: Sequence[TrajectoryGroup]) -> dict[str, str]:
-    """What a person should hear about exceptions that tools' own code raised, by tool and kind of exception.
+    """Return warnings about exceptions raised by the code of tools, by tool and kind of exception.
 
-    The model was told and the episode went on, so that rewards look like those of a weak policy.
+    The model saw the error and the episode continued, so the rewards look like those of a weak policy.
     """
     records = [
         record for group in groups for t in group.trajectories for turn in t.turns for record in turn.tool_records
@@ -67,9 +68,9 @@ def describe_exceptions(groups: Sequence[TrajectoryGroup]) -> dict[str, str]:
 
 
 def describe_invalid(groups: Sequence[TrajectoryGroup]) -> dict[str, str]:
-    """What a person should hear about trajectories that nobody could judge, by their commonest cause; empty if none.
+    """Return warnings about trajectories that could not be scored, by their most common cause; empty if none.
 
-    Those that were cut are no failures.
+    Cut trajectories are not failures.
     """
     members = [(group.draw, t) for group in groups for t in group.trajectories]
     reasons = [
@@ -100,13 +101,13 @@ class _Ongoing:
 
 
 class AlarmWatch:
-    """Tells of an alarm when it begins and when it is over, and nothing in between."""
+    """Reports an alarm when it begins and when it ends, and not in between."""
 
     def __init__(self) -> None:
         self._ongoing: dict[str, _Ongoing] = {}
 
     def follow(self, step: int, alarms: Sequence[str]) -> list[str]:
-        """What to say after `step`, whose alarms are given."""
+        """Return the messages after `step`, given its alarms."""
         lines = []
         for alarm in alarms:
             ongoing = self._ongoing.get(alarm)

@@ -1,7 +1,8 @@
-"""Groups from draw to fate: opened, rolled out, annotated, stored, admitted, then trained or dropped for a reason.
+"""Takes groups from draw to outcome: opened, rolled out, annotated, stored, admitted, then trained or dropped for a
+reason.
 
-Everything happens on one event loop; the trainer computes on a thread of its own. The gate decides which groups may
-start and which train next, the journal holds every decision before its effect. Synchronous training is the case of
+Everything happens on one event loop; the trainer computes on its own thread. The gate decides which groups may start
+and which train next, the journal records every decision before its effect. Synchronous training is the case of
 staleness 0: no group may start while the trainer has a batch.
 """
 
@@ -38,26 +39,26 @@ from turnwise.store.journal import DrawRecord, Journal
 from turnwise.sync.publication import check_receipt
 
 LATE_POLL_S = 0.1
-"""How often to look whether an overdue group has enough finished members to be cut."""
+"""Seconds between checks whether an overdue group has enough finished members to be cut."""
 
 Annotate = Callable[[TrajectoryGroup], Awaitable[tuple[TrajectoryGroup, dict[str, Metric]]]]
 AfterStep = Callable[[int], Awaitable[Mapping[str, Metric] | None]]
-"""What is due after a step; its metrics, None being no metrics, go to the next step's."""
+"""Runs what is due after a step; its metrics (None: no metrics) are added to the next step's."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Clock:
-    """Where the seconds between two steps went."""
+    """Accounts for the time between two steps."""
 
     since: float
-    """When the trainer became idle."""
+    """Time at which the trainer became idle."""
     collecting: float
-    """When the groups of this step began to be collected: when the trainer became idle, or where rollouts go on during
-    a step, when the batch before was taken."""
+    """Time at which collecting the groups of this step began: when the trainer became idle or, if rollouts continue
+    during a step, when the previous batch was taken."""
     engine_busy_s: float
     """The engine's busy seconds at that time."""
     metrics: dict[str, Metric] = field(default_factory=dict)
-    """Of annotators, since then."""
+    """Metrics of annotators since then."""
 
 
 def _start_clock(engine: Meter) -> _Clock:
@@ -67,19 +68,19 @@ def _start_clock(engine: Meter) -> _Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """What a recipe says about the way of its groups."""
+    """A recipe's options for moving groups."""
 
     tasks_per_step: int
     group_size: int
     max_staleness: int
     late: Literal["wait", "cut", "drop"]
-    """What is done about a group that holds a batch up (`schedule.late`)."""
+    """What happens to a group that holds up a batch (`schedule.late`)."""
     dynamic_sampling: DynamicSamplingSection
     seed: int
 
 
 class Pipeline:
-    """Moves groups. `run` goes on until a number of steps is done."""
+    """Moves groups through the run. `run` continues until a number of steps is done."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Pipeline:
         waiting: Sequence[TrajectoryGroup] = (),
         dropped: Sequence[tuple[TrajectoryGroup, DropReason]] = (),
     ) -> None:
-        """`waiting` and `dropped` are what a run that is continued had finished: the gate holds the former."""
+        """`waiting` and `dropped` are the finished groups of a continued run: the gate holds the former."""
         self.settings = settings
         self._source = source
         self._gate = gate
@@ -114,16 +115,16 @@ class Pipeline:
         self._decode = decode
         self._waiting = {group.draw.index: group for group in waiting}
         self._dropped = list(dropped)
-        """Since the last batch was taken."""
+        """Groups dropped since the last batch was taken."""
         self._judged = list(waiting)
-        """Finished since a batch was taken, or longer ago where they were too few to judge: how many of their members
-        failed decides whether the run goes on."""
+        """Groups finished since a batch was taken, or longer ago if they were too few to judge: how many of their
+        members failed decides whether the run continues."""
         self._given_up: set[int] = set()
-        """Open draws that leave when their members have ended."""
+        """Open draws that are dropped when their members have ended."""
         self._task_indices = {draw: record.task_index for draw, record in journal.state.draws.items()}
         self._next: asyncio.Task[TrajectoryGroup] | None = None
         self._storing: set[asyncio.Task[tuple[TrajectoryGroup, str | None]]] = set()
-        """Complete groups on their way to the annotators and to the disk, while others are still rolled out."""
+        """Complete groups being annotated and written to disk while others are still rolled out."""
         self._training: asyncio.Task[None] | None = None
         self._last_step = 0
         self._taken_step = steps.step
@@ -134,13 +135,14 @@ class Pipeline:
     async def run(self, last_step: int, after_step: AfterStep) -> None:
         """Train until step `last_step` is done; `after_step` is awaited after each publication, before the next batch.
 
-        Raises what a rollout, an annotator, the trainer or a publication raised; everything in flight is then ended.
+        Raises what a rollout, an annotator, the trainer or a publication raised; everything that still runs is then
+        ended.
         """
         self._last_step = last_step
         self._clock = _start_clock(self._engine)
         self._utilisation = Utilisation(self._engine)
         try:
-            # What another process stored and did not live to drop.
+            # Groups that another process stored without living to drop them.
             for group in [*self._waiting.values()]:
                 if (reason := self._why_dropped(group)) is not None:
                     self._drop(self._waiting.pop(group.draw.index), reason)
@@ -161,7 +163,7 @@ class Pipeline:
         drawn: list[Drawn] = []
         while not self._is_exhausted and self._gate.may_open():
             if is_refill and num_begun and not self._source.num_waiting:
-                break  # another process had chosen this refill, and the next one is chosen when it has been sampled
+                break  # another process had chosen this refill; the next one is chosen when it has been sampled
             drawn.append(self._source.next())
             self._gate.open(drawn[-1].draw.index)
         self._start(drawn)
@@ -196,7 +198,7 @@ class Pipeline:
 
     @property
     def _is_exhausted(self) -> bool:
-        """Whether no further group could train: in the steps that are left, or by this batch's budget of draws."""
+        """Return whether no further group can train: in the remaining steps, or within this batch's budget of draws."""
         settings = self.settings
         if len(self._gate.outstanding) >= (self._last_step - self._taken_step) * settings.tasks_per_step:
             return True
@@ -205,7 +207,7 @@ class Pipeline:
 
     @property
     def _refills_by_value(self) -> bool:
-        """Whether the tasks of this step are sampled again, which are chosen when all its groups have been seen."""
+        """Return whether tasks of this step are sampled again; they are chosen when all its groups have been seen."""
         return self.settings.dynamic_sampling.refill == "value" and self._num_filtered > 0
 
     def _choose_refill(self) -> None:
@@ -220,7 +222,8 @@ class Pipeline:
             self._source.repeat(draw_by_value(groups, indices, count, max_reward=max_reward, seed=seed))
 
     def _take_batch(self, after_step: AfterStep) -> float | None:
-        """Begin to train where a batch is ready; else seconds until patience with late groups ends, None if never."""
+        """Start training if a batch is ready. Otherwise returns the seconds until patience with late groups ends, None
+        if it never does."""
         now = time.monotonic()
         for draw in self._gate.overdue(now, self._stream.count_ended()):
             if self.settings.late == "drop":
@@ -255,7 +258,7 @@ class Pipeline:
         self._training = asyncio.create_task(self._train(taken, after_step))
 
     async def _train(self, taken: Taken, after_step: AfterStep) -> None:
-        """One step: taken, trained, published, recorded."""
+        """Run one step: train, publish, record."""
         clock, self._clock = self._clock, _start_clock(self._engine)
         began = self._clock.since
         metrics, report = await self._steps.train(taken)
@@ -296,7 +299,7 @@ class Pipeline:
         self._recorder.record(GroupEnds(draw=group.draw.index, fate=fate, rewards=rewards, version=group.version))
 
     async def _wait(self, patience_s: float | None) -> None:
-        """Until something happens: a group is complete or annotated, a step is done, or patience ends."""
+        """Wait until something happens: a group is complete or annotated, a step is done, or patience ends."""
         if self._next is None:
             self._next = asyncio.create_task(self._stream.next())
         pending: set[asyncio.Task[Any]] = {self._next, *self._storing}
@@ -320,7 +323,7 @@ class Pipeline:
             self._finish(*task.result())
 
     def _warn_of_stall(self) -> None:
-        """Say who waits for whom when nothing has moved for long."""
+        """Report who waits for whom if nothing has moved for long."""
         ended = sum(self._stream.count_ended().values())
         counts = (self._engine.num_replies, ended, self._stream.num_open, len(self._storing), self._taken_step)
         is_working = self._training is not None
@@ -345,7 +348,7 @@ class Pipeline:
         self._recorder.record(Note(kind="alarm", text=describe_stall(stalled_s, edges)))
 
     async def _store_group(self, group: TrajectoryGroup) -> tuple[TrajectoryGroup, str | None]:
-        """Annotate and store a group; the digest of its files, None if it has no trajectory."""
+        """Annotate and store a group. Returns it with the digest of its files, None if it has no trajectory."""
         if self._annotate is not None:
             group, metrics = await self._annotate(group)
             for name, metric in metrics.items():
@@ -353,11 +356,12 @@ class Pipeline:
                 self._clock.metrics[name] = metric if before is None else before.merge(metric)  # type: ignore[arg-type]
         if not group.trajectories and not group.discarded:
             return group, None
-        # Text is decoded here, as a tokenizer serves one thread; files take milliseconds and are written in another.
+        # Text is decoded here, because a tokenizer serves one thread; files take milliseconds and are written in
+        # another thread.
         return group, await asyncio.to_thread(self._store.prepare(group, self._decode))
 
     def _finish(self, group: TrajectoryGroup, digest: str | None) -> None:
-        """Admit a stored group, or drop it where it cannot train or teaches nothing."""
+        """Admit a stored group, or drop it if it cannot train or teaches nothing."""
         draw = group.draw.index
         if digest is not None:
             self._journal.finished(draw, digest)
@@ -373,21 +377,21 @@ class Pipeline:
             self._check_failures(group)
 
     def _leave_out(self, group: TrajectoryGroup) -> None:
-        """Say which row has no room for a reply. Raises DataError where they are too many."""
+        """Report which row has no room for a reply. Raises DataError if there are too many."""
         what = f"{self._source.name(self._task_indices[group.draw.index])}: {group.trajectories[0].error}"
         self._recorder.record(Note(kind="left_out", text=f"left out: {what}"))
         self._source.count_left_out(what)
 
     def _drop(self, group: TrajectoryGroup, reason: DropReason) -> None:
-        """An outstanding group will not train."""
+        """Drop an outstanding group: it will not train."""
         self._journal.dropped(group.draw.index, reason, step=self._taken_step + 1)
         self._gate.leave(group.draw.index)
         if group.trajectories or group.discarded:
             self._dropped.append((group, reason))
 
     def _check_failures(self, group: TrajectoryGroup) -> None:
-        """Raise EnvironmentFault when too many members failed of the groups that finished since the last batch, a
-        batch's worth at least. Failed ones are dropped first: a run that is continued draws others."""
+        """Raise EnvironmentFault if too many members failed in the groups finished since the last batch, judged from a
+        batch's worth on. Failed groups are dropped first: a continued run draws others."""
         self._judged.append(_fail_without_baseline(group) if self._steps.needs_baseline else group)
         if len(self._judged) < self.settings.tasks_per_step:
             return
@@ -418,7 +422,7 @@ class Pipeline:
         return None
 
     async def _end(self) -> None:
-        """Cancel what is in flight; the step that trains is waited for, as its thread cannot be stopped."""
+        """Cancel what runs; a step that is training is awaited, because its thread cannot be stopped."""
         tasks = [task for task in (self._next, *self._storing, self._training) if task is not None]
         for task in tasks:
             task.cancel()
@@ -429,7 +433,7 @@ class Pipeline:
 
 
 def _find_baseline_failure(group: TrajectoryGroup) -> str | None:
-    """Why credit cannot compare with the group's greedy attempt; None if that was scored."""
+    """Return why credit cannot compare with the group's greedy attempt; None if that was scored."""
     if group.baseline is None:
         return "there is none"
     reward = group.baseline.reward
@@ -437,7 +441,7 @@ def _find_baseline_failure(group: TrajectoryGroup) -> str | None:
 
 
 def _fail_without_baseline(group: TrajectoryGroup) -> TrajectoryGroup:
-    """The group with Invalid rewards where its greedy baseline failed, which costs it as much as failed members."""
+    """Return the group with Invalid rewards if its greedy baseline failed, so that it counts like failed members."""
     cause = _find_baseline_failure(group)
     if cause is None:
         return group

@@ -1,4 +1,4 @@
-"""What the rollouts of a step say, over all groups whose fate it decided."""
+"""Rollout metrics of a step, over all groups whose outcome it decided."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from turnwise.pipeline.tool_metrics import compute_tool_metrics
 
 
 def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric]:
-    """Rollout metrics of a step. Branches, baselines, discarded attempts and roles that do not learn count in
-    tokens only.
+    """Compute the rollout metrics of a step. Branches, baselines, discarded attempts and roles that do not learn count
+    in tokens only.
 
-    `seconds` is the time in which the step's groups were collected. The parts of rewards and the signals of
-    environments become metrics of their own, `reward/PART` and `signal/NAME`.
+    `seconds` is the time in which the step's groups were collected. Parts of rewards and signals of environments become
+    the metrics `reward/PART` and `signal/NAME`.
     """
     groups = [*taken.groups, *(group for group, _ in taken.dropped)]
     members = [t for group in groups for t in group.trajectories]
@@ -60,11 +60,11 @@ def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric
 
 
 def compute_diversity_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:
-    """`rollout/identical_groups`: share of groups of two or more whose members all sampled the same tokens; absent
-    without such groups.
+    """Compute `rollout/identical_groups`: the share of groups of two or more whose members all sampled the same tokens;
+    absent without such groups.
 
-    Only completions are compared. A policy that has become certain repeats itself too, but all groups at once at a
-    temperature above 0 means that the members share their random numbers.
+    Only completions are compared. A policy that has become certain repeats itself too, but if all groups do so at a
+    temperature above 0, the members share their random numbers.
     """
     shared = []
     for group in groups:
@@ -75,8 +75,8 @@ def compute_diversity_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Me
 
 
 def compute_spread_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:
-    """`rollout/group_reward_std`, over groups in which at least two members that learn were scored; absent without
-    one."""
+    """Compute `rollout/group_reward_std` over groups in which at least two members that learn were scored; absent
+    without one."""
     spreads = []
     for group in groups:
         rewards = [t.reward.total for t in group.trajectories if t.learns and isinstance(t.reward, Scored)]
@@ -86,7 +86,7 @@ def compute_spread_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metri
 
 
 def compute_length_metrics(trajectories: Sequence[Trajectory]) -> dict[str, Metric]:
-    """How long trajectories are: mean, 95% quantile and maximum of sampled tokens, and the longest as a whole; absent
+    """Compute mean, 95% quantile and maximum of sampled tokens, and the total length of the longest trajectory; absent
     without a trajectory."""
     if not trajectories:
         return {}

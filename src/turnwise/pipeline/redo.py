@@ -1,8 +1,8 @@
-"""Continuing a run: steps after the checkpoint are redone from stored groups, and what was under way goes on.
+"""Continues a run: steps after the checkpoint are redone from stored groups, and unfinished groups continue.
 
-Nothing is sampled to redo a step, so on the CPU the weights are those from before the crash, bit for bit; the journal's
-checksums show it. Where they differ (another machine, another number of threads) the steps after that one are not
-redone, and groups that weights of theirs sampled are dropped as `lost_version`.
+Nothing is sampled to redo a step, so on the CPU the weights equal those from before the crash, bit for bit; the
+journal's checksums show it. If they differ (another machine, another number of threads), later steps are not redone,
+and groups sampled by their weights are dropped as `lost_version`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from turnwise.sync.publication import check_receipt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
-    """Where a run goes on from."""
+    """The state from which a run continues."""
 
     gate: Gate
     source: TaskSource
     waiting: list[TrajectoryGroup] = field(default_factory=list)
-    """Finished and held by the gate."""
+    """Finished groups held by the gate."""
     dropped: list[tuple[TrajectoryGroup, DropReason]] = field(default_factory=list)
-    """Dropped since the last step."""
+    """Groups dropped since the last step."""
 
 
 async def redo_steps(
@@ -47,11 +47,11 @@ async def redo_steps(
     recorder: Recorder,
     after_step: Callable[[int], Awaitable[object]],
 ) -> None:
-    """Train every step again that the journal says was taken after the step where `steps` stands.
+    """Train again every step that the journal records after the step of `steps`.
 
-    Stops where a group cannot be read or the weights come out differently: later steps are then taken back. A step that
-    failed before and fails again is given up, and its groups are dropped. Raises TrainingError where one fails that
-    did not fail before.
+    Stops if a group cannot be read or the weights differ: later steps are then taken back. A step that failed before
+    and fails again is given up, and its groups are dropped. Raises TrainingError if a step fails that did not fail
+    before.
     """
     state = journal.state
     for step in sorted(number for number in state.taken if number > steps.step):
@@ -81,7 +81,7 @@ async def redo_steps(
             journal.rewound(step - 1)
             for group, reason in dropped:
                 journal.dropped(group.draw.index, reason, step=step)
-            # In this step, so that no crash from here on forgets which groups the other weights sampled.
+            # In this step, so that no later crash forgets which groups the other weights sampled.
             lost = _drop_lost(store, journal, newest=steps.version - 1, step=step, but=state.taken[step])
             steps.account(lost, step=step, version=steps.version - 1)
             taken = replace(taken, dropped=(*dropped, *lost))
@@ -100,8 +100,8 @@ async def redo_steps(
 def _drop_lost(
     store: GroupStore, journal: Journal, *, newest: int, step: int, but: Collection[int] = ()
 ) -> list[tuple[TrajectoryGroup, DropReason]]:
-    """Drop the waiting groups, except draws `but`, with a token of a later version than `newest`: other weights have
-    its name from here on. Groups that cannot be read are left alone."""
+    """Drop the waiting groups, except draws `but`, with a token of a later version than `newest`: other weights carry
+    that version from here on. Groups that cannot be read are left alone."""
     lost = []
     for waiting in journal.state.waiting:
         with contextlib.suppress(StoreError):
@@ -113,7 +113,7 @@ def _drop_lost(
 
 
 def _newest_version(group: TrajectoryGroup) -> int:
-    """Of the weights that sampled a token of the group, or served when it was opened."""
+    """Return the newest version that sampled a token of the group, or that was served when it was opened."""
     trajectories = (*group.trajectories, *(each.trajectory for each in group.discarded))
     completions = [turn.completion for trajectory in trajectories for turn in trajectory.turns]
     versions = [max(c.version_first, c.version_last, *(() if c.versions is None else c.versions)) for c in completions]
@@ -121,7 +121,7 @@ def _newest_version(group: TrajectoryGroup) -> int:
 
 
 def _load_dropped(store: GroupStore, journal: Journal, step: int) -> list[tuple[TrajectoryGroup, DropReason]]:
-    """Groups that were dropped while `step` was collected. Raises StoreError when one cannot be read."""
+    """Load the groups that were dropped while `step` was collected. Raises StoreError if one cannot be read."""
     records = [record for record in journal.state.dropped if record.step == step and record.reason is not None]
     return [
         (store.load(record.draw, digest=record.digest), record.reason)
@@ -141,7 +141,8 @@ def continue_run(
     journal: Journal,
     recorder: Recorder,
 ) -> Continued:
-    """What waits, what must be sampled again, and the gate that holds it by `rule`; for a new run, everything empty.
+    """Return what waits, what must be sampled again, and the gate that holds it by `rule`; for a new run, all of it
+    empty.
 
     `max_left_out` is the share of tasks that may be left out (`environment.max_left_out`)."""
     state, version = journal.state, steps.version
@@ -162,7 +163,7 @@ def continue_run(
     try:
         dropped = _load_dropped(store, journal, steps.step + 1)
     except StoreError:
-        journal.rewound(steps.step)  # all of them wait again, and are judged again
+        journal.rewound(steps.step)  # all of them wait again and are judged again
         dropped = []
     dropped += _drop_lost(store, journal, newest=version, step=steps.step + 1)
     state = journal.state
@@ -181,7 +182,7 @@ def continue_run(
             source.count_left_out(task.why)
             continue
         draw = Draw(index=record_.draw, task=task, attempt=record_.attempt)
-        # The same tokens come again under the same weights; a group that was stored and is lost gets a new name.
+        # The same weights sample the same tokens again; a group that was stored and is lost gets a new name.
         opened_version = -1 if lost else record_.version
         source.put_back(Drawn(draw=draw, task_index=record_.task_index, opened_version=opened_version))
     while True:
@@ -197,7 +198,7 @@ def continue_run(
 
 
 def _try_again(family: EnvironmentFamily, record_: DrawRecord) -> Task | LeftOut:
-    """The task of a draw that another process opened; why it can no longer be made."""
+    """Build the task of a draw that another process opened, or return why it can no longer be built."""
     try:
         return try_task(family, "train", record_.task_index)
     except IndexError as end:

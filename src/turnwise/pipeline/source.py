@@ -1,6 +1,7 @@
-"""Where draws come from: the training split in order, draws of a process that ended first, and refills by value.
+"""The source of draws: first those of a process that ended, then the training split in order, and refills by value.
 
-A task that cannot be made is left out for good: the journal has the decision, and a share of all may be.
+A task that cannot be built is left out for good: the journal records the decision, and only a limited share may be left
+out.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ class Drawn:
 
     draw: Draw
     task_index: int
-    """Of its task in the training split."""
+    """Index of its task in the training split."""
     opened_version: int | None = None
-    """The weight version under which a process that ended had opened it; None where none had."""
+    """The weight version under which a process that has ended opened it; None if none did."""
 
 
 class TaskSource:
-    """Hands out draws; its place is two numbers, which the journal holds."""
+    """Hands out draws; its position is two numbers, which the journal stores."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class TaskSource:
         num_left_out: int = 0,
         max_left_out: float = 0.0,
     ) -> None:
-        """`leave_out` writes down a task that cannot be made; `num_left_out` are those written down before."""
+        """`leave_out` records a task that cannot be built; `num_left_out` is the number recorded before."""
         self._family = family
         self._next_draw = next_draw
         self._next_task = next_task
@@ -51,7 +52,7 @@ class TaskSource:
 
     @property
     def num_waiting(self) -> int:
-        """Draws that are handed out before any new one."""
+        """Number of draws that are handed out before any new one."""
         return len(self._queue)
 
     def put_back(self, drawn: Drawn) -> None:
@@ -65,7 +66,7 @@ class TaskSource:
                 self._queue.append(Drawn(draw=draw, task_index=index))
 
     def next(self) -> Drawn:
-        """The next draw. Raises DataError when the training split ended, or too many tasks cannot be made."""
+        """Return the next draw. Raises DataError if the training split ended, or if too many tasks cannot be built."""
         if self._queue:
             return self._queue.popleft()
         while True:
@@ -74,11 +75,11 @@ class TaskSource:
                 return Drawn(draw=draw, task_index=index)
 
     def name(self, task_index: int) -> str:
-        """The task by index, with file and line where it comes from a file."""
+        """Name the task with this index, with file and line if it comes from a file."""
         return name_task(self._family, "train", task_index)
 
     def count_left_out(self, example: str) -> None:
-        """One more task cannot be played. Raises DataError naming it where they are too many."""
+        """Count one more task that cannot be played. Raises DataError naming it if there are too many."""
         self._num_left_out += 1
         check_left_out(self._num_left_out, self._next_draw + self._num_left_out, self._max_left_out, example)
 
@@ -101,7 +102,7 @@ class TaskSource:
 def draw_by_value(
     groups: Sequence[TrajectoryGroup], task_indices: Sequence[int], count: int, *, max_reward: float, seed: int
 ) -> list[int]:
-    """`count` of the groups' tasks, drawn by VSPO's task value over all their trajectories; none if every value is 0.
+    """Draw `count` of the groups' tasks by VSPO's task value over all their trajectories; none if every value is 0.
 
     Deviation from VSPO: the tasks are sampled afresh, so their advantages need no decay. Raises ConfigError for a
     reward above `max_reward`.

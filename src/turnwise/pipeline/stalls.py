@@ -1,4 +1,4 @@
-"""When nothing moves in a run: who waits for whom."""
+"""Reports who waits for whom when nothing moves in a run."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterable, Mapping
 from turnwise.core.waiting import WaitsFor, describe_waits, find_sources
 
 STALL_S = 120.0
-"""Seconds without a reply, an ended member, a stored group or a step after which a run says who waits for whom."""
+"""Seconds without a reply, an ended member, a stored group or a step after which a run reports who waits for whom."""
 WORK_S = 1800.0
-"""The same while a batch trains or what follows its step goes on: longer than any collective of ranks may be silent."""
+"""The same while a batch trains or the work after a step runs: longer than any collective of ranks may be silent."""
 WORK = {
     "training": "the trainer's step",
     "publishing": "engines that take the weights",
     "after_step": "an evaluation or a checkpoint",
 }
-"""What the run waits for, by the state of the trainer (`utilisation.TRAINER`)."""
+"""What the run waits for, by the trainer's state (`utilisation.TRAINER`)."""
 
 
 class StallWatch:
-    """Notices that nothing moves: the same counts for `limit_s`, or `work_s`. Each stall is noticed once."""
+    """Detects that nothing moves: equal counts for `limit_s`, or `work_s`. Each stall is reported once."""
 
     def __init__(self, limit_s: float = STALL_S, work_s: float = WORK_S) -> None:
         self.limit_s, self._work_s = limit_s, work_s
-        """`limit_s` is how long to wait between two looks."""
+        """`limit_s` is also how long to wait between two looks."""
         self._seen: tuple[tuple[int, ...], bool] | None = None
         self._since_s = 0.0
         self._is_told = False
 
     def look(self, counts: tuple[int, ...], now_s: float, *, is_working: bool) -> float | None:
-        """Seconds for which nothing has moved, once these reach the limit; None otherwise.
+        """Return the seconds for which nothing has moved, once they reach the limit; None otherwise.
 
-        `counts` is whatever grows when something moves. `is_working`: the trainer is in one of the states `WORK`, which
-        moves nothing that is counted. That it begins or ends is a move.
+        `counts` are numbers that grow when something moves. `is_working`: the trainer is in one of the states `WORK`,
+        during which no count grows; entering or leaving such a state counts as a move.
         """
         if (counts, is_working) != self._seen:
             self._seen, self._since_s, self._is_told = (counts, is_working), now_s, False
@@ -50,13 +50,13 @@ def find_waits(
     *,
     storing: int,
 ) -> list[WaitsFor]:
-    """The wait-for graph of a run.
+    """Return the wait-for graph of a run.
 
     Args:
         reason: why the trainer has no batch; its state in `WORK` while it has one.
         awaited: draws it waits for.
         members: per open draw, what each member that has not ended waits for.
-        storing: complete groups on their way to annotators and to the disk.
+        storing: complete groups that are being annotated or written to disk.
     """
     groups = tuple(f"group {draw}" for draw in awaited)
     if reason in WORK:
@@ -74,7 +74,7 @@ def find_waits(
 
 
 def describe_stall(stalled_s: float, edges: list[WaitsFor]) -> str:
-    """The alarm: the graph, and what waits for nothing itself."""
+    """Describe a stall for the alarm: the graph, and what waits for nothing itself."""
     first = [name for name in find_sources(edges) if not name.startswith("group ")]
     look = f"; look at {', '.join(first)} first" if first else ""
     return f"alarm: nothing has moved for {stalled_s:.0f} s; who waits for whom: {describe_waits(edges)}{look}"

@@ -1,4 +1,4 @@
-"""One RL step on groups that are given: score, assign, account, train, remember. The same for a step that is redone."""
+"""One RL step on given groups: score, assign, account, train, remember. A redone step runs the same way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from turnwise.store.run_folder import RunFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Taken:
-    """What one step trains on, and what was dropped while it was collected."""
+    """Groups on which one step trains, and those dropped while it was collected."""
 
     step: int
     groups: tuple[TrajectoryGroup, ...]
@@ -36,20 +36,20 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSettings:
-    """What a recipe says about one step."""
+    """A recipe's options for one step."""
 
     roles: Mapping[str, str]
     """What speaks for each role (`config.roles`)."""
     max_staleness: int
-    """How many versions older than the weights a trained token may be."""
+    """Most versions by which a trained token may be older than the weights."""
     max_times: int | None
-    """How often a token may train in a step; None is any number of times."""
+    """Most times that a token may train in a step; None is unlimited."""
     observations_train: bool = False
     """Whether tokens that were not sampled train too."""
 
 
 class StepTrainer:
-    """Where training stands, and how it takes a step."""
+    """The state of training, and its steps."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class StepTrainer:
         needs_baseline: bool,
         past: SnapshotPool | None = None,
     ) -> None:
-        """`learners` by name, as in `trainer`; the first has none."""
+        """`learners` by name, as in `trainer`; the first learner's name is empty."""
         self.settings = settings
         self.learners = learners
         self.trainer = trainer
@@ -72,17 +72,17 @@ class StepTrainer:
         self.needs_baseline = needs_baseline
         """Whether credit compares with a greedy attempt."""
         self.step = 0
-        """Steps done."""
+        """Number of steps done."""
         self.version = 0
         self.optimizer_steps = 0
         self._folder = folder
         self._recorder = recorder
         self._alarms = AlarmWatch()
         self._faults: set[str] = set()
-        """Kinds of faults in users' code that were reported: each is once in a run."""
+        """Kinds of faults in user code that were reported: each is reported once per run."""
 
     def counters(self) -> dict[str, Any]:
-        """What a checkpoint must hold besides weights and moments."""
+        """Return what a checkpoint must hold besides weights and moments."""
         others = [name for name in self.learners if name]
         return {
             "step": self.step,
@@ -94,7 +94,7 @@ class StepTrainer:
         }
 
     def restore(self, counters: Mapping[str, Any]) -> None:
-        """The inverse of `counters`."""
+        """Restore what `counters` returned."""
         self.step, self.version = int(counters["step"]), int(counters["version"])
         self.optimizer_steps = int(counters["optimizer_steps"])
         for name, learner in self.learners.items():
@@ -103,10 +103,10 @@ class StepTrainer:
             self.past.standings.load_state_dict(counters["standings"])
 
     async def train(self, taken: Taken) -> tuple[dict[str, Metric], StepReport]:
-        """Take the step: what was sampled is on the ledger before a weight changes.
+        """Take the step: sampled tokens are on the ledger before a weight changes.
 
         Every learner trains on the groups of its roles, in one step: all change, or none. Without groups the weights
-        stay, and count as a version. Raises LedgerError or TrainingError with the weights as they were.
+        stay the same but count as a new version. Raises LedgerError or TrainingError with the weights unchanged.
         """
         parts = split_all(taken.groups)
         unused = [(part, reason) for group, reason in taken.dropped for part in split_roles(group)]
@@ -137,7 +137,7 @@ class StepTrainer:
         return {**metrics, **count_dropped(accounts)}, replace(reports[""], metrics=metrics, sums=sums)
 
     async def _assign(self, name: str, groups: Sequence[TrajectoryGroup], step: int) -> Assignment:
-        """What a learner makes of the groups of its roles."""
+        """Return a learner's assignment for the groups of its roles."""
         if not groups:
             return _assign_nothing(step)
         learner, samples, columns = self.learners[name], list_samples(groups), Columns()
@@ -149,7 +149,7 @@ class StepTrainer:
     def _account(
         self, name: str, groups: Sequence[TrajectoryGroup], assignment: Assignment, step: int
     ) -> list[GroupAccount]:
-        """Prove that a learner trains what the groups of its roles sampled, and nothing else."""
+        """Prove that a learner trains exactly what the groups of its roles sampled."""
         batch = assignment.batch
         return account_batch(
             groups,
@@ -170,7 +170,7 @@ class StepTrainer:
         forget_packed(self._folder.path, after_step=step - 1)
 
     def account(self, dropped: Sequence[tuple[TrajectoryGroup, DropReason]], *, step: int, version: int) -> None:
-        """Put further groups on the ledger that were dropped while `step` was collected."""
+        """Put further groups that were dropped while `step` was collected on the ledger."""
         accounts = [
             account_dropped(part, reason, step=step, version=version)
             for group, reason in dropped
@@ -179,7 +179,7 @@ class StepTrainer:
         append_accounts(self._folder.path, accounts)
 
     def record(self, taken: Taken, values: Mapping[str, float]) -> None:
-        """Tell the recorders about the step and about what is wrong with it."""
+        """Tell the recorders about the step and its problems."""
         self._recorder.record(StepEnds(step=taken.step, phase="train", values=values))
         for line in self._alarms.follow(taken.step, describe_alarms(values)):
             self._recorder.record(Note(kind="alarm", text=line))
@@ -191,7 +191,7 @@ class StepTrainer:
 
 
 def name_metrics(by_learner: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
-    """The metrics of several learners as one table: those of a learner with a name stand under it."""
+    """Merge the metrics of several learners into one table; those of a named learner are prefixed with its name."""
     return {
         f"{learner}/{name}" if learner else name: metric
         for learner, metrics in by_learner.items()
@@ -200,7 +200,8 @@ def name_metrics(by_learner: Mapping[str, Mapping[str, Metric]]) -> dict[str, Me
 
 
 def count_dropped(accounts: Iterable[GroupAccount]) -> dict[str, Metric]:
-    """`dropped/REASON`: sampled tokens of a step that do not train, for every reason that some of them have."""
+    """Return `dropped/REASON`: the number of sampled tokens of a step that do not train, for every reason that
+    occurs."""
     tokens: Counter[str] = Counter()
     for account in accounts:
         tokens.update(account.dropped)
@@ -208,5 +209,5 @@ def count_dropped(accounts: Iterable[GroupAccount]) -> dict[str, Metric]:
 
 
 def _assign_nothing(step: int) -> Assignment:
-    """The batch of a step whose groups were all dropped."""
+    """Return the empty batch of a step whose groups were all dropped."""
     return Assignment(batch=TrainingBatch(step=step, objective="supervised", samples=()), drops=(), advantages={})

@@ -1,4 +1,4 @@
-"""Calls, seconds and errors of a step by tool."""
+"""Calls, seconds and errors of a step, by tool."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import ToolRecord, Trajectory
 
 MAX_TOOLS = 30
-"""Tools with metrics of their own; the rest share those of `OTHER`."""
+"""Most tools with their own metrics; the rest share those of `OTHER`."""
 UNKNOWN, OTHER = "unknown", "other"
-"""Calls of names that no tool has, which a model may make up without end, and of the tools that are called least."""
+"""Names for calls of tools that do not exist, which a model may invent without end, and for the least-called tools."""
 
 
 def compute_tool_metrics(trajectories: Iterable[Trajectory]) -> dict[str, Metric]:
-    """`tool/NAME_calls`, `tool/NAME_seconds` and `tool/NAME_errors` of every tool that was called.
+    """Compute `tool/NAME_calls`, `tool/NAME_seconds` and `tool/NAME_errors` of every tool that was called.
 
     Environments that keep no record of calls have none.
     """
@@ -25,7 +25,7 @@ def compute_tool_metrics(trajectories: Iterable[Trajectory]) -> dict[str, Metric
                 records.setdefault(record.call.name, []).append(record)
     by_name: dict[str, list[ToolRecord]] = {}
     for name, calls in records.items():
-        # What never ran took no time at all: there is no such tool, or all of its calls were malformed.
+        # Calls that never ran took no time: there is no such tool, or all of its calls were malformed.
         runs = any(call.error is None or call.seconds > 0 for call in calls)
         by_name.setdefault(name if runs else UNKNOWN, []).extend(calls)
     ordered = sorted(by_name, key=lambda name: (-len(by_name[name]), name))

@@ -1,4 +1,4 @@
-"""The trainers on a thread of their own, so that the event loop goes on while they compute."""
+"""Runs the trainers on their own thread, so that the event loop continues while they compute."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class TrainerThread:
     def __init__(
         self, trainer: Trainer, *, num_threads: int, others: Mapping[str, RememberingTrainer] | None = None
     ) -> None:
-        """`others` are those of further learners, by name; the first learner has none."""
+        """`others` are the trainers of further learners, by name; the first learner's name is empty."""
         self.trainer = trainer
         self._others = dict(others or {})
         self._trainers: dict[str, Trainer] = {"": trainer, **self._others}
         self._pool = build_executor(num_threads, "trainer")
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Anything that reads or changes the trained models, on their thread."""
+        """Run work that reads or changes the trained models on their thread."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     @property
     def learners(self) -> list[str]:
-        """The names of all learners, the first one's empty."""
+        """Names of all learners; the first one's is empty."""
         return list(self._trainers)
 
     async def score(
@@ -50,13 +50,14 @@ class TrainerThread:
         return await self.run(partial(self._trainers[learner].score, samples, wanted, outcomes=outcomes))
 
     async def step(self, batches: Mapping[str, TrainingBatch]) -> dict[str, StepReport]:
-        """A step of some learners, each on a batch of its own. Changes all or, when it raises TrainingError, none."""
+        """Run a step of some learners, each on its own batch. Changes all of them or, if it raises TrainingError,
+        none."""
         return await self.run(partial(self._step, batches))
 
     def _step(self, batches: Mapping[str, TrainingBatch]) -> dict[str, StepReport]:
         if len(batches) == 1:
             return {name: self._trainers[name].step(batch) for name, batch in batches.items()}
-        # Those with a name go first: they can be put back, and the last one changes all or nothing by itself.
+        # Named learners go first: they can be restored, and the last one changes all or nothing by itself.
         put_back: list[Callable[[], None]] = []
         reports: dict[str, StepReport] = {}
         try:
@@ -71,7 +72,7 @@ class TrainerThread:
         return {name: reports[name] for name in batches}
 
     async def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
-        """See `Trainer.save`; learners with a name get a folder of their own in it."""
+        """See `Trainer.save`; a named learner has its own folder inside `folder`."""
         await self.run(partial(self._save, folder, counters))
 
     def _save(self, folder: Path, counters: Mapping[str, Any]) -> None:
@@ -80,14 +81,14 @@ class TrainerThread:
             trainer.save(policy_folder(folder, name), counters)
 
     async def load(self, folder: Path) -> Mapping[str, Any]:
-        """See `Trainer.load`; the counters of the first learner."""
+        """See `Trainer.load`. Returns the counters of the first learner."""
         return await self.run(partial(self._load, folder))
 
     def _load(self, folder: Path) -> Mapping[str, Any]:
         return {name: trainer.load(policy_folder(folder, name)) for name, trainer in self._trainers.items()}[""]
 
     def close(self) -> None:
-        """Wait for the call that runs, and end the thread and the trainers' processes."""
+        """Wait for the running call, then end the thread and the trainers' processes."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         for trainer in self._trainers.values():
             if isinstance(trainer, ClosableTrainer):

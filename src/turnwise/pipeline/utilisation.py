@@ -1,4 +1,5 @@
-"""Where the time of engine and trainer went, step by step: busy and idle seconds by cause add up to all of it."""
+"""Where the time of engine and trainer went in each step: busy seconds and idle seconds by cause, which add up to all
+of it."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from turnwise.core.occupancy import Occupancy
 from turnwise.rollout.meter import Meter
 
 ENGINE = ("sampling", "tools", "annotators", "admission")
-"""Busy, then idle: members wait for their environments; complete groups for annotators and the disk; or no group may
-open."""
+"""Busy, then idle because members wait for their environments, because complete groups wait for annotators and the
+disk, or because no group may open."""
 TRAINER = ("training", "publishing", "after_step", "unfinished", "deadline")
-"""Busy; weights on their way to engines; checkpoints and evaluations; then idle: too few groups have finished, or a
-late group must train first."""
+"""Busy; sending weights to engines; checkpoints and evaluations; then idle because too few groups have finished, or
+because a late group must train first."""
 
 
 class Utilisation:
@@ -32,16 +33,16 @@ class Utilisation:
 
     @property
     def trainer(self) -> str:
-        """Which of `TRAINER` it is in."""
+        """The trainer's present state, one of `TRAINER`."""
         return self._trainer.state
 
     def switch_trainer(self, state: str) -> None:
-        """The trainer is in one of `TRAINER` from now on; "busy" is what the gate calls one that the last step's end
-        still keeps."""
+        """Set the trainer's state to one of `TRAINER` from now on; "busy" is the gate's name for a trainer still
+        occupied with the end of the last step."""
         self._trainer.switch("after_step" if state == "busy" else state, time.perf_counter())
 
     def take_metrics(self) -> Mapping[str, Metric]:
-        """Seconds since the last call, in all and by state of engine and trainer, and what the engine counted."""
+        """Return the seconds since the last call, total and by state of engine and trainer, and the engine's counts."""
         now = time.perf_counter()
         seconds = self._read(now)
         metrics: dict[str, Metric] = {
@@ -63,8 +64,8 @@ class Utilisation:
 
 
 def describe_counts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Metric]:
-    """What an engine did between two readings of its counts. A count that fell is that of another process since: it is
-    taken as it is. Empty for an engine that does not count."""
+    """Return what an engine did between two readings of its counts. A count that decreased comes from a new process and
+    is used as it is. Empty for an engine that does not count."""
 
     def count(name: str) -> float:
         risen = after[name] - before.get(name, 0)

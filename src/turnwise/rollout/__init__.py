@@ -1,1 +1,1 @@
-"""From tasks to scored trajectories: the loop, its limits, groups and failures."""
+"""Turns tasks into scored trajectories: the loop, its limits, groups and failures."""

@@ -1,7 +1,8 @@
-"""Branched rollouts: one attempt, then further futures from states it passed through, in environments forked there.
+"""Branched rollouts: one attempt, then further continuations from states that it passed through, in environments forked
+there.
 
 Three plans. Value estimates (VinePPO, arXiv 2410.01679): fresh continuations from the state before every reply of the
-attempt; they never train. Trees (Tree-GRPO, arXiv 2509.21240): states drawn by chance get further leaves, in rounds.
+attempt; they never train. Trees (Tree-GRPO, arXiv 2509.21240): states drawn at random get further leaves, in rounds.
 Entropy-guided (ARPO, arXiv 2507.19849): states after which the policy's first tokens were less certain than at the
 start. Credit decides what the leaves are worth.
 
@@ -38,8 +39,8 @@ class ValueEstimates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomTree:
-    """`num_branches` more leaves per round, from states drawn uniformly among those after a reply (the start where
-    there are none)."""
+    """`num_branches` more leaves per round, from states drawn uniformly among those after a reply (the start if there
+    are none)."""
 
     num_branches: int
     num_rounds: int
@@ -47,34 +48,34 @@ class RandomTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyTree:
-    """Up to `num_branches` more leaves, where the policy became uncertain (`should_branch`); what is left over starts
-    afresh.
+    """Up to `num_branches` more leaves, where the policy became uncertain (`should_branch`); the remaining ones start
+    from the beginning.
 
     Deviation from ARPO: the entropy of a position is estimated by -log p of the token that was sampled there (its
-    expectation is the entropy), because an engine reports no other probabilities; and it is looked at after the reply,
-    which costs nothing more."""
+    expectation is the entropy), because an engine reports no other probabilities; and it is measured after the reply,
+    at no extra cost."""
 
     num_branches: int
     vocab_size: int
     weight: float = 0.2
     threshold: float = 0.5
     num_tokens: int = 20
-    """How many first tokens of a reply count."""
+    """Number of first tokens of a reply that count."""
 
 
 Branching = ValueEstimates | RandomTree | EntropyTree
 
 State = int | None
-"""After which turn; None is the start."""
+"""Index of the turn after which the state occurs; None is the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Snapshot:
-    """A state to return to."""
+    """A state from which to branch."""
 
     conversation: Conversation
     environment: ForkableEnvironment
-    """Never stepped itself, only forked."""
+    """The environment in that state; it is only forked, never stepped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,9 +83,9 @@ class _Idle:
     """A branch that never trains."""
 
     state: State
-    """The state it left."""
+    """The state from which it branched."""
     branch: Trajectory
-    """Parents count from its own first turn."""
+    """The branch; its turns' parents count from its own first turn."""
     kind: Literal["leaf", "estimate"]
 
 
@@ -100,14 +101,14 @@ async def run_branched_trajectory(
     gate: asyncio.Semaphore,
     cut: Cut | None = None,
 ) -> Trajectory:
-    """Run one attempt, then its branches, as one branched trajectory. Fails and is cut as `run_trajectory` does.
+    """Run one attempt, then its branches, as one branched trajectory. It fails and is cut like `run_trajectory`.
 
-    A branch that fails is kept as turns that never train. The whole is Invalid where the attempt itself is, where the
-    environment cannot be forked, where every continuation from one state failed, as nothing is known about its value
-    then, and where it was cut before all its branches had ended.
+    A branch that fails is kept as turns that never train. The whole is Invalid if the attempt itself is, if the
+    environment cannot be forked, if every continuation from one state failed (its value is then unknown), or if it was
+    cut before all its branches had ended.
 
     Args:
-        gate: how many branches may be open at once, of all trajectories together.
+        gate: limits how many branches of all trajectories may be open at once.
     """
     tree = _Tree(
         attempt=attempt, engine=engine, renderer=renderer, limits=limits, sampling=sampling, gate=gate, cut=cut
@@ -153,7 +154,8 @@ async def _grow_at_random(tree: _Tree, branching: RandomTree) -> None:
 
 
 async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
-    """Look at paths in the order they were sampled, not at the first turn of each: an earlier path has its state."""
+    """Visit paths in the order in which they were sampled, not at each path's first turn: an earlier path has its
+    state."""
     paths = [list(range(len(tree.turns)))]
     while paths and tree.num_branches < branching.num_branches:
         uncertain = [state for path in paths for state in _find_uncertain(tree, path[1:], branching)]
@@ -162,7 +164,7 @@ async def _grow_by_entropy(tree: _Tree, branching: EntropyTree) -> None:
 
 
 def _find_uncertain(tree: _Tree, turns: Sequence[int], branching: EntropyTree) -> list[State]:
-    """States before these turns from which to branch."""
+    """Return the states before these turns from which to branch."""
     uncertain: list[State] = []
     for index in turns:
         root = index
@@ -182,7 +184,7 @@ def _find_uncertain(tree: _Tree, turns: Sequence[int], branching: EntropyTree) -
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Tree:
-    """One attempt while it grows."""
+    """One attempt and its branches while they grow."""
 
     attempt: Attempt
     engine: Engine
@@ -192,22 +194,23 @@ class _Tree:
     gate: asyncio.Semaphore
     cut: Cut | None
     turns: list[Turn] = field(default_factory=list)
-    """Those that train."""
+    """Turns that train."""
     endings: list[Ending] = field(default_factory=list)
-    """Of the leaves that train."""
+    """Endings of the leaves that train."""
     idle: list[_Idle] = field(default_factory=list)
     snapshots: dict[State, _Snapshot] = field(default_factory=dict)
     opened: list[_Snapshot] = field(default_factory=list)
-    """Every snapshot that was taken, of whatever path."""
+    """Every snapshot that was taken, on any path."""
     num_branches: int = 0
     num_failed: Counter[State] = field(default_factory=Counter)
     failure: str = ""
     """Why the last failed branch failed."""
     interrupted: bool = False
-    """A cut kept branches from being sampled to their end."""
+    """Whether a cut kept branches from being sampled to their end."""
 
     def visitor(self, snapshots: list[_Snapshot], *, skip_first: bool = False) -> Visit:
-        """Adds a snapshot of every position of one path to `snapshots`; with `skip_first` not of the first one."""
+        """Return a visitor that appends a snapshot of every position of one path to `snapshots`, except the first one
+        if `skip_first`."""
         skipped = not skip_first
 
         async def visit(conversation: Conversation, environment: Environment) -> None:
@@ -232,13 +235,13 @@ class _Tree:
         return visit
 
     def plant(self, turns: Sequence[Turn], snapshots: Sequence[_Snapshot]) -> None:
-        """The attempt itself: the first path."""
+        """Add the attempt itself, the first path."""
         self.turns = list(turns)
         self.snapshots = {index - 1 if index else None: snapshot for index, snapshot in enumerate(snapshots)}
 
     async def grow(self, states: Sequence[State], *, estimate: bool = False) -> list[list[int]]:
-        """Sample one branch from each state, all at once; returns the turns of each that trains, which failed ones and
-        estimates do not. Samples nothing after a cut."""
+        """Sample one branch from each state, all at once. Returns the turns of each branch that trains; failed branches
+        and estimates do not train. Samples nothing after a cut."""
         if not states:
             return []
         if self.cut is not None and self.cut.reason is not None:
@@ -313,7 +316,7 @@ class _Tree:
             return await environment.fork()
 
     def to_turns(self) -> tuple[tuple[Turn, ...], tuple[Ending, ...]]:
-        """All turns and endings, those that never train at the end."""
+        """Return all turns and endings, those that never train last."""
         turns, endings = list(self.turns), list(self.endings)
         for idle in self.idle:
             turns += _hang(idle.branch.turns, idle.state, len(turns))
@@ -321,7 +324,7 @@ class _Tree:
         return tuple(turns), tuple(endings)
 
     async def close(self) -> None:
-        """Close every snapshot, also of a path that was cancelled; what goes wrong there concerns no trajectory."""
+        """Close every snapshot, including those of a cancelled path; errors here concern no trajectory."""
         environments = [snapshot.environment for snapshot in self.opened]
         await asyncio.gather(*map(close_environment, environments))  # type: ignore[arg-type]
 
@@ -331,5 +334,5 @@ def _end(branch: Trajectory, turn: int, kind: Literal["leaf", "estimate"]) -> En
 
 
 def _hang(turns: Sequence[Turn], state: State, first: int) -> list[Turn]:
-    """A branch's turns with the parents they have in the tree, where the first of them has index `first`."""
+    """Return a branch's turns with their parents in the tree, where the branch's first turn has index `first`."""
     return [replace(turn, parent=state if turn.parent is None else first + turn.parent) for turn in turns]

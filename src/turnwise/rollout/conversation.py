@@ -1,7 +1,7 @@
 """The tokens of one trajectory while it grows: prompt ids, turns and their parents.
 
-The rollout loop, demonstrations and the audit's re-rendering are drivers of it: each opens a conversation, replies,
-observes, and may restart with a fresh context. Text becomes token ids once, here.
+The rollout loop, demonstrations and the audit's re-rendering drive it: each opens a conversation, replies, observes,
+and may restart with a fresh context. Text becomes token ids once, here.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from turnwise.core.types import Completion, ConversationOpening, IntArray, Messa
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Conversation:
-    """Where the next reply is about to be sampled, and every turn so far."""
+    """A conversation up to where the next reply is sampled, with every turn so far."""
 
     renderer: Renderer
     tools: tuple[ToolSpec, ...] = ()
     prompt_ids: IntArray = field(default_factory=lambda: to_ids([]))
-    """What the next reply is conditioned on."""
+    """Tokens on which the next reply is conditioned."""
     context_ids: IntArray = field(default_factory=lambda: to_ids([]))
-    """The end of `prompt_ids`: what was appended since the last reply."""
+    """The end of `prompt_ids`: tokens appended since the last reply."""
     replies: tuple[Message, ...] = ()
-    """All replies, those before a fork and before a restart included."""
+    """All replies, including those before a fork or a restart."""
     turns: list[Turn] = field(default_factory=list)
-    """Turns since the conversation was made; a fork starts with none."""
+    """Turns since this object was created; a fork starts with none."""
     parent: int | None = None
-    """Index in `turns` of the turn that the next reply follows; None where it starts a conversation or a fork."""
+    """Index in `turns` of the turn that the next reply follows; None if the reply starts a conversation or a fork."""
     openings: list[ConversationOpening] = field(default_factory=list)
     base: tuple[str, int] | None = None
-    """The conversation on top of whose history this one opened, and the index of its turn that the first reply follows;
-    None where it opened from nothing."""
+    """The conversation on whose history this one opened, and the index of its turn that the first reply follows; None
+    if it opened with an empty history."""
 
     def open(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, name: str = "main", caller: str | None = None
@@ -49,11 +49,11 @@ class Conversation:
         self.openings.append(ConversationOpening(name=name, messages=tuple(messages), tools=self.tools, caller=caller))
 
     def restart(self, messages: Sequence[Message], *, name: str) -> None:
-        """Go on in a fresh context that holds only `messages`: a new root of the same trajectory."""
+        """Continue in a fresh context that holds only `messages`: a new root of the same trajectory."""
         self.open(messages, self.tools, name=name)
 
     def reply(self, completion: Completion, *, state: str | None = None, engine_s: float = 0.0) -> Message:
-        """Append what was sampled after `prompt_ids`; returns it parsed."""
+        """Append the tokens sampled after `prompt_ids`. Returns the parsed reply."""
         message = self.renderer.parse(self.prompt_ids, completion.token_ids, self.tools)
         self.append(completion, message, state=state, engine_s=engine_s)
         return message
@@ -61,7 +61,7 @@ class Conversation:
     def append(
         self, completion: Completion, message: Message, *, state: str | None = None, engine_s: float = 0.0
     ) -> None:
-        """Append a reply whose message is given: a demonstration's."""
+        """Append a reply given as a message, for demonstrations."""
         self.turns.append(
             Turn(
                 parent=self.parent,
@@ -77,7 +77,7 @@ class Conversation:
         self.replies = (*self.replies, message)
 
     def observe(self, asked: Asked, *, environment_s: float = 0.0) -> None:
-        """Note what the environment answered to the last reply."""
+        """Record the environment's answer to the last reply."""
         self.turns[-1] = replace(
             self.turns[-1],
             observations=asked.observations,
@@ -90,7 +90,7 @@ class Conversation:
     def go_on(self, observations: Sequence[Message]) -> None:
         """Extend the prompt after the last reply.
 
-        Raises EnvironmentFault when nothing was observed, RenderError when the observations cannot be appended.
+        Raises EnvironmentFault if nothing was observed, RenderError if the observations cannot be appended.
         """
         self.turns[-1] = replace(self.turns[-1], observations=tuple(observations))
         if not observations:
@@ -102,19 +102,19 @@ class Conversation:
         self.prompt_ids = to_ids(np.concatenate([self.prompt_ids, sampled, self.context_ids]))
 
     def fork(self) -> Conversation:
-        """A second conversation at the same place, with no turns of its own."""
+        """Return a second conversation at the same position, without turns."""
         return replace(self, turns=[], parent=None, openings=list(self.openings))
 
     @property
     def messages(self) -> list[Message]:
-        """The opening, then every reply with what was observed after it: what a scripted policy reads."""
+        """Return the opening, then every reply with the observations after it, for scripted policies."""
         turns = (message for turn in self.turns for message in (turn.message, *turn.observations))
         return [*self.openings[-1].messages, *turns]
 
     def call(self, messages: Sequence[Message], *, name: str, caller: str) -> Conversation:
-        """A conversation on top of this one, which is `caller`: after the last reply, before anything is observed.
+        """Open a conversation on top of this one, named `caller`, after its last reply and before anything is observed.
 
-        Raises EnvironmentFault when there are no messages, RenderError when they cannot be appended.
+        Raises EnvironmentFault if there are no messages, RenderError if they cannot be appended.
         """
         called = replace(self, turns=list(self.turns), replies=())
         called.go_on(messages)
@@ -127,12 +127,12 @@ class Conversation:
 def leave_out_prompt(
     openings: Sequence[ConversationOpening], prompt: Sequence[Message]
 ) -> tuple[ConversationOpening, ...]:
-    """The openings to store: none where there is one, of the name `MAIN` and the task's `prompt`."""
+    """Return the openings to store: none if the only one is named `MAIN` and equals the task's `prompt`."""
     return () if [(each.name, each.messages) for each in openings] == [(MAIN, tuple(prompt))] else tuple(openings)
 
 
 def merge_turns(said: Sequence[str], conversations: Mapping[str, Conversation]) -> tuple[Turn, ...]:
-    """The turns of several conversations, by name, as one forest; `said` names the conversation of every turn.
+    """Merge the turns of several conversations, by name, into one forest; `said` names the conversation of every turn.
 
     A turn's parent counts from its conversation's own first turn, and comes before it; so does a conversation's base.
     """

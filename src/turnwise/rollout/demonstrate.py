@@ -1,4 +1,4 @@
-"""Demonstrations: a scripted policy plays real episodes, and its replies become completions to imitate."""
+"""Demonstrations: a scripted policy plays real episodes, and its replies become completions for imitation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def play_demonstration(
     seed: int,
     max_turns: int,
 ) -> Episode:
-    """One episode in which `policy` speaks for every role, with its replies encoded by the renderer.
+    """Play one episode in which `policy` speaks for every role, with its replies encoded by the renderer.
 
-    Log-probabilities are NaN: they are unknown. Raises EnvironmentFault when the policy has not finished after
-    `max_turns` replies in one conversation, or after the most replies that the environment allows.
+    Log-probabilities are NaN: they are unknown. Raises EnvironmentFault if the policy has not finished after
+    `max_turns` replies in one conversation, or after as many replies as the environment allows.
     """
     asking = to_asking(environment)
     demonstration = _Demonstration(draw, policy, asking, renderer, seed, max_turns)
@@ -39,7 +39,7 @@ async def play_demonstration(
 
 
 class _Demonstration:
-    """One episode under way. Replies are given one by one, in the order in which they are asked for."""
+    """A running episode. Replies are given one at a time, in the order in which they are requested."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class _Demonstration:
         )
         self._conversations: dict[str, Conversation] = {}
         self._said: list[str] = []
-        """The conversation of every reply."""
+        """The conversation of each reply."""
 
     async def play(self) -> dict[str, Reward]:
-        """Reply until nothing is wanted; the rewards by role."""
+        """Reply until nothing more is requested. Returns the rewards by role."""
         rng, task = Random(self._seed), self._draw.task
         self._take(await self._environment.begin(task, self._seed))
         while self._wanted.asks:
@@ -101,7 +101,7 @@ class _Demonstration:
         )
 
     def to_episode(self, rewards: dict[str, Reward], problem: str | None) -> Episode:
-        """What every role said."""
+        """Return the episode with the turns of every role."""
         trajectories = []
         for spec in self._environment.spec.roles:
             roles = {name: opened.role for name, opened in self._wanted.opened.items()}

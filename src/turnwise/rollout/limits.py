@@ -1,4 +1,4 @@
-"""What a trajectory may use up. Pure: consulted before every reply."""
+"""Budgets of a trajectory. Pure: consulted before every reply."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from turnwise.core.types import Invalid, StopReason, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Budgets of one trajectory. The seconds of a tool call belong to the environment (`StopReason.TOOL_TIMEOUT`)."""
+    """Budgets of one trajectory. The environment limits the seconds of a tool call (`StopReason.TOOL_TIMEOUT`)."""
 
     max_turns: int
     max_turn_tokens: int
-    """Sampled tokens per reply."""
+    """Most sampled tokens per reply."""
     max_tokens: int
-    """Tokens of the whole trajectory: prompt, replies and observations."""
+    """Most tokens of the whole trajectory: prompt, replies and observations."""
     timeout_s: float
-    """Wall time of the whole trajectory."""
+    """Most seconds of the whole trajectory, wall time."""
 
     def before_reply(self, *, num_turns: int, num_tokens: int) -> StopReason | int:
-        """How many tokens the next reply may have, or the reason why there is no next reply.
+        """Return how many tokens the next reply may have, or the reason why there is no next reply.
 
         `num_tokens` counts everything the reply would be conditioned on.
         """
@@ -31,7 +31,7 @@ class Limits:
 
 
 def is_too_long(group: TrajectoryGroup) -> bool:
-    """Whether the opening of the group's task left no member room for a single token."""
+    """Return whether the opening of the group's task left no room for a single token in any member."""
     members = group.trajectories
     return bool(members) and all(
         not each.turns and each.stop.is_truncated and isinstance(each.reward, Invalid) for each in members

@@ -1,7 +1,7 @@
-"""The life of one episode: played until something stops it, scored, closed, whatever fails.
+"""Runs one episode: plays it until something stops it, then scores and closes it, whatever fails.
 
-It owns deadlines, cancellation and cuts; what is asked and told is `play`'s, retries belong to `workers`, disks to the
-store.
+It owns deadlines, cancellation and cuts; `play` handles requests and replies, `workers` retries, and the store the
+disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Cut:
-    """Tells a trajectory that is cancelled whether to hand over what it has (it was cut) or to vanish."""
+    """Tells a cancelled trajectory whether to return what it has (it was cut) or to vanish."""
 
     reason: DropReason | None = None
     """Why the trajectory is superfluous; None while it is wanted."""
@@ -49,7 +49,8 @@ async def run_episode(
 
     `policies` speak for the environment's roles, by name. With `fork` the turns are those sampled after it, and the
     environment is not reset; it and `visit` take an `Environment`. When the task is cancelled after `cut.reason` was
-    set, the episode ends with what it has; otherwise the cancellation goes on. Both after the environment was closed.
+    set, the episode ends with what it has; otherwise the cancellation propagates. Either happens after the environment
+    was closed.
     """
     play = Play(
         attempt=attempt,
@@ -95,12 +96,12 @@ async def run_trajectory(
 
 
 def cut_reward() -> Invalid:
-    """The reward of a trajectory that was cut."""
+    """Return the reward of a trajectory that was cut."""
     return Invalid(reason="cut: the group no longer needed it", retryable=False)
 
 
 def absorb_cut(cut: Cut | None) -> bool:
-    """Whether the current task was cancelled only to hand over what it has; the cancellation is then taken back."""
+    """Return whether the current task was cancelled only to hand over what it has; if so, undo the cancellation."""
     task = asyncio.current_task()
     if cut is None or cut.reason is None or task is None:
         return False
@@ -110,9 +111,9 @@ def absorb_cut(cut: Cut | None) -> bool:
 
 
 async def finish(work: Coroutine[Any, Any, Result], cut: Cut | None = None) -> Result:
-    """Await `work` to its end, also when cancelled meanwhile; then the cancellation goes on, unless it is a cut.
+    """Await `work` to its end, even if cancelled meanwhile; then propagate the cancellation, unless it is a cut.
 
-    `work` has deadlines of its own.
+    `work` must have its own deadlines.
     """
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():
@@ -126,9 +127,9 @@ async def finish(work: Coroutine[Any, Any, Result], cut: Cut | None = None) -> R
 
 
 async def _supervise(play: Play, cut: Cut | None) -> tuple[StopReason, Mapping[str, Reward], str | None]:
-    """Let `play` run to its end, its deadline or a cut; its stop reason, its rewards and what failed.
+    """Run `play` to its end, its deadline or a cut. Returns its stop reason, its rewards and the failure, if any.
 
-    A step that ignores its cancellation for `CLOSE_S` is left behind.
+    A step that ignores its cancellation for `CLOSE_S` is abandoned.
     """
     playing = asyncio.ensure_future(play.run())
     is_cut, timeout_s = False, play.limits.timeout_s
@@ -170,11 +171,11 @@ async def _end(play: Play, playing: asyncio.Task[Any], cut: Cut | None) -> None:
 
 
 async def _close(play: Play) -> str | None:
-    """End what is still sampled, close the environment and release the sessions; what went wrong, None if nothing."""
+    """Stop sampling, close the environment and release the sessions. Returns what went wrong, None if nothing."""
     replies = play.list_replies()
     for reply in replies:
         reply.cancel()
-    if replies and not play.stopped:  # else they have had their time to obey
+    if replies and not play.stopped:  # else they have already had time to react to the cancellation
         await asyncio.wait(replies, timeout=CLOSE_S)
     play.collect()
     for reply in replies:
@@ -187,5 +188,5 @@ async def _close(play: Play) -> str | None:
 
 
 async def _release(policy: RolePolicy, session: Session) -> str | None:
-    """Release a session within `CLOSE_S`; what went wrong, None if nothing."""
+    """Release a session within `CLOSE_S`. Returns what went wrong, None if nothing."""
     return await finish_within(CLOSE_S, lambda: policy.release(session), EngineError, f"releasing session {session}")

@@ -1,4 +1,4 @@
-"""How long engines had something to sample, and why they had nothing the rest of the time."""
+"""Measures how long engines had something to sample, and why they were idle the rest of the time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Meter(ABC):
 
     def __init__(self) -> None:
         self.open_sessions: Counter[Session] = Counter()
-        """Of the requests that are open."""
+        """Open requests per session."""
         self.num_replies = 0
-        """Requests that have ended."""
+        """Number of requests that have ended."""
         self._idle = "admission"
         now = time.perf_counter()
         self._occupancy, self._open = Occupancy(self._idle, now), Level(now)
@@ -29,48 +29,47 @@ class Meter(ABC):
     @property
     @abstractmethod
     def version(self) -> int:
-        """Of the weights that replies are sampled with."""
+        """Version of the weights that sample replies."""
 
     @property
     def busy_s(self) -> float:
-        """Seconds so far in which a request was open."""
+        """Seconds so far with a request open."""
         return self.seconds().get("sampling", 0.0)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds so far with a request open, "sampling", and without one, by the cause that `explain_idle` gave."""
+        """Seconds so far: "sampling" with a request open, otherwise by the cause given to `explain_idle`."""
         return self._occupancy.seconds(time.perf_counter())
 
     def explain_idle(self, cause: str) -> None:
-        """Why nothing is sampled where nothing is, from now on: "tools" or "annotators" are waited for, or
-        "admission"."""
+        """Set the cause of idle time from now on: waiting for "tools", "annotators" or "admission"."""
         self._idle = cause
         self.look()
 
     def look(self) -> None:
-        """Count from now on as `open_sessions` is."""
+        """Account for the time so far; count from now on according to `open_sessions`."""
         now = time.perf_counter()
         self._occupancy.switch("sampling" if self.open_sessions else self._idle, now)
         self._open.set(self.open_sessions.total(), now)
 
     def take_open(self) -> tuple[float, float, float]:
-        """Open requests since the last call: their number times seconds, the seconds, and the most at once."""
+        """Return, since the last call: open requests times seconds, the seconds, and the most requests open at once."""
         return self._open.take(time.perf_counter())
 
     def read_counts(self) -> Mapping[str, float]:
-        """What the engine has counted since its start, by the names of `engines.paged.EngineStatistics`; empty where it
+        """Return the engine's counts since its start, by the names of `engines.paged.EngineStatistics`; empty if it
         does not count."""
         return {}
 
 
 class MeteredEngine(Meter):
-    """Passes everything on to `engine` and meters it."""
+    """Passes every call on to `engine` and meters it."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
         self.engine = engine
-        """The engine that is metered."""
+        """The metered engine."""
         self.tell_switch: Callable[[], None] | None = None
-        """Called when it begins or ceases to have a request open; None calls nothing."""
+        """Called when the engine begins or ceases to have open requests; None calls nothing."""
 
     @property
     def version(self) -> int:

@@ -1,4 +1,4 @@
-"""Which waiting member starts next, and which finished members a group keeps. Pure."""
+"""Chooses which waiting member starts next, and which finished members a group keeps. Pure."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ FinishedT = TypeVar("FinishedT", bound=Finished)
 
 
 def start_order(waiting: Iterable[WaitingT], needs: Mapping[int, float]) -> list[WaitingT]:
-    """The order in which waiting members get rollout slots: long groups first, which shortens the tail of a batch.
+    """Order waiting members for rollout slots: long groups first, which shortens the tail of a batch.
 
-    Member 0 of every group comes first, in draw order: it tells how long its group may be. The other members follow,
+    Member 0 of every group comes first, in draw order: it shows how long its group may be. The other members follow,
     groups with the largest need first, ties by draw, then by member.
 
     Args:
@@ -44,8 +44,8 @@ def start_order(waiting: Iterable[WaitingT], needs: Mapping[int, float]) -> list
         needs: per draw, the largest need of its finished members so far, in sampled tokens or in seconds (one unit for
             all). A draw without an entry may be of any length, so it counts as the largest.
 
-    The members of one task tend to need about as much as each other, and one that starts late and runs long holds up
-    everything (context-aware scheduling of Seer, arXiv 2511.14617). Deviation: nothing is divided within a member.
+    Members of one task tend to need about the same, and one that starts late and runs long holds up everything
+    (context-aware scheduling of Seer, arXiv 2511.14617). Deviation: nothing is divided within a member.
     """
 
     def rank(place: WaitingT) -> tuple[bool, float, int, int]:
@@ -64,8 +64,8 @@ def choose_members(finished: Sequence[FinishedT], group_size: int) -> tuple[list
         group_size: how many members the group trains with, at least 1.
 
     Returns:
-        The first `group_size` members with a scored reward, and all others. Where fewer are scored, the first members
-        that failed fill up the kept ones and stay visible as failures. Both in the order of finishing.
+        The first `group_size` members with a scored reward, and all others. If fewer are scored, the first members
+        that failed fill the remaining places and stay visible as failures. Both lists are in the order of finishing.
 
     The choice favours short trajectories: of 10 members the 2 slowest never train, whatever their rewards. Where reward
     depends on length, the group's mean reward is that of its fast members, and long solutions are reinforced more

@@ -26,21 +26,22 @@ class _Loaded:
 
 @dataclass(slots=True, eq=False)
 class SnapshotPool:
-    """Engines on checkpoints of a run, opened when they are first asked for."""
+    """Engines on checkpoints of a run, opened on first use."""
 
     load_engine: Callable[[Path], Engine]
     run: Path | None = None
     """The run folder; None before there is one."""
     roles: tuple[str, ...] = ()
-    """Those that snapshots play."""
+    """Roles that snapshots play."""
     standings: Standings = field(default_factory=Standings)
     _loaded: dict[int, _Loaded] = field(default_factory=dict)
-    """By step, the one used last at the end."""
+    """Loaded snapshots by step, the most recently used last."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @asynccontextmanager
     async def open(self, snapshot: int) -> AsyncIterator[Engine]:
-        """The engine of a snapshot, which stays while it is used. Raises EngineError where there is no such one."""
+        """Open the engine of a snapshot, which stays loaded while it is used. Raises EngineError if there is no such
+        snapshot."""
         async with self._changed:
             await self._changed.wait_for(lambda: snapshot in self._loaded or self._find_idle() is not None)
             if snapshot not in self._loaded:
@@ -55,7 +56,8 @@ class SnapshotPool:
                 self._changed.notify_all()
 
     def _find_idle(self) -> int | None:
-        """What may leave for another: -1 where there is a free place, None where all are in use."""
+        """Return the step of a snapshot that may be unloaded for another: -1 if there is a free place, None if all are
+        in use."""
         if len(self._loaded) < MAX_PAST:
             return -1
         return next((step for step, loaded in self._loaded.items() if not loaded.num_open), None)
@@ -73,7 +75,7 @@ class SnapshotPool:
             self._loaded[snapshot] = _Loaded(engine=await asyncio.to_thread(self.load_engine, folder))
 
     async def release(self, snapshot: int, session: Session) -> None:
-        """Free a session's cache, where the snapshot is still loaded."""
+        """Free a session's cache if the snapshot is still loaded."""
         if snapshot in self._loaded:
             await self._loaded[snapshot].engine.release(session)
 
@@ -84,10 +86,9 @@ class SnapshotPool:
             await loaded.engine.close()
 
     def count(self, groups: Iterable[TrajectoryGroup]) -> None:
-        """Note how the roles that learn fared against snapshots, episode by episode in the order of draws.
+        """Record how the roles that learn fared against snapshots, episode by episode in the order of draws.
 
-        An episode is lost where a role that learns has less reward than the snapshot, and half lost where it has the
-        same.
+        An episode is lost if a role that learns has less reward than the snapshot, and half lost if both have the same.
         """
         for group in sorted(groups, key=lambda group: group.draw.index):
             scored = [(t, t.reward.total) for t in group.trajectories if isinstance(t.reward, Scored)]
@@ -105,7 +106,7 @@ class SnapshotPool:
 class PastPolicy:
     """Implements `RolePolicy`: in each draw one snapshot of the run's past, the same for all its members.
 
-    An evaluation is against the starting weights, so that it can be compared with another one.
+    An evaluation plays against the starting weights, so that evaluations can be compared.
     """
 
     pool: SnapshotPool
@@ -116,11 +117,12 @@ class PastPolicy:
     seed: int
     role: str
     snapshot: int | None = None
-    """The one that speaks; None before it is drawn."""
+    """The snapshot that speaks; None before it is drawn."""
     learns: bool = False
 
     def of(self, attempt: Attempt) -> RolePolicy:
-        """The snapshot of a draw: a function of the seed, the draw, the weights that opened it and the standings."""
+        """Draw the snapshot for an attempt: a function of the seed, the draw, the weights that opened it and the
+        standings."""
         version = 0 if attempt.scope == "evaluate" else attempt.version
         snapshots = list_snapshots(version, self.every)
         chosen = choose_snapshot(self.choice, snapshots, self.pool.standings, self.seed, self.role, attempt.draw.index)

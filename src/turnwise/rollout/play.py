@@ -1,7 +1,8 @@
-"""One episode while it is played: what is asked is sampled at once, and the environment is told in the order it asked.
+"""Plays one episode: requested replies are sampled at once and passed to the environment in the order in which it
+asked.
 
-Which tokens an episode has never depends on timing. Replies that are wanted at the same time are sampled at the same
-time, each with a seed that its conversation and its place there give it, and wait for those that were asked before.
+An episode's tokens never depend on timing. Replies requested at the same time are sampled concurrently, each with a
+seed derived from its conversation and its place there, and wait for earlier ones.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ Visit = Callable[[Conversation, Environment], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fork:
-    """Start in the middle: at `conversation`, in an `Environment` that is in that state already."""
+    """Start in the middle: at `conversation`, in an `Environment` already in that state."""
 
     number: int
-    """Of the branch in its trajectory, from 1: names its random numbers and its cache."""
+    """Number of the branch in its trajectory, from 1: determines its seeds and its engine session."""
     conversation: Conversation
 
 
@@ -57,52 +58,53 @@ class _Voice:
     policy: RolePolicy
     session: Session
     reply: asyncio.Task[None] | None = None
-    """Samples the reply that is wanted; None where none is."""
+    """Task that samples the requested reply; None if none is requested."""
     sampled: tuple[Completion, float] | None = None
-    """That reply with the seconds it took, from when the engine delivered it until it is taken."""
+    """The sampled reply and the seconds it took, from delivery by the engine until it is recorded."""
     room: int = 0
     """Most tokens of that reply."""
     state: str | None = None
-    """Hash of the environment's state when it was asked for."""
+    """Hash of the environment's state when the reply was requested."""
     holds_session: bool = True
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Play:
-    """Runs one episode from its beginning to its rewards; `to_trajectories` is what was said, whatever happened."""
+    """Runs one episode from its beginning to its rewards; `to_trajectories` returns its turns, whatever happened."""
 
     attempt: Attempt
     environment: OneConversation | SeveralConversations
     policies: Mapping[str, RolePolicy]
-    """By role."""
+    """Policies by role."""
     limits: Limits
     sampling: Sampling
     release: Callable[[_Voice], Awaitable[str | None]]
-    """Frees the session of a conversation that is not asked for a while; what went wrong, None if nothing."""
+    """Frees the session of a conversation that will not be asked for a while; returns what went wrong, None if
+    nothing."""
     fork: Fork | None = None
     visit: Visit | None = None
     stopped: bool = False
-    """It was cancelled: no further reply is sampled, also where the environment ignores cancellation."""
+    """Whether the episode was cancelled: no further reply is sampled, even if the environment ignores cancellation."""
     voices: dict[str, _Voice] = field(default_factory=dict)
-    """By conversation, in the order in which they opened."""
+    """Voices by conversation, in the order in which they opened."""
     waiting: deque[_Voice] = field(default_factory=deque)
-    """Those with a wanted reply, in the order in which they were asked."""
+    """Voices with a requested reply, in the order of the requests."""
     said: list[_Voice] = field(default_factory=list)
-    """Whose turn it was, turn by turn."""
+    """The voice of each turn."""
     problems: list[str] = field(default_factory=list)
-    """What went wrong beside the episode."""
+    """Problems that did not affect the episode itself."""
     wanted: Wanted = field(init=False)
-    """What was asked, by the rules that every environment keeps."""
+    """Open requests, checked by the rules that every environment keeps."""
 
     def __post_init__(self) -> None:
         self.wanted = Wanted(spec=self.environment.spec, where=self._where)
 
     async def run(self) -> tuple[EpisodeEnd, Mapping[str, Reward]]:
-        """Ask and tell until nothing is wanted or a limit is reached, then score."""
+        """Ask and tell until nothing is requested or a limit is reached, then score."""
         end = await self._begin()
         while end is None and self.waiting:
             end = await self._next()
-        while self.waiting:  # sampled, and never told
+        while self.waiting:  # sampled, but never told to the environment
             await self._take()
         if not self.said and end is not None and end.stop.is_truncated and not self._has_replies:
             return end, self.reward_all(self._too_long(end))
@@ -112,11 +114,11 @@ class Play:
             return end, await self.environment.score(replies, end)
 
     def list_replies(self) -> list[asyncio.Task[None]]:
-        """What samples the replies that are wanted."""
+        """Return the tasks that sample requested replies."""
         return [voice.reply for voice in self.waiting if voice.reply is not None]
 
     def collect(self) -> None:
-        """Take what was sampled and not taken when the episode was broken off: no token is lost."""
+        """Record replies that were sampled but not taken when the episode was interrupted: no token is lost."""
         for voice in list(self.waiting):
             self._append(voice)
         self.waiting.clear()
@@ -124,7 +126,7 @@ class Play:
     def to_trajectories(
         self, stop: StopReason, rewards: Mapping[str, Reward], error: str | None
     ) -> tuple[Trajectory, ...]:
-        """What every role said, in the order of the environment's roles."""
+        """Return the trajectory of every role, in the order of the environment's roles."""
         return tuple(self._to_trajectory(role, stop, rewards[role], error) for role in self._roles)
 
     def _to_trajectory(self, role: str, stop: StopReason, reward: Reward, error: str | None) -> Trajectory:
@@ -144,7 +146,7 @@ class Play:
         )
 
     def reward_all(self, reward: Reward) -> dict[str, Reward]:
-        """The same reward for every role."""
+        """Give every role the same reward."""
         return dict.fromkeys(self._roles, reward)
 
     @property
@@ -179,7 +181,8 @@ class Play:
         return await self._ask_all(asked.asks)
 
     async def _next(self) -> EpisodeEnd | None:
-        """Take the reply that was asked first and tell the environment; why the episode is over, None if it is not."""
+        """Take the reply that was requested first and tell the environment. Returns why the episode is over, None if it
+        is not."""
         voice = await self._take()
         conversation = voice.conversation
         if conversation.turns[-1].completion.finish_reason is FinishReason.LENGTH:
@@ -203,9 +206,9 @@ class Play:
         return None
 
     async def _ask(self, ask: Ask) -> EpisodeEnd | None:
-        """Check what is asked, and begin to sample it; why the episode is over if a limit forbids it.
+        """Check a request and begin to sample it. Returns why the episode is over if a limit forbids it.
 
-        Raises EnvironmentFault where the environment breaks what it said about its episodes.
+        Raises EnvironmentFault if the environment breaks its own declarations about episodes.
         """
         voice, end = self.voices.get(ask.conversation), self.wanted.ask(ask)
         if end is not None:
@@ -238,7 +241,8 @@ class Play:
         return voice
 
     async def _want(self, voice: _Voice) -> EpisodeEnd | None:
-        """Begin to sample the next reply of a conversation; why the episode is over if a limit leaves no room."""
+        """Begin to sample the next reply of a conversation. Returns why the episode is over if a limit leaves no
+        room."""
         conversation = voice.conversation
         room = self.limits.before_reply(num_turns=len(conversation.replies), num_tokens=len(conversation.prompt_ids))
         if isinstance(room, StopReason):
@@ -259,8 +263,8 @@ class Play:
         completion = await voice.policy.reply(self.attempt.task, voice.conversation, params, voice.session)
         voice.sampled = completion, time.perf_counter() - started
         if len(self.waiting) > 1:
-            # It may wait long to be told. An engine's slot that it kept meanwhile could be the one that another
-            # reply of this episode needs to come.
+            # The environment may be told much later. The engine slot kept meanwhile could be the one that another reply
+            # of this episode needs.
             await self._free(voice)
 
     async def _free(self, voice: _Voice) -> None:
@@ -270,7 +274,7 @@ class Play:
             self.problems += [] if problem is None else [problem]
 
     async def _take(self) -> _Voice:
-        """Wait for the reply that was asked first, and write it down."""
+        """Wait for the reply that was requested first, and record it."""
         voice = self.waiting[0]
         assert voice.reply is not None
         await voice.reply
@@ -280,7 +284,7 @@ class Play:
         return voice
 
     def _append(self, voice: _Voice) -> None:
-        """Write a reply down, if it was sampled."""
+        """Record a reply, if it was sampled."""
         if voice.sampled is not None:
             completion, seconds = voice.sampled
             voice.conversation.reply(completion, state=voice.state, engine_s=seconds)
@@ -305,7 +309,7 @@ class Play:
         )
 
     def _read_state(self) -> str | None:
-        """The hash of the state a reply is about to be sampled in; None where the environment gives none."""
+        """Return the hash of the state in which a reply is about to be sampled; None if the environment has none."""
         of = self.environment.environment
         if not isinstance(of, StatefulEnvironment):
             return None

@@ -1,4 +1,4 @@
-"""What speaks for a role of an episode: an engine, or a policy written by hand."""
+"""Policies that speak for a role of an episode: an engine, or a policy written by hand."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ class RolePolicy(Protocol):
 
     @property
     def renderer(self) -> Renderer:
-        """What turns its conversations into token ids."""
+        """Converts its conversations into token ids."""
         ...
 
     @property
     def learns(self) -> bool:
-        """Whether it is the policy that is trained."""
+        """Whether this is the policy that is trained."""
         ...
 
     def of(self, attempt: Attempt) -> RolePolicy:
-        """What speaks in an attempt; for most, itself."""
+        """Return the policy for an attempt; most return themselves."""
         ...
 
     async def reply(
         self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
     ) -> Completion:
-        """The next reply. Raises EngineError or EnvironmentFault."""
+        """Return the next reply. Raises EngineError or EnvironmentFault."""
         ...
 
     async def release(self, session: Session) -> None:
-        """A conversation is not asked for a while; its cache may be freed."""
+        """Note that a conversation will not be asked for a while; its cache may be freed."""
         ...
 
     async def close(self) -> None:
-        """Free what it holds. A second call does nothing."""
+        """Free what it holds. Further calls do nothing."""
         ...
 
 
@@ -56,7 +56,7 @@ class EnginePolicy:
     learns: bool = True
 
     def of(self, attempt: Attempt) -> EnginePolicy:
-        """Itself."""
+        """Return itself."""
         return self
 
     async def reply(
@@ -87,26 +87,26 @@ class ScriptedRole:
     learns: bool = False
 
     def of(self, attempt: Attempt) -> ScriptedRole:
-        """Itself."""
+        """Return itself."""
         return self
 
     async def reply(
         self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
     ) -> Completion:
-        """The policy's next message as tokens. Everything random in it derives from `params.seed`."""
+        """Return the policy's next message as tokens. All its randomness derives from `params.seed`."""
         with boundary(EnvironmentFault, f"the policy {type(self.policy).__name__} in task {task.id}"):
             message = self.policy.reply(task, conversation.messages, Random(params.seed))
         return encode_scripted(message, self.renderer)
 
     async def release(self, session: Session) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 def encode_scripted(message: Message, renderer: Renderer) -> Completion:
-    """A reply that no model sampled, as a completion of version 0 with log-probabilities of NaN: they are unknown."""
+    """Encode a reply that no model sampled as a completion of version 0; its log-probabilities are NaN (unknown)."""
     token_ids = renderer.encode_reply(message)
     return Completion(
         token_ids=token_ids,

@@ -1,4 +1,4 @@
-"""Conversations that others wrote down, as trajectories: their replies become completions to imitate."""
+"""Converts conversations written by others into trajectories, whose replies become completions for imitation."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def record_conversation(
     num_opening: int,
     trajectory_id: TrajectoryId,
 ) -> Trajectory:
-    """The trajectory in which the assistant messages that train were sampled, each after the tokens that a rollout
-    would have given it.
+    """Return a trajectory in which the assistant messages that train are sampled, each after the tokens that a rollout
+    would have put before it.
 
-    The first `num_opening` messages open the conversation; each later assistant message is a reply, and what stands
-    between two is observed. Replies that do not train are context. Where the renderer cannot append what is observed
-    (a template that drops earlier thoughts once the user speaks again), the conversation is opened anew with all
-    messages so far, as an environment would open it: a new root. Log-probabilities are NaN: they are unknown.
+    The first `num_opening` messages open the conversation; each later assistant message is a reply, and the messages
+    between two replies are observations. Replies that do not train are context. If the renderer cannot append the
+    observations (a template that drops earlier thoughts once the user speaks again), the conversation is opened again
+    with all messages so far, as an environment would do: a new root. Log-probabilities are NaN: they are unknown.
     Raises RenderError for messages that cannot be rendered.
     """
     conversation = Conversation(renderer=renderer)
@@ -72,12 +72,12 @@ def _go_on(conversation: Conversation, messages: Sequence[Message], since: int) 
 
 
 def keep_trained(turns: Sequence[Turn], trains: Sequence[bool]) -> tuple[Turn, ...]:
-    """The turns that train, in order; the tokens of the others are context of the next one on their path."""
+    """Return the turns that train, in order; the tokens of the others become context of the next one on their path."""
     kept: list[Turn] = []
     places: dict[int | None, int | None] = {None: None}
-    """Of every turn: the last one kept on its path."""
+    """For each turn: the last one kept on its path."""
     before: dict[int | None, IntArray] = {None: to_ids([])}
-    """Of every turn: the tokens since then."""
+    """For each turn: the tokens since then."""
     for index, (turn, is_trained) in enumerate(zip(turns, trains, strict=True)):
         context = np.concatenate([before[turn.parent], turn.context_ids])
         places[index], before[index] = places[turn.parent], to_ids(context)

@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-style API speaks for a role: text out, text in, and no log-probabilities."""
+"""A role played by a model behind an OpenAI-style API: text in, text out, and no log-probabilities."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from turnwise.rollout.policies import encode_scripted
 from turnwise.tools.chat_api import ChatApi
 
 REPLY_S = 60.0
-"""Deadline of one request."""
+"""Deadline of one request, in seconds."""
 RETRIES_S = (0.5, 2.0, 8.0)
-"""Pauses before a request is sent again."""
+"""Pauses in seconds before a request is sent again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRole:
     """Implements `RolePolicy`.
 
-    The server reads the conversation's messages and not their tokens; its reply is written with the run's tokenizer,
-    and cut where that gives more tokens than there is room for. It is sampled at the run's temperature with the seed
-    of the turn, which a server may or may not honour.
+    The server reads the conversation's messages, not their tokens; its reply is encoded with the run's tokenizer and
+    cut if it has more tokens than there is room for. It is sampled at the run's temperature with the seed of the turn,
+    which a server may or may not honour.
     """
 
     api: ChatApi
@@ -33,13 +33,13 @@ class ServedRole:
     learns: bool = False
 
     def of(self, attempt: Attempt) -> ServedRole:
-        """Itself."""
+        """Return itself."""
         return self
 
     async def reply(
         self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
     ) -> Completion:
-        """The server's reply. Raises EngineError where it gives none after some tries, and where tools are on offer,
+        """Return the server's reply. Raises EngineError if there is none after some tries, and if tools are on offer,
         which this role cannot call."""
         if conversation.tools:
             names = ", ".join(tool.name for tool in conversation.tools)
@@ -54,7 +54,7 @@ class ServedRole:
         return cut_completion(encode_scripted(reply_message(text), self.renderer), params.max_tokens)
 
     async def release(self, session: Session) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -62,7 +62,7 @@ class ServedRole:
 
 
 def to_chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Messages as the API takes them; what an environment says beside a tool's answer is the user's."""
+    """Convert messages to the API's form; an environment's messages other than tool answers come from the user."""
     return [
         {"role": message.role if message.role in ("system", "assistant") else "user", "content": message.text}
         for message in messages
@@ -70,7 +70,7 @@ def to_chat(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def cut_completion(completion: Completion, max_tokens: int) -> Completion:
-    """The first `max_tokens` tokens, with the finish reason of one that was cut off."""
+    """Return the first `max_tokens` tokens, with the finish reason of a truncated completion."""
     if len(completion.token_ids) <= max_tokens:
         return completion
     return replace(

@@ -1,7 +1,7 @@
-"""Groups in flight: members start when a slot is free, retry when they fail, and come back as groups when complete.
+"""Runs groups: members start when a slot is free, retry when they fail, and are returned as complete groups.
 
-A group is complete when `group_size` of its members were scored, or all that were started have ended. Members that were
-started beyond that (`overdraw`) are then cut; what they sampled stays with the group as discarded.
+A group is complete when `group_size` of its members are scored, or all started members have ended. Surplus members
+(`overdraw`) are then cut; what they sampled stays with the group as discarded.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ class FailurePolicy:
 
     max_retries: int
     max_invalid_share: float
-    """Of the trajectories of a step or an evaluation, after retries. More stops the run: the cause is a broken tool,
-    not bad luck."""
+    """Largest share of invalid trajectories in a step or an evaluation, after retries. A larger share stops the run:
+    the cause is a broken tool, not bad luck."""
 
     def check(self, groups: Iterable[TrajectoryGroup]) -> None:
-        """Raise EnvironmentFault naming the commonest cause when more than the allowed share is Invalid.
+        """Raise EnvironmentFault naming the most common cause if more than the allowed share is Invalid.
 
-        Reasons that differ in the names of task, draw and trajectory alone are one cause; the message quotes its first.
+        Reasons that differ only in the names of task, draw and trajectory count as one cause; the message quotes the
+        first of them.
         """
         members = [(group.draw, trajectory.reward) for group in groups for trajectory in group.trajectories]
         reasons = [(draw, reward.reason) for draw, reward in members if isinstance(reward, Invalid)]
@@ -64,13 +65,13 @@ class FailurePolicy:
 
 
 def find_cause(reason: str, draw: Draw) -> str:
-    """The reason without what names the group in it: the task, the draw, a trajectory or its engine session."""
+    """Return the reason without the names of its group: the task, the draw, a trajectory or its engine session."""
     names = rf"{re.escape(draw.task.id)}|draw {draw.index}|(?:\w+/)?{draw.index}/\d+[/.\d]*"
     return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "", reason)
 
 
 PlayElsewhere = Callable[["RolloutWorker", Attempt, Cut | None], Awaitable[Episode]]
-"""What `RolloutWorker.run_attempt` does, in another process."""
+"""Does in another process what `RolloutWorker.run_attempt` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +85,21 @@ class RolloutWorker:
     sampling: Sampling
     failure: FailurePolicy
     max_open: int
-    """Trajectories open at once, waiting for a tool included; of their branches as many again."""
+    """Most trajectories open at once, including those that wait for a tool; the same number again of their branches."""
     branching: Branching | None = None
-    """Futures each trajectory gets besides its own; None for none."""
+    """Further continuations sampled for each trajectory; None for none."""
     scope: str = "train"
-    """What the rollout is for; names its engine sessions."""
+    """What the rollout is for; part of its engine sessions' names."""
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
-    """What speaks for roles that do not learn, by role."""
+    """Policies of roles that do not learn, by role."""
     elsewhere: PlayElsewhere | None = None
     """Runs attempts in other processes; None runs them here."""
 
     async def run_attempt(
         self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None
     ) -> Episode:
-        """One attempt with its branches; `branches` limits those of several attempts together, where they run here."""
+        """Run one attempt with its branches; `branches` limits the branches of several attempts together, if they run
+        here."""
         if self.elsewhere is not None:
             return await self.elsewhere(self, attempt, cut)
         environment = self.build_environment(attempt.task)
@@ -121,7 +123,7 @@ class RolloutWorker:
         return Episode(draw=attempt.draw, member=attempt.member, trajectories=(trajectory,), stop=trajectory.stop)
 
     async def run_groups(self, draws: Sequence[Draw], *, group_size: int) -> list[TrajectoryGroup]:
-        """Roll out every draw; groups come back in the order given."""
+        """Roll out every draw. Returns the groups in the given order."""
         stream = GroupStream(self, group_size=group_size)
         try:
             for draw in draws:
@@ -135,19 +137,19 @@ class RolloutWorker:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Open:
-    """A group in flight."""
+    """A group that is being rolled out."""
 
     draw: Draw
     version: int
     cut: Cut = field(default_factory=Cut)
     num_unsettled: int = 0
-    """Members that wait, run or are being cut."""
+    """Number of members that wait, run or are being cut."""
     running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     ended: list[Episode] = field(default_factory=list)
-    """In the order of ending; those that were cut are not among them."""
+    """Episodes in the order of ending, without those that were cut."""
     discarded: list[Discarded] = field(default_factory=list)
     need: int | None = None
-    """Most tokens a member has sampled; None until one has ended."""
+    """Most tokens sampled by a member; None until one has ended."""
 
     @property
     def num_scored(self) -> int:
@@ -171,10 +173,10 @@ class _Waiting:
 
 
 class GroupStream:
-    """Groups in flight on one event loop: `start` them, and take them from `next` in the order they complete."""
+    """Groups on one event loop: `start` them, and take them from `next` in the order in which they complete."""
 
     def __init__(self, worker: RolloutWorker, *, group_size: int, overdraw: int = 0) -> None:
-        """`overdraw` members more than `group_size` are started; the first to be scored are kept."""
+        """`overdraw` members more than `group_size` are started; the first ones to be scored are kept."""
         self._worker = worker
         self._group_size = group_size
         self._num_members = group_size + overdraw
@@ -191,11 +193,12 @@ class GroupStream:
 
     @property
     def num_complete(self) -> int:
-        """Complete groups that `next` has not handed over."""
+        """Number of complete groups that `next` has not returned yet."""
         return self._complete.qsize()
 
     def start(self, draw: Draw, *, version: int) -> None:
-        """Begin a group; `version` is the weight version that engines serve. Raises ValueError if it is open."""
+        """Start a group; `version` is the weight version that engines serve. Raises ValueError if the draw is already
+        open."""
         if draw.index in self._open:
             raise ValueError(f"draw {draw.index} is open already")
         group = _Open(draw=draw, version=version, num_unsettled=self._num_members)
@@ -204,18 +207,19 @@ class GroupStream:
         self._fill()
 
     async def next(self) -> TrajectoryGroup:
-        """The next complete group; waits as long as there is none. Raises what `build_environment` raised."""
+        """Wait for the next complete group and return it. Raises what `build_environment` raised."""
         item = await self._complete.get()
         if isinstance(item, BaseException):
             raise item
         return item
 
     def count_ended(self) -> dict[int, int]:
-        """How many members of every open group have ended, by draw."""
+        """Return how many members of every open group have ended, by draw."""
         return {draw: len(group.ended) for draw, group in self._open.items()}
 
     def list_unsettled(self) -> dict[int, dict[int, bool]]:
-        """Members of every open group that have not ended, by draw and member: whether they run or wait for a slot."""
+        """Return the members of every open group that have not ended, by draw and member: whether each runs (or waits
+        for a slot)."""
         unsettled = {draw: dict.fromkeys(group.running, True) for draw, group in self._open.items()}
         for waiting in self._waiting:
             unsettled[waiting.draw][waiting.member] = False
@@ -228,7 +232,7 @@ class GroupStream:
             self._cut_rest(group, DropReason.LATE)
 
     async def close(self) -> None:
-        """Cancel everything in flight and wait until its environments are closed."""
+        """Cancel all groups and wait until their environments are closed."""
         tasks = [task for group in self._open.values() for task in group.running.values()]
         self._waiting.clear()
         self._open.clear()
@@ -288,7 +292,7 @@ class GroupStream:
         self._fill()
 
     def _cut_rest(self, group: _Open, reason: DropReason) -> None:
-        """Members that wait never start; those that run end with what they have."""
+        """Cut a group's other members: those that wait never start, those that run end with what they have."""
         if group.cut.reason is not None:
             return
         group.cut.reason = reason

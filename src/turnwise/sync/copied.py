@@ -21,7 +21,7 @@ Pairs = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def copy_for_serving(model: Model) -> Model:
-    """A copy without gradients for engines to sample from, with tensors of its own but for frozen parameters."""
+    """Copy a model without gradients for engines to sample from. Only frozen parameters are shared."""
     served = copy_model(model)
     served.requires_grad_(False)
     return served.eval()
@@ -39,9 +39,10 @@ class CopiedParameters:
         interrupt: Interrupt = "continue",
         deadline_s: float = 600.0,
     ) -> None:
-        """`engines`, by the names that errors use, sample from `served`, which `copy_for_serving` made of `trained`.
+        """`engines`, by their names in error messages, sample from `served`, a copy of `trained` made by
+        `copy_for_serving`.
 
-        `interrupt` says what happens to replies under way; `deadline_s` bounds each wait for an answer of the engines.
+        `interrupt` says what happens to unfinished replies; `deadline_s` bounds each wait for the engines' answers.
         """
         self._trained, self._served = trained, served
         self._engines = EngineGroup(engines, deadline_s=deadline_s)
@@ -49,8 +50,8 @@ class CopiedParameters:
 
     async def publish(self, version: int) -> Receipt:
         """See `WeightSync.publish`. Raises EngineError naming a tensor that only one of the models has or whose shape
-        differs, with the engines as they were; after an error of an engine that was paused all of them stay paused,
-        because what they hold is unknown."""
+        differs; the engines are then unchanged. After an error of a paused engine all engines stay paused, because
+        their weights are unknown."""
         began = time.monotonic()
         pairs = _pair_tensors(self._trained, self._served, version)
         num_restarted = await self._engines.pause(self._interrupt, version)

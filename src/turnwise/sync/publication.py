@@ -1,7 +1,4 @@
-"""What every way of publishing weights shares: engines stop, adopt a version, prove what they hold, and go on.
-
-Every wait has a deadline, and every error names the engine and the version.
-"""
+"""What every kind of publication shares: engines stop, adopt a version, prove what they hold, and continue."""
 
 from __future__ import annotations
 
@@ -37,14 +34,14 @@ class EngineGroup:
     """The engines of one run."""
 
     def __init__(self, engines: Mapping[str, WeightTarget], *, deadline_s: float) -> None:
-        """`engines` by the names that errors use; `deadline_s` for each answer of all of them."""
+        """`engines` by their names in error messages; `deadline_s` for each answer of all of them."""
         if not engines:
             raise ValueError("no engine to publish weights to; name at least one")
         self._engines = dict(engines)
         self._deadline_s = deadline_s
 
     async def pause(self, interrupt: Interrupt, version: int) -> int:
-        """Stop every engine; the number of sampled tokens thrown away. On an error all of them go on."""
+        """Stop every engine. Returns the number of sampled tokens thrown away. After an error all engines continue."""
         try:
             return sum((await self._ask("stop for", version, lambda engine: engine.pause(interrupt))).values())
         except BaseException:
@@ -53,7 +50,8 @@ class EngineGroup:
             raise
 
     async def adopt(self, version: int) -> Mapping[str, int]:
-        """The checksums that all engines agree on. Raises EngineError when one serves another version or weights."""
+        """Return the checksums on which all engines agree. Raises EngineError if one serves another version or other
+        weights."""
         answers = await self._ask("adopt", version, lambda engine: engine.adopt(version))
         first_name, first = next(iter(answers.items()))
         for name, sums in answers.items():
@@ -68,11 +66,11 @@ class EngineGroup:
         return first
 
     async def resume(self, version: int) -> None:
-        """Let every engine go on."""
+        """Let every engine continue."""
         await self._ask("go on with", version, lambda engine: engine.resume())
 
     async def _ask(self, what: str, version: int, question: Callable[[WeightTarget], Awaitable[T]]) -> dict[str, T]:
-        """The answer of every engine, by name."""
+        """Return the answer of every engine, by name."""
 
         async def ask(name: str, engine: WeightTarget) -> T:
             message = f"engine {name!r} cannot {what} version {version}"

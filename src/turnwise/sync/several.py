@@ -1,4 +1,4 @@
-"""One publication for several learners, each with engines of its own."""
+"""One publication for several learners, each with its own engines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class SyncOfSeveral:
     """Implements `core.protocols.WeightSync`: every learner's weights under the same version."""
 
     def __init__(self, syncs: Mapping[str, WeightSync]) -> None:
-        """By the learner's name."""
+        """`syncs` by the learners' names."""
         self._syncs = dict(syncs)
 
     async def publish(self, version: int) -> Receipt:
-        """See `WeightSync.publish`; the checksums of all learners, joined, and another version where one of them
-        acknowledged another."""
+        """See `WeightSync.publish`. Returns the joined checksums of all learners, and a different version if a learner
+        acknowledged a different one."""
         receipts = {name: await sync.publish(version) for name, sync in self._syncs.items()}
         return Receipt(
             version=next((each.version for each in receipts.values() if each.version != version), version),

@@ -1,4 +1,5 @@
-"""Engines that sample from the trainer's very parameters: nothing is copied, nothing may be sampled during a step."""
+"""Engines that sample from the trainer's very parameters: nothing is copied, and nothing may be sampled during a
+step."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from turnwise.sync.publication import EngineGroup
 class SharedParameters:
     """Implements `core.protocols.WeightSync`.
 
-    The parameters change in place during the trainer's step. So a step is made when no request is open, or between
+    The parameters change in place during the trainer's step. So take a step only while no request is open, or between
     `hold` and `publish`.
     """
 
     def __init__(
         self, engines: Mapping[str, WeightTarget], *, interrupt: Interrupt = "finish", deadline_s: float = 600.0
     ) -> None:
-        """`engines` by the names that errors use. `interrupt` says what `hold` does to replies under way; `deadline_s`
-        bounds each wait for an answer of the engines."""
+        """`engines` by their names in error messages. `interrupt` says what `hold` does to unfinished replies;
+        `deadline_s` bounds each wait for the engines' answers."""
         self._engines = EngineGroup(engines, deadline_s=deadline_s)
         self._interrupt = interrupt
         self._version = 0
@@ -29,20 +30,20 @@ class SharedParameters:
         self._is_held = False
 
     async def hold(self) -> None:
-        """Stop sampling before the trainer's step. Raises EngineError when an engine does not stop; then all go on."""
+        """Stop sampling before the trainer's step. Raises EngineError if an engine does not stop; then all continue."""
         if not self._is_held:
             self._num_restarted += await self._engines.pause(self._interrupt, self._version)
             self._is_held = True
 
     async def let_go(self) -> None:
-        """Go on sampling after a step that left the weights as they were."""
+        """Continue sampling after a step that left the weights unchanged."""
         if self._is_held:
             self._is_held = False
             await self._engines.resume(self._version)
 
     async def publish(self, version: int) -> Receipt:
-        """See `WeightSync.publish`. Without `hold`, raises EngineError when requests are open: some of their tokens may
-        have been sampled from half-changed weights. After an error engines that are held stay so."""
+        """See `WeightSync.publish`. Without `hold`, raises EngineError if requests are open: some of their tokens may
+        have been sampled from half-changed weights. After an error, held engines stay held."""
         began = time.monotonic()
         sums = await self._engines.adopt(version)
         self._version = version

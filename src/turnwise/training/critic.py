@@ -1,7 +1,7 @@
-"""The critic: values of states at sampled tokens, and what it learns from. A head on the policy, or a model of its own.
+"""The critic: values of states at sampled tokens, and its training. It is a head on the policy or a separate model.
 
 The value of a token is read where the token is predicted: it is the value of the state *before* the token. Observation
-tokens have none.
+tokens have no value.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Critic:
     """A value function and its optimizer."""
 
     policy: PreTrainedModel
-    """Whose layers, or a copy of them, the critic has: they compute by its path."""
+    """The policy whose layers, or a copy of them, the critic has; their forward path is the policy's."""
     backbone: Backbone
-    """From tokens to hidden states."""
+    """Maps tokens to hidden states."""
     head: torch.nn.Linear
-    """Hidden state to value; all zeros at the start, so that every first value is 0."""
+    """Maps a hidden state to its value; starts with zeros, so that every first value is 0."""
     module: torch.nn.ModuleDict
-    """What the critic's optimizer trains: the head, and the backbone where it is not the policy's."""
+    """Modules that the critic's optimizer trains: the head, and the backbone unless it is the policy's."""
     optimizer: torch.optim.Optimizer
     lr: float
     clip: float | None
     coefficient: float
-    """Weight of the value loss beside the policy's; read where the backbone is the policy's."""
+    """Weight of the value loss beside the policy's; used only if the backbone is the policy's."""
 
     @property
     def is_shared(self) -> bool:
@@ -66,8 +66,8 @@ def build_critic(
     weight_decay: float,
     build: BuildOptimizer | None = None,
 ) -> Critic:
-    """A critic for `policy`; "separate" copies its layers as they are now, of layers with an adapter the
-    adapter. `build` as for `build_optimizer`."""
+    """Build a critic for `policy`; "separate" copies its layers as they are now (of layers with an adapter, only the
+    adapter). `build` is that of `build_optimizer`."""
     separate = None if kind == "head" else placement.place(placement.copy(policy).base_model)
     width = policy.config.get_text_config().hidden_size
     head = torch.nn.Linear(width, 1, device=find_device(policy), dtype=policy.dtype)
@@ -97,7 +97,7 @@ def build_critic(
 
 
 def compute_hidden(critic: Critic, batch: MicroBatch) -> torch.Tensor:
-    """Hidden states of all tokens, `[T, H]`."""
+    """Compute the hidden states of all tokens, `[T, H]`."""
     return run_backbone(critic.backbone, critic.policy, to_runs(batch), routing=replay_experts(batch))
 
 
@@ -110,7 +110,7 @@ def score_values(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> tuple[list[NDArray[np.generic]], list[float]]:
-    """The value before every trained token, `[K_i]` per sample, and after the last token of every sample."""
+    """Return the values before every trained token, `[K_i]` per sample, and after the last token of every sample."""
     values: dict[int, NDArray[np.generic]] = {}
     finals: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
@@ -132,7 +132,8 @@ def score_values(
 
 
 def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict[str, TokenColumn]:
-    """Columns `old_values`, `returns` and `value_weights` of one step: the mean over all tokens with a return."""
+    """Return the columns `old_values`, `returns` and `value_weights` of one step; the weights give the mean over all
+    tokens with a return."""
     trained = [np.isfinite(np.asarray(array, dtype=np.float64)) for array in returns]
     count = max(1, sum(int(mask.sum()) for mask in trained))
     return {
@@ -145,7 +146,7 @@ def compute_value_columns(old_values: TokenColumn, returns: TokenColumn) -> dict
 def compute_micro_batch_value_loss(
     values: torch.Tensor, batch: MicroBatch, clip: float | None
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The micro-batch's share of the value loss of `values [K]`, and sums for the metrics."""
+    """Compute the micro-batch's share of the value loss of `values [K]`, and sums for the metrics."""
     columns = batch.columns
     losses, clipped = compute_value_loss(
         values if values.dtype == torch.float64 else values.float(),
@@ -170,9 +171,9 @@ def run_critic_step(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
-    """One optimizer step of a critic with layers of its own; `columns` as `compute_value_columns` gives them.
+    """Take one optimizer step of a critic with its own layers; `columns` come from `compute_value_columns`.
 
-    Raises TrainingError, with the weights unchanged, when the loss is not finite.
+    Raises TrainingError, with the weights unchanged, if the loss is not finite.
     """
     started = time.perf_counter()
     totals: dict[str, float] = {}

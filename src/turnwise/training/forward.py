@@ -29,12 +29,13 @@ def compute_distribution(
     with_hidden: bool = False,
     routing: ReplayedRouting | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probabilities of all tokens `[R, V]` at `temperature`, and the last hidden state `[R, H]` where asked for.
+    """Compute the log-probabilities of all tokens `[R, V]` at `temperature`, and on request the last hidden state `[R,
+    H]`.
 
     `temperature` must be the one the tokens were sampled with, or ratios are wrong from the first step. Output rows
-    that predict no trained token are never computed, and those that predict several only once; `batch.row` says whose
-    they are. In float32, or float64 where the model is. Routers take the experts of the batch where it has any; then
-    `routing`, made by `replay_experts`, says afterwards where they would have taken others.
+    that predict no trained token are never computed, and those that predict several only once; `batch.row` maps tokens
+    to rows. Results are float32, or float64 if the model is. Routers use the experts recorded in the batch, if any;
+    then `routing`, made by `replay_experts`, records where they would have chosen others.
     """
     logits, hidden = compute_logits(model, to_runs(batch), batch.predict_at, routing=routing or replay_experts(batch))
     return _normalise(logits, temperature), hidden if with_hidden else None
@@ -47,16 +48,16 @@ def _normalise(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenScores:
-    """What a micro-batch's loss reads of the policy."""
+    """The policy's scores that a micro-batch's loss reads."""
 
     logprobs: torch.Tensor
-    """`[K]` of the trained tokens."""
+    """`[K]` log-probabilities of the trained tokens."""
     entropy: torch.Tensor
-    """`[K]`."""
+    """`[K]` entropies."""
     hidden: torch.Tensor
-    """`[R, H]` the last hidden states where they are predicted."""
+    """`[R, H]` last hidden states at which the tokens are predicted."""
     distribution: torch.Tensor | None
-    """`[R, V]`; None unless it was asked for."""
+    """`[R, V]` log-probabilities; None unless requested."""
 
 
 def compute_scores(
@@ -68,10 +69,10 @@ def compute_scores(
     keeps_distribution: bool = False,
     routing: ReplayedRouting | None = None,
 ) -> TokenScores:
-    """Log-probabilities and entropies of the trained tokens; see `compute_distribution`.
+    """Compute log-probabilities and entropies of the trained tokens; see `compute_distribution`.
 
-    Where the logits of all rows are more than `models.head.CHUNK_NUMBERS`, those of some rows exist at a time, unless
-    the distribution is to be kept. The entropy carries a gradient only when asked to.
+    If the logits of all rows exceed `models.head.CHUNK_NUMBERS`, they are computed for some rows at a time, unless the
+    distribution is to be kept. The entropy carries a gradient only on request.
     """
     if keeps_distribution or count_chunks(model, len(batch.predict_at)) == 1:
         distribution, hidden = compute_distribution(model, batch, temperature, with_hidden=True, routing=routing)
@@ -82,7 +83,7 @@ def compute_scores(
 
     def measure(distribution: torch.Tensor, row: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if torch.is_grad_enabled() and not entropy_gradient:
-            # The backward pass, in which nothing comes from the entropy.
+            # The backward pass, in which no gradient comes from the entropy.
             logprobs = distribution[row, targets]
             return logprobs, logprobs.new_zeros(len(logprobs))
         return _select(distribution, row, targets, entropy_gradient=entropy_gradient)
@@ -93,8 +94,8 @@ def compute_scores(
 
 
 Measure = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
-"""From the distribution `[C, V]` of some rows, and of the E trained tokens that they predict the row `[E]` in it and
-the target `[E]`, to tensors `[E]`."""
+"""Maps the distribution `[C, V]` of some rows, and the row `[E]` and target `[E]` of the E trained tokens predicted
+there, to tensors `[E]`."""
 
 
 def measure_tokens(
@@ -105,8 +106,8 @@ def measure_tokens(
     *,
     routing: ReplayedRouting | None = None,
 ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-    """What `measure` gives of the trained tokens, `[K]` each, from some rows of logits at a time; and the last hidden
-    states `[R, H]`."""
+    """Apply `measure` to the trained tokens, some rows of logits at a time. Returns its results, `[K]` each, and the
+    last hidden states `[R, H]`."""
 
     def reduce(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
         place = batch.row.new_full((len(batch.predict_at),), -1)
@@ -123,12 +124,12 @@ def measure_tokens(
 
 
 def replay_experts(batch: MicroBatch) -> ReplayedRouting | None:
-    """What lets routers take the experts of the batch; None where it has none."""
+    """Return routing that makes routers use the experts recorded in the batch; None if it has none."""
     return None if batch.experts is None else ReplayedRouting(batch.experts)
 
 
 def to_runs(batch: MicroBatch) -> Runs:
-    """The tokens of a micro-batch, and who attends to whom."""
+    """Return the tokens of a micro-batch as runs that say who attends to whom."""
     return Runs(
         token_ids=batch.token_ids,
         positions=batch.positions,
@@ -141,9 +142,9 @@ def to_runs(batch: MicroBatch) -> Runs:
 def select_logprobs(
     distribution: torch.Tensor, batch: MicroBatch, *, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`logprobs [K]` and `entropy [K]` of the trained tokens, from a distribution `[R, V]`.
+    """Return `logprobs [K]` and `entropy [K]` of the trained tokens, from a distribution `[R, V]`.
 
-    The entropy carries a gradient only when asked to.
+    The entropy carries a gradient only on request.
     """
     return _select(distribution, batch.row, batch.targets, entropy_gradient=entropy_gradient)
 
@@ -159,7 +160,7 @@ def _select(
 def compute_logprobs(
     model: PreTrainedModel, batch: MicroBatch, temperature: float, *, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`logprobs [K]` of the targets at `temperature`, and `entropy [K]`; see `compute_scores`."""
+    """Compute `logprobs [K]` of the targets at `temperature`, and `entropy [K]`; see `compute_scores`."""
     scores = compute_scores(model, batch, temperature, entropy_gradient=entropy_gradient)
     return scores.logprobs, scores.entropy
 
@@ -174,7 +175,7 @@ def score_logprobs(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> list[NDArray[np.generic]]:
-    """Log-probability of every trained token under `model`, one float32 array `[K_i]` per sample."""
+    """Score every trained token under `model`: one float32 array `[K_i]` of log-probabilities per sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
         samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
@@ -188,5 +189,5 @@ def score_logprobs(
 def score_exact(
     model: PreTrainedModel, samples: Sequence[Sample], temperature: float, **packing: Any
 ) -> list[NDArray[np.generic]]:
-    """`score_logprobs` with the weights in float32, which are copied for it."""
+    """Like `score_logprobs`, with a copy of the weights in float32."""
     return score_logprobs(copy.deepcopy(model).float(), samples, temperature, **packing)

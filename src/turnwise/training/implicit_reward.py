@@ -1,6 +1,6 @@
 """An implicit process reward model, learned from outcomes alone (PRIME, arXiv 2502.01456).
 
-Its reward of a token is `beta (log pi_phi - log pi_ref)`; summed over an attempt it is the logit of success, trained by
+The reward of a token is `beta (log pi_phi - log pi_ref)`; summed over an attempt it is the logit of success, trained by
 cross-entropy.
 """
 
@@ -33,7 +33,7 @@ class ImplicitReward:
     """The reward model and its optimizer."""
 
     module: PreTrainedModel
-    """pi_phi: a copy of the policy RL starts from, so that every reward is 0 at first."""
+    """pi_phi: a copy of the policy that RL starts from, so that every reward is 0 at first."""
     optimizer: torch.optim.Optimizer
     lr: float
     beta: float
@@ -49,7 +49,7 @@ def build_implicit_reward(
     weight_decay: float,
     build: BuildOptimizer | None = None,
 ) -> ImplicitReward:
-    """A reward model that starts as a copy of `policy` as it is now; `build` as for `build_optimizer`."""
+    """Build a reward model as a copy of `policy` as it is now; `build` is that of `build_optimizer`."""
     module = placement.place(placement.copy(policy))
     return ImplicitReward(
         module=module,
@@ -76,7 +76,8 @@ def score_implicit_rewards(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> list[NDArray[np.generic]]:
-    """Rewards of all trained tokens, one float64 array `[K_i]` per sample; `reference_logprobs` in the same shape."""
+    """Compute the rewards of all trained tokens, one float64 array `[K_i]` per sample; `reference_logprobs` has the
+    same shape."""
     scores = score_logprobs(
         model.module,
         samples,
@@ -103,10 +104,10 @@ def run_implicit_reward_step(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
-    """One optimizer step of the mean cross-entropy between `sigmoid(sum of rewards)` and the outcome, over samples.
+    """Take one optimizer step on the mean cross-entropy over samples between `sigmoid(sum of rewards)` and the outcome.
 
-    A branch counts as an attempt of its own. Raises TrainingError, with the weights unchanged, when there is no sample,
-    an outcome lies outside [0, 1], or the loss is not finite.
+    A branch counts as a separate attempt. Raises TrainingError, with the weights unchanged, if there is no sample, an
+    outcome lies outside [0, 1], or the loss is not finite.
     """
     if not samples:
         raise TrainingError("no attempt to learn an implicit reward from: every trajectory of the batch is invalid")
@@ -123,7 +124,7 @@ def run_implicit_reward_step(
     ):
         logprobs, _ = compute_logprobs(model.module, batch, temperature)
         sums = sum_over_sequence(model.beta * (logprobs - batch.columns["reference"]), batch.sequence)
-        # Every token has its attempt's sum; one of each attempt is enough.
+        # Every token holds its attempt's sum; one token per attempt is enough.
         firsts = torch.ones_like(batch.sequence, dtype=torch.bool)
         firsts[1:] = batch.sequence[1:] != batch.sequence[:-1]
         logits, target = sums[firsts], torch.tensor([float(outcomes[i]) for i in indices], device=device)

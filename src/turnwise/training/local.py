@@ -1,8 +1,8 @@
-"""The trainer in this process: policy, critic, reference, teacher and implicit reward model behind one seam.
+"""The trainer in this process: policy, critic, reference, teacher and implicit reward model behind one interface.
 
-A step changes every model or none. Where a step holds one update, all gradients are computed and checked before any is
-applied. Where it holds several (updates per step, passes, epochs of the critic, an implicit reward model that learned
-in `score`), a copy of weights and moments is put back when anything goes wrong.
+A step changes every model or none. If a step consists of one update, all gradients are computed and checked before any
+is applied. If it has several (updates per step, passes, epochs of the critic, an implicit reward model that learned in
+`score`), a copy of weights and moments is restored when anything goes wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from turnwise.training.throughput import describe_gpu_memory, measure_throughput
 
 Model = TypeVar("Model")
 START_FOLDER = "step_000000"
-"""Checkpoint of the policy RL starts from, beside the others of a run."""
+"""Checkpoint of the policy that RL starts from, beside the run's other checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +64,18 @@ class TrainerSettings:
     weight_decay: float
     max_grad_norm: float
     build_optimizer: BuildOptimizer | None = None
-    """What steps on the policy; None is AdamW."""
+    """Builds the policy's optimizer; None is AdamW."""
     packing: Packing
     temperature: float
     """Sampling temperature of the rollouts."""
     critic_epochs: int = 1
     """Optimizer steps of a separate critic per batch."""
     seed: int = 0
-    """From which an adapter's dropout follows."""
+    """Seed of an adapter's dropout."""
     recompute_activations: bool = False
-    """Whether backward passes compute the layers again instead of keeping what forward passes computed."""
+    """Whether backward passes recompute the layers instead of keeping activations of the forward passes."""
     needs_reference: bool = False
-    """Whether a frozen copy of the policy RL starts from is kept."""
+    """Whether a frozen copy of the policy that RL starts from is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,8 +87,8 @@ class _Policy:
 class LocalTrainer:
     """Trains in this process. Implements `core.protocols.Trainer`.
 
-    The critic and the implicit reward model are built, and the reference is copied, when RL is first asked for
-    something: by then the warm-up is over.
+    The critic and the implicit reward model are built, and the reference is copied, at the first call that belongs to
+    RL: by then the warm-up is over.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class LocalTrainer:
     ) -> None:
         """`model` is the policy and is trained in place.
 
-        `tokenizer` goes into checkpoints; None for a rank, whose checkpoints hold no tokenizer. `loss` is for policy
-        gradient, `pair_loss` for preferences, `teacher` a frozen model with the policy's vocabulary. `model` and
-        `teacher` are placed.
+        `tokenizer` is saved with checkpoints; None for a rank, which saves no tokenizer. `loss` is for policy gradient,
+        `pair_loss` for preferences; `teacher` is a frozen model with the policy's vocabulary. `model` and `teacher`
+        must already be placed.
         """
         self.model = model
         self.tokenizer = tokenizer
@@ -140,8 +140,8 @@ class LocalTrainer:
     ) -> Columns:
         """See `Trainer.score`. A second call before a step starts from the weights of the first.
 
-        Raises TrainingError when a model that is asked for is not part of this trainer, or the implicit reward model
-        cannot learn from the outcomes.
+        Raises TrainingError if a requested model is not part of this trainer, or the implicit reward model cannot learn
+        from the outcomes.
         """
         self._begin()
         self._take_back()
@@ -155,10 +155,10 @@ class LocalTrainer:
         return columns
 
     def step(self, batch: TrainingBatch) -> StepReport:
-        """See `Trainer.step`. Without updates nothing changes but an implicit reward model that learned in `score`.
+        """See `Trainer.step`. Without updates, only an implicit reward model that learned in `score` changes.
 
-        Raises TrainingError where a loss or a gradient is not finite, an update has no token to train, or the last
-        updates were below the resolution of the weights.
+        Raises TrainingError if a loss or a gradient is not finite, an update has no token to train, or the last updates
+        were below the resolution of the weights.
         """
         warms_up = batch.objective == "warmup"
         (self._warmup_watch if warms_up else self._watch).check()
@@ -200,7 +200,7 @@ class LocalTrainer:
     def save(self, folder: Path, counters: Mapping[str, Any]) -> None:
         """See `Trainer.save`; `optimizer_steps` is added to the counters.
 
-        What `score` learned since the last step is taken back.
+        Undoes what `score` learned since the last step.
         """
         self._begin()
         self._take_back()
@@ -210,7 +210,7 @@ class LocalTrainer:
         )
 
     def load(self, folder: Path) -> Mapping[str, Any]:
-        """See `Trainer.load`. The counters hold `optimizer_steps` besides what `save` was given.
+        """See `Trainer.load`. The counters are those given to `save`, plus `optimizer_steps`.
 
         For a checkpoint with `step` above 0 the reference is read from the checkpoint step_000000 beside it.
         """
@@ -240,7 +240,7 @@ class LocalTrainer:
         )
 
     def _begin(self) -> None:
-        """The warm-up is over: make what starts as a copy of the policy."""
+        """End the warm-up: create the models that start as copies of the policy."""
         self._warmup = None
         self._build_companions()
         if self.settings.needs_reference and self._reference is None:
@@ -260,12 +260,13 @@ class LocalTrainer:
         return self._placement.place(self._placement.copy(self.model).requires_grad_(False))
 
     def _list_companions(self) -> dict[str, Trained]:
-        """Models trained beside the policy, by the name of their checkpoint file."""
+        """Return the models trained beside the policy, by the names of their checkpoint files."""
         companions: dict[str, Trained | None] = {"critic": self._critic, "implicit": self._implicit}
         return {name: model for name, model in companions.items() if model is not None}
 
     def _copy_if_several(self, batch: TrainingBatch, policy: _Policy) -> Snapshot | None:
-        """A copy of what the step trains; None for a step of one update, which is checked before it is applied."""
+        """Return a copy of what the step trains; None for a step with one update, which is checked before it is
+        applied."""
         num_updates = sum(1 for update in batch.updates if update)
         trained: list[Trained] = [policy]
         if batch.objective == "policy_gradient" and self._critic is not None:
@@ -354,12 +355,13 @@ class LocalTrainer:
         return self._warm_up(batch, policy) if batch.objective == "warmup" else self._train_supervised(batch)
 
     def _next_lr(self) -> float:
-        """The learning rate of the next step of the RL optimizer, which is counted as taken."""
+        """Return the learning rate of the RL optimizer's next step, and count that step as taken."""
         self.optimizer_steps += 1
         return self.settings.schedule.find_lr(self.optimizer_steps - 1)
 
     def _train_policy(self, batch: TrainingBatch) -> dict[str, Metric]:
-        """Every update of the policy, with a critic that shares its layers; then the epochs of a separate critic."""
+        """Run every update of the policy, with a critic that shares its layers, then the epochs of a separate
+        critic."""
         check_routing(self.model, batch.samples)
         settings, loss, critic = self.settings, self._adapt_loss(batch), self._critic
         shared = critic if critic is not None and critic.is_shared else None
@@ -390,7 +392,8 @@ class LocalTrainer:
             )
             self._note(measured, lr)
             if number:
-                # Only the first update trains the weights that sampled; later gaps are learning, not mismatch.
+                # Only the first update trains the weights that sampled; later gaps come from learning, not from a
+                # mismatch.
                 measured = {
                     name: metric
                     for name, metric in measured.items()
@@ -411,7 +414,7 @@ class LocalTrainer:
         return metrics
 
     def _measure_cost(self, batch: TrainingBatch, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-        """Operations per second of the step's updates, and the GPU memory of the rank that needed most."""
+        """Return the updates' operations per second, and the GPU memory of the rank that needed most."""
         ranks = self._placement.ranks
         gib = take_gpu_memory(find_device(self.model))
         memory = describe_gpu_memory(None if gib is None else find_largest(gib, ranks))
@@ -446,7 +449,7 @@ class LocalTrainer:
         return metrics
 
     def _open_warmup(self) -> _Policy:
-        """The policy with the optimizer of the warm-up."""
+        """Return the policy with the warm-up's optimizer."""
         if self._has_companions:
             raise TrainingError("the supervised warm-up comes before reinforcement learning, which has begun")
         if self._warmup is None:
@@ -481,7 +484,7 @@ class LocalTrainer:
             )
 
     def _train_pairs(self, batch: TrainingBatch) -> dict[str, Metric]:
-        """One optimizer step on all pairs; without a pair the schedule moves on and nothing changes."""
+        """Take one optimizer step on all pairs; without a pair only the schedule advances."""
         lr = self._next_lr()
         if not batch.pairs:
             return {"train/pairs": Sum(0), "train/lr": Max(lr)}
@@ -503,7 +506,7 @@ class LocalTrainer:
         return measured
 
     def _note(self, measured: Mapping[str, Metric], lr: float, *, warms_up: bool = False) -> None:
-        """Watch whether the updates of the policy change it."""
+        """Watch whether updates still change the policy's weights."""
         changed, norm = measured.get("train/changed_share"), measured.get("train/grad_norm")
         if isinstance(changed, Mean) and isinstance(norm, Mean):
             (self._warmup_watch if warms_up else self._watch).note(
@@ -524,7 +527,7 @@ def _require(model: Model | None, what: str, option: str) -> Model:
 
 
 def _read_targets(columns: Columns) -> tuple[Sequence[NDArray[np.generic]], Sequence[NDArray[np.generic]]]:
-    """Old values and returns. Raises TrainingError where the batch lacks either."""
+    """Return old values and returns. Raises TrainingError if the batch lacks either."""
     if columns.values is None or columns.returns is None:
         raise TrainingError("the batch has no values or returns, which the critic learns from; score `values` first")
     return columns.values, columns.returns

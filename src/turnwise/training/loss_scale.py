@@ -1,9 +1,8 @@
-"""A loss scale for float16, whose smallest number is 6e-8: gradients below it would be 0.
+"""Loss scaling for float16, whose smallest number is 6e-8: smaller gradients would be 0.
 
 The loss is multiplied before the backward pass and the float32 gradients are divided before they are clipped, both by
-the same power of two, which changes no other bit. Where gradients overflow nothing is changed in that update and the
-scale is halved; after `GROWTH_UPDATES` updates without overflow it is doubled. bfloat16 has the range of float32 and
-needs none.
+the same power of two, which changes no other bit. If gradients overflow, that update changes nothing and the scale is
+halved; after `GROWTH_UPDATES` updates without overflow it is doubled. bfloat16 has the range of float32 and needs none.
 
 The scale is part of the optimizer's state, beside the moments, so that copies and checkpoints hold it.
 """
@@ -13,14 +12,14 @@ from __future__ import annotations
 import torch
 
 SCALE = "loss_scale"
-"""Key of an optimizer's state."""
+"""Key of the scale in an optimizer's state."""
 START = 2.0**16
 LARGEST = 2.0**24
 GROWTH_UPDATES = 200
 
 
 def add_loss_scale(optimizer: torch.optim.Optimizer) -> None:
-    """Give the optimizer a scale of `START`."""
+    """Add a scale of `START` to the optimizer."""
     optimizer.state[SCALE] = {  # type: ignore[index]
         "scale": torch.tensor(START),
         "good_updates": torch.tensor(0.0),
@@ -28,13 +27,13 @@ def add_loss_scale(optimizer: torch.optim.Optimizer) -> None:
 
 
 def find_scale(optimizer: torch.optim.Optimizer) -> float | None:
-    """By what the loss of this optimizer's parameters is multiplied; None where it is not."""
+    """Return the factor of the loss for this optimizer's parameters; None if it is not scaled."""
     held = optimizer.state.get(SCALE)  # type: ignore[call-overload]
     return None if held is None else float(held["scale"])
 
 
 def scale_loss(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> torch.Tensor:
-    """The loss to take gradients of: `loss` itself where there is no scale."""
+    """Return the loss whose gradients are taken: `loss` itself if there is no scale."""
     scale = find_scale(optimizer)
     return loss if scale is None else loss * scale
 

@@ -1,13 +1,13 @@
-"""Float32 masters of weights that a model holds in a short format: what an optimizer steps on, in one process.
+"""Float32 masters of weights that a model holds in a short format: in one process, the optimizer steps on these.
 
 A step of bfloat16 changes a weight by at least 1/256 of it or not at all, so at the learning rates of pretrained models
-nearly every update would be lost. Each trained parameter in a short format therefore has a master in float32, as rows
-of ranks do (`training/ranks/sharding.py`), and the same arithmetic: a backward pass gives gradients in the short
-format, which are added up in float32 over micro-batches; norm, clipping and the optimizer's step are those of the
-masters; then the parameter becomes its rounded master, in place, and engines sample from that.
+nearly every update would be lost. Each trained parameter in a short format therefore has a float32 master, like the
+rows of ranks (`training/ranks/sharding.py`), and with the same arithmetic: gradients of a backward pass are in the
+short format and are summed in float32 over micro-batches; norm, clipping and the optimizer's step use the masters; then
+the parameter is set to its rounded master, in place, and engines sample from that.
 
-Masters belong to the parameters, not to an optimizer: the warm-up's and the one that follows step on the same ones.
-Parameters in float32 and float64 (an adapter's are always) are their own masters.
+Masters belong to the parameters, not to an optimizer: the warm-up's optimizer and the later one step on the same
+masters. Parameters in float32 and float64 (an adapter's always are) are their own masters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 
 SHORT = (torch.bfloat16, torch.float16)
-"""Formats in which a step is lost."""
+"""Formats in which small steps would be lost."""
 _ATTRIBUTE = "float32_master"
 
 
@@ -27,19 +27,20 @@ _ATTRIBUTE = "float32_master"
 class _Master:
     tensor: torch.nn.Parameter
     version: int
-    """torch's count of writes to the parameter when both last agreed."""
+    """torch's count of writes to the parameter when parameter and master last agreed."""
 
 
 def find_master(parameter: torch.Tensor) -> torch.nn.Parameter:
-    """What an optimizer steps on instead of this parameter; the parameter itself where it has no master."""
+    """Return the tensor on which an optimizer steps for this parameter: its master, or the parameter itself if it has
+    none."""
     held: _Master | None = getattr(parameter, _ATTRIBUTE, None)
     return cast(torch.nn.Parameter, parameter) if held is None else held.tensor
 
 
 def keep_masters(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Give a master to every trained parameter in a short format that has none yet.
+    """Create a master for every trained parameter in a short format that has none yet.
 
-    From then on a backward pass leaves its gradient with the master. Copies of a module have masters of their own.
+    From then on a backward pass adds its gradient to the master's. Copies of a module have their own masters.
     """
     for parameter in parameters:
         if parameter.requires_grad and parameter.dtype in SHORT and find_master(parameter) is parameter:
@@ -49,9 +50,9 @@ def keep_masters(parameters: Iterable[torch.nn.Parameter]) -> None:
 
 
 def follow_masters(optimizer: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Let every step of `optimizer`, which steps on the masters of `parameters`, change these parameters too.
+    """Make every step of `optimizer`, which steps on the masters of `parameters`, change these parameters too.
 
-    Weights that others have written in place since the last step win over the master they no longer agree with.
+    Weights that were written in place since the last step replace the master that differs from them.
     """
     followed = [parameter for parameter in parameters if find_master(parameter) is not parameter]
     if followed:
@@ -61,7 +62,7 @@ def follow_masters(optimizer: torch.optim.Optimizer, parameters: Iterable[torch.
 
 @torch.no_grad()
 def round_masters(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Write the rounded masters into those of the parameters that have one."""
+    """Write the rounded masters into those parameters that have one."""
     for parameter in parameters:
         held: Any = getattr(parameter, _ATTRIBUTE, None)
         if held is not None:
@@ -70,7 +71,7 @@ def round_masters(parameters: Iterable[torch.nn.Parameter]) -> None:
 
 
 def describe_format(module: torch.nn.Module) -> str:
-    """In which format an optimizer steps, for people: "float32", or "float32 (masters of bfloat16)"."""
+    """Describe the format in which an optimizer steps, for people: "float32", or "float32 (masters of bfloat16)"."""
     first = next(parameter for parameter in module.parameters() if parameter.requires_grad)
     stepped = str(find_master(first).dtype).removeprefix("torch.")
     return (

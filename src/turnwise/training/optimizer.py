@@ -17,16 +17,16 @@ from turnwise.training.masters import find_master, follow_masters, keep_masters
 from turnwise.training.resolution import Changes, ChangeSample
 
 DecayFunction = Callable[[int, int], float]
-"""From a step after the warm-up, counted from 0, and the number of steps after the warm-up to a factor of the base."""
+"""Maps a step after the warm-up, counted from 0, and the number of steps after the warm-up to a factor of the base."""
 Decay = Literal["none", "linear", "cosine"] | DecayFunction
 BuildOptimizer = Callable[[list[dict[str, Any]], float], torch.optim.Optimizer]
-"""From groups of parameters, each with its `weight_decay`, and a learning rate to what steps on them."""
+"""Builds an optimizer from groups of parameters, each with its `weight_decay`, and a learning rate."""
 CHANGED, DRIVEN = "changed", "driven"
-"""Sums over all ranks that make `train/changed_share`."""
+"""Names of the sums over all ranks from which `train/changed_share` is computed."""
 
 
 class Trained(Protocol):
-    """Parameters and what trains them."""
+    """Parameters and their optimizer."""
 
     @property
     def module(self) -> torch.nn.Module:
@@ -35,23 +35,23 @@ class Trained(Protocol):
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """What trains them."""
+        """The optimizer."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Learning rates of optimizer steps counted from 0 (see `compute_lr`)."""
+    """Learning rates of optimizer steps, counted from 0 (see `compute_lr`)."""
 
     base: float
     warmup_steps: int
     total_steps: int
     decay: Decay
     min_ratio: float = 0.0
-    """Part of `base` towards which the rate decays."""
+    """Fraction of `base` towards which the rate decays."""
 
     def find_lr(self, step: int) -> float:
-        """The learning rate of one step."""
+        """Return the learning rate of one step."""
         return compute_lr(
             step,
             base=self.base,
@@ -65,10 +65,10 @@ class Schedule:
 def compute_lr(
     step: int, *, base: float, warmup_steps: int, total_steps: int, decay: Decay, min_ratio: float = 0.0
 ) -> float:
-    """Learning rate of step `step` (from 0): linear warm-up to `base`, then `decay` towards `min_ratio * base` at
-    `total_steps`.
+    """Return the learning rate of step `step` (from 0): linear warm-up to `base`, then `decay` towards `min_ratio *
+    base` at `total_steps`.
 
-    Raises TrainingError where a function's factor is no number from 0 up.
+    Raises TrainingError if a function's factor is not a number of at least 0.
     """
     if step < warmup_steps:
         return base * (step + 1) / warmup_steps
@@ -89,7 +89,7 @@ def compute_lr(
 
 
 def list_trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameters that an optimizer of `module` trains, by name: all that are not frozen."""
+    """Return the parameters that an optimizer of `module` trains, by name: all that are not frozen."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
@@ -102,10 +102,10 @@ def build_optimizer(
     build: BuildOptimizer | None = None,
     computes_in: torch.dtype | None = None,
 ) -> torch.optim.Optimizer:
-    """AdamW, or what `build` gives; weight decay applies to matrices only, not to norms and biases.
+    """Build AdamW, or the optimizer from `build`; weight decay applies to matrices only, not to norms and biases.
 
-    Parameters in a short format get float32 masters (`training/masters.py`), on which it steps. `computes_in` is the
-    format of forward and backward passes, None that of the parameters; float16 gets a loss scale.
+    Parameters in a short format get float32 masters (`training/masters.py`), on which the optimizer steps.
+    `computes_in` is the format of forward and backward passes, None that of the parameters; float16 gets a loss scale.
     """
     trained = list(list_trained(model).values())
     keep_masters(trained)
@@ -113,7 +113,7 @@ def build_optimizer(
     matrices, vectors = [p for p in stepped if p.ndim >= 2], [p for p in stepped if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     if build is None:
-        # One pass over each tensor instead of one per operation: a quarter of the time.
+        # One pass over each tensor instead of one per operation takes a quarter of the time.
         optimizer: torch.optim.Optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
     else:
         optimizer = build([group for group in groups if group["params"]], lr)
@@ -125,21 +125,22 @@ def build_optimizer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What an update did."""
+    """The result of an update."""
 
     norm: float | None
-    """Of the gradient before clipping; None where float16 gradients overflowed, and nothing was changed."""
+    """Gradient norm before clipping; None if float16 gradients overflowed and nothing was changed."""
     changes: Changes
-    """Of this process's rows."""
+    """Changes of this process's rows."""
 
     @property
     def totals(self) -> dict[str, float]:
-        """Sums to be added over ranks, for `describe_update`."""
+        """Return the sums to be added over ranks for `describe_update`."""
         return {CHANGED: self.changes.changed, DRIVEN: self.changes.driven}
 
 
 def describe_update(update: Update, totals: Mapping[str, float]) -> dict[str, Metric]:
-    """Metrics of an update, whose `totals` are added over ranks. Where no weight had a gradient there is no share."""
+    """Return the metrics of an update, whose `totals` are summed over ranks. If no weight had a gradient, the share is
+    absent."""
     metrics: dict[str, Metric] = {}
     if update.norm is None:
         metrics["train/skipped_updates"] = Sum(1)
@@ -162,8 +163,8 @@ def apply_together(
 ) -> Update:
     """Clip the gradients of every `(model, optimizer, learning rate)`, each by its own norm, then step and clear all.
 
-    Returns what happened to the first part, whose loss scale is that of all. Raises TrainingError, with all weights as
-    they were and all gradients cleared, when a norm is not finite, unless the loss has a scale to lower.
+    Returns the update of the first part, whose loss scale applies to all. Raises TrainingError, with all weights
+    unchanged and all gradients cleared, if a norm is not finite, unless the loss has a scale to lower.
     """
     first = parts[0][1]
     scale = find_scale(first)
@@ -196,8 +197,8 @@ def _clear(parts: Sequence[tuple[torch.nn.Module, torch.optim.Optimizer, float]]
 
 
 def _clip(model: torch.nn.Module, max_grad_norm: float, scale: float | None) -> float:
-    """Scale the gradients to a norm of at most `max_grad_norm`; returns their norm before, over all ranks. They are
-    divided by `scale` first."""
+    """Scale the gradients, after dividing them by `scale`, to a norm of at most `max_grad_norm`. Returns their previous
+    norm, over all ranks."""
     stepped = [find_master(parameter) for parameter in model.parameters()]
     if scale is not None:
         for parameter in stepped:

@@ -1,10 +1,10 @@
-"""Parity of sampler and trainer: both score the same tokens; how far apart they are, and why.
+"""Parity of sampler and trainer: measures how far their scores of the same tokens differ, and why.
 
 `compute_parity` measures, `diagnose` names the cause: pure functions on arrays. `collect_evidence` is the small driver
-that lets the trainer score what an engine sampled. Deciding what happens then belongs to the run.
+that lets the trainer score what an engine sampled. The run decides what happens then.
 
 A difference at identical weights is always a defect or arithmetic, never learning: the importance ratios of the first
-update would be wrong by it. The causes that are told apart are those of `Cause`.
+update would be wrong by it. `Cause` lists the causes that are distinguished.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Cause = Literal[
 
 MAX_LOG_RATIO = 20.0
 SHARE_LEFT = 0.1
-"""An explanation counts when it leaves at most this share of the mean difference (or brings it under the bound)."""
+"""An explanation counts if it leaves at most this share of the mean difference (or brings it below the bound)."""
 TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0)
 TOP_PS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What still counts as the same: nats per token."""
+    """Largest differences that still count as equal, in nats per token."""
 
     mean: float
     max: float
@@ -62,26 +62,26 @@ BOUNDS: Mapping[str, Bound] = {
     "bfloat16": Bound(mean=2e-2, max=1.0),
     "float16": Bound(mean=5e-3, max=0.25),
 }
-"""By the model's dtype. Log-probabilities are kept in float32, so float64 weights leave its rounding: 2^-24 of up to 20
-nats."""
+"""Bounds by the model's dtype. Log-probabilities are kept in float32, so for float64 weights its rounding remains:
+2^-24 of up to 20 nats."""
 
 HALF_FORMATS = frozenset({"bfloat16", "float16"})
-"""Formats whose rounding depends on the model by more than a constant bound can say: see `widen`."""
+"""Formats whose rounding varies between models too much for a constant bound: see `widen`."""
 
 ROUNDINGS: Mapping[str, float] = {"float16": 2.0**-10, "bfloat16": 2.0**-5}
-"""Largest difference that computing in the format explains, in units of the largest logit: some of its half-steps
+"""Largest difference that computing in the format explains, in units of the largest logit: several of its half-steps
 (2^-12 and 2^-9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """How far trainer and sampler are apart on `num_tokens` tokens."""
+    """How far trainer and sampler differ on `num_tokens` tokens."""
 
     num_tokens: int
     mean: float
     """Mean |trainer - sampler|, nats; NaN without tokens."""
     max: float
-    """Largest, nats; 0 without tokens, inf where one is not finite."""
+    """Largest difference in nats; 0 without tokens, inf if one is not finite."""
     k3: float
     """Mean of exp(d) - d - 1 with d = trainer - sampler: the k3 estimate of KL(sampler || trainer), nats (Schulman
     2020)."""
@@ -90,7 +90,7 @@ class Parity:
     differs."""
 
     def within(self, bound: Bound) -> bool:
-        """Whether both limits hold; True without tokens."""
+        """Return whether both limits hold; True without tokens."""
         return self.num_tokens == 0 or (self.mean <= bound.mean and self.max <= bound.max)
 
 
@@ -121,11 +121,11 @@ def compute_parity(trainer_logprobs: Floats, sampler_logprobs: Floats) -> Parity
 
 
 def widen(bound: Bound, trainer_logprobs: Floats, exact_logprobs: Floats) -> Bound:
-    """The bound that the rounding of this model explains; never narrower than `bound`.
+    """Return the bound that the rounding of this model explains; never narrower than `bound`.
 
     `exact_logprobs` `[K]` are those of the trainer's weights computed in float32. If the trainer is e nats away from
     them on average and the sampler computes as well as the trainer, the two are at most 2 e apart (triangle
-    inequality). Returns `bound` where a score is not finite.
+    inequality). Returns `bound` if a score is not finite.
     """
     own = compute_parity(trainer_logprobs, exact_logprobs)
     if not np.isfinite(own.mean):
@@ -135,17 +135,17 @@ def widen(bound: Bound, trainer_logprobs: Floats, exact_logprobs: Floats) -> Bou
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Everything a diagnosis reads.
+    """Input of a diagnosis.
 
     K sampled tokens in S sequences over a vocabulary of V, in order of sequence and position.
     """
 
     sampler_logprobs: Floats
-    """`[K]` as recorded at sampling."""
+    """`[K]` log-probabilities recorded at sampling."""
     trainer_logprobs: Floats
-    """`[K]` as the trainer scores them."""
+    """`[K]` log-probabilities computed by the trainer."""
     logits: Floats
-    """`[K, V]` the trainer's, at temperature 1."""
+    """`[K, V]` logits of the trainer, at temperature 1."""
     token_ids: Ints
     """`[K]`."""
     sequence: Ints
@@ -155,9 +155,9 @@ class Evidence:
     lengths: Ints
     """`[S]` tokens per sequence, context included."""
     temperature: float
-    """What the recipe says."""
+    """The recipe's temperature."""
     end_token_ids: tuple[int, ...] = ()
-    """Tokens that end a reply, and the padding token where it is one of them."""
+    """Tokens that end a reply, including the padding token if it is one of them."""
     alternatives: Mapping[Cause, Floats] = field(default_factory=dict)
     """`[K]` further scores of the trainer, each under one changed condition ("stale_weights": older weights; "dtype":
     another dtype)."""
@@ -165,18 +165,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The cause found and what to do."""
+    """The cause that was found, and the remedy."""
 
     cause: Cause
     text: str
 
 
 def diagnose(evidence: Evidence, bound: Bound) -> Diagnosis:
-    """The first cause that explains the difference.
+    """Return the first cause that explains the difference.
 
-    Under it the scores agree, or disagree only where it says they should. Exact explanations come first (another
-    temperature, a truncated distribution, other weights reproduce the sampler's numbers), then those that show in where
-    the difference sits, rounding last.
+    Under that cause the scores agree, or differ only where it predicts. Exact explanations come first (another
+    temperature, a truncated distribution or other weights reproduce the sampler's numbers), then those recognised by
+    where the differences are, rounding last.
     """
     parity = compute_parity(evidence.trainer_logprobs, evidence.sampler_logprobs)
     if parity.within(bound):
@@ -199,14 +199,15 @@ def diagnose(evidence: Evidence, bound: Bound) -> Diagnosis:
 
 
 def _explains(trainer: Floats, evidence: Evidence, bound: Bound) -> bool:
-    """Whether these scores agree with the sampler's: within the bound, or with little of the mean difference left."""
+    """Return whether these scores agree with the sampler's: within the bound, or with little of the mean difference
+    left."""
     after = compute_parity(trainer, evidence.sampler_logprobs)
     before = compute_parity(evidence.trainer_logprobs, evidence.sampler_logprobs)
     return after.within(bound) or after.mean <= SHARE_LEFT * min(before.mean, 1.0)
 
 
 def _apart(evidence: Evidence, bound: Bound) -> NDArray[np.bool_]:
-    """`[K]` tokens that differ by more than arithmetic."""
+    """Return a mask `[K]` of tokens that differ by more than rounding."""
     return np.asarray(~(np.abs(evidence.trainer_logprobs - evidence.sampler_logprobs) <= bound.max))
 
 
@@ -341,7 +342,7 @@ def _find_padding(evidence: Evidence, bound: Bound) -> Diagnosis | None:
 
 
 def _find_rounding(evidence: Evidence, bound: Bound) -> Diagnosis | None:
-    """Differences without direction, and at most a few of the format's roundings at the largest logit."""
+    """Recognise differences without direction that are at most a few of the format's roundings at the largest logit."""
     gap = np.asarray(evidence.trainer_logprobs, np.float64) - np.asarray(evidence.sampler_logprobs, np.float64)
     largest = float(np.abs(evidence.logits).max(initial=1.0))
     biased = abs(float(gap.mean())) > 0.5 * float(np.abs(gap).mean())
@@ -368,10 +369,10 @@ def collect_evidence(
 ) -> Evidence:
     """Let the trainer's model score the trained tokens of `samples`, which an engine sampled under the same weights.
 
-    `shared_prefix` lays the samples out as a training step with it does. `attention` makes the plan from the runs:
-    `models.invariant.InvariantAttention` scores in exact mode, where an engine with invariant rows (float32, CPU, one
-    thread) agrees in every bit, prefixes shared or not. Memory: K x V float32, so give few samples. Raises ValueError
-    when there is none.
+    `shared_prefix` lays the samples out as in a training step with this option. `attention` builds the plan from the
+    runs: `models.invariant.InvariantAttention` scores in exact mode, where an engine with invariant rows (float32, CPU,
+    one thread) agrees in every bit, prefixes shared or not. Memory: K x V float32, so pass few samples. Raises
+    ValueError without samples.
     """
     batch = collate(samples, model.device, shared_prefix=shared_prefix)
     logits, _ = compute_logits(
@@ -394,7 +395,7 @@ def collect_evidence(
 
 
 def _turn_numbers(sample: Sample) -> Ints:
-    """`[K_i]` index of the reply each trained token belongs to, counted along the sample."""
+    """Return `[K_i]`: the index of each trained token's reply, counted along the sample."""
     starts = np.flatnonzero(np.diff(np.concatenate([[0], sample.loss_mask.astype(np.int8)])) == 1)
     trained = np.flatnonzero(sample.loss_mask)
     return np.asarray(np.searchsorted(starts, trained, side="right") - 1)

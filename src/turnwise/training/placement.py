@@ -1,4 +1,4 @@
-"""Where a trainer's models are: whole in one process, or in rows on several ranks."""
+"""Where a trainer's models live: whole in one process, or in rows on several ranks."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from turnwise.models.lora import copy_model
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Backbone = Callable[..., Any]
-"""From tokens to an output with `last_hidden_state`."""
+"""Maps tokens to an output with `last_hidden_state`."""
 
 
 class Placement(Protocol):
-    """What a trainer does with whole models."""
+    """Places a trainer's whole models."""
 
     ranks: Ranks
-    """This process and those it trains with."""
+    """This process and those with which it trains."""
 
     def copy(self, policy: PreTrainedModel) -> PreTrainedModel:
-        """A whole model with the weights of the policy as they are, to be changed and placed."""
+        """Return a whole model with the policy's present weights, to be changed and placed."""
         ...
 
     def place(self, model: Model) -> Model:
-        """The whole model where it trains or scores; the given one is used up."""
+        """Move the whole model to where it trains or scores; the argument must not be used afterwards."""
         ...
 
     def find_dtype(self, policy: PreTrainedModel) -> torch.dtype:
-        """In which a placed policy computes, forward and backward."""
+        """Return the dtype of a placed policy's forward and backward passes."""
         ...
 
     def find_backbone(self, policy: PreTrainedModel) -> Backbone:
-        """The layers of a placed policy below its output layer."""
+        """Return the layers of a placed policy below its output layer."""
         ...
 
     def compute_sums(self, policy: PreTrainedModel) -> dict[str, int]:
-        """`models.checksums.compute_checksums` of the policy as engines sample with it."""
+        """Return `models.checksums.compute_checksums` of the policy as engines sample with it."""
         ...
 
 

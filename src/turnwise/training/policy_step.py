@@ -1,7 +1,7 @@
 """One optimizer step of policy gradient over a global batch, in micro-batches that only sum.
 
 Everything that needs the whole batch (weights, importance corrections, tokens that a loss ranks against each other) is
-computed before the first micro-batch and comes with the tokens as columns, so that the split cannot matter.
+computed before the first micro-batch and passed as columns beside the tokens, so that the split cannot matter.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from turnwise.training.optimizer import apply_together, describe_update
 from turnwise.training.ratio_metrics import NO_RATIOS, describe_extremes, measure_ratios
 
 WEIGHTED = ("train/loss", "train/policy_loss", "train/teacher_kl")
-"""Metrics that are sums over the step already, not sums over tokens to be divided."""
+"""Metrics that are already sums over the step, not token sums to be divided."""
 RATIOS, SQUARED_RATIOS = "ratios", "squared_ratios"
-"""Sums that only make the effective sample size."""
+"""Sums that serve only to compute the effective sample size."""
 COMPUTED = "computed"
-"""Tokens of all micro-batches."""
+"""Computed tokens of all micro-batches."""
 MOVED = "train/moved_experts"
 GAP = "gap"
 """Largest difference between sampler and trainer."""
@@ -72,9 +72,9 @@ class PolicyLoss:
     """Divisor of the aggregation "constant"."""
     rejected: Literal["in", "out"] = "in"
     batch_rule: bool = False
-    """The loss marks tokens by comparing them with the whole step's (see `LossMethod.batch_rule`)."""
+    """Whether the loss marks tokens by comparing them with the whole step's (see `LossMethod.batch_rule`)."""
     correct: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Correction] | None = None
-    """From old and behavior log-probabilities and the sequence index to weights; None corrects nothing."""
+    """Maps old and behavior log-probabilities and the sequence index to weights; None corrects nothing."""
     kl_kind: KLKind = "k3"
     kl_coefficient: float = 0.0
     """Weight of the divergence from the reference."""
@@ -101,18 +101,18 @@ def run_policy_step(
 ) -> dict[str, Metric]:
     """Take one optimizer step on `samples` and return its metrics.
 
-    Any split into micro-batches gives the same gradient.
+    Any split into micro-batches yields the same gradient.
 
     Args:
         shared_prefix: compute a prefix that several samples share once; the gradient is the same up to rounding.
         ranks: the processes that share the step, each with a shard of every model and the whole of the batch.
-        columns: numbers per trained token: `old_logprobs` (the sampler's where it is missing), and for a critic that
+        columns: numbers per trained token: `old_logprobs` (the sampler's if it is missing), and for a critic that
             shares the policy's layers those of `compute_value_columns`.
         reference: needed when `loss.kl_coefficient` is not 0.
         teacher: needed when `loss.teacher_coefficient` is not 0.
         critic: one that shares the policy's layers is trained in the same step; None trains none.
 
-    Raises TrainingError, with the weights of policy and critic unchanged, when the loss or a gradient is not finite or
+    Raises TrainingError, with the weights of policy and critic unchanged, if the loss or a gradient is not finite or
     there is nothing to train on.
     """
     started = time.perf_counter()
@@ -123,14 +123,14 @@ def run_policy_step(
         )
     packing = Packing(micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks)
     prepared, metrics = _prepare(model, samples, loss, columns or {}, packing)
-    # Every rank sums the same numbers, also one whose micro-batches are empty.
+    # Every rank sums the same names, even one whose micro-batches are empty.
     totals = {MOVED: 0.0} if any(sample.experts is not None for sample in samples) else {}
     maxima, num_computed = {GAP: 0.0, **NO_RATIOS}, 0
     for indices, batch in iterate_micro_batches(samples, find_device(model), prepared, **packing):
         try:
             value, sums, largest = _compute_loss(model, batch, loss, reference, teacher, critic)
             problem = _find_problem(value, [samples[i] for i in indices])
-        except TrainingError as error:  # of a loss of one's own; the other ranks hear it too
+        except TrainingError as error:  # raised by a custom loss; the other ranks learn of it too
             problem = str(error)
         if (problem := ranks.agree(problem)) is not None:
             _forget(optimizer, critic)
@@ -147,7 +147,7 @@ def run_policy_step(
     num_computed = int(totals.pop(COMPUTED))
     metrics |= describe_update(update, {name: totals.pop(name) for name in update.totals})
     seconds, num_tokens = time.perf_counter() - started, sum(len(s.token_ids) for s in samples)
-    # (sum w)^2 / sum w^2 of the whole step's ratios; as a mean over its tokens it is a share.
+    # (sum w)^2 / sum w^2 of the ratios of the whole step; divided by its number of tokens it is a share.
     effective = totals.pop(RATIOS) ** 2 / totals.pop(SQUARED_RATIOS)
     metrics["train/effective_share"] = Mean(effective, num_trained)
     for name, total in totals.items():
@@ -166,7 +166,7 @@ def run_policy_step(
 
 
 def _find_problem(loss: torch.Tensor, samples: Sequence[Sample]) -> str | None:
-    """What is wrong with the loss of a micro-batch; None if it is finite."""
+    """Return what is wrong with the loss of a micro-batch; None if it is finite."""
     if bool(torch.isfinite(loss)):
         return None
     origins = ", ".join(str(sample.origin.trajectory) for sample in samples[:3])
@@ -177,7 +177,8 @@ def _find_problem(loss: torch.Tensor, samples: Sequence[Sample]) -> str | None:
 
 
 def _ratio_sums(log_ratio: torch.Tensor) -> dict[str, float]:
-    """Sums of the trainer-to-sampler ratios and of their squares, in float64; log-ratios are clamped to +-20."""
+    """Return the sums of the trainer-to-sampler ratios and of their squares, in float64; log-ratios are clamped to
+    +-20."""
     ratio = log_ratio.double().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     return {RATIOS: float(ratio.sum()), SQUARED_RATIOS: float(ratio.square().sum())}
 
@@ -196,7 +197,8 @@ def _prepare(
     columns: TokenColumns,
     packing: Packing,
 ) -> tuple[dict[str, TokenColumn], dict[str, Metric]]:
-    """The given columns and those of the whole step: `weights`, and for some losses `correction` and `selected`."""
+    """Return the given columns and those of the whole step: `weights`, and for some losses `correction` and
+    `selected`."""
     columns = dict(columns)
     metrics: dict[str, Metric] = {}
     behavior = torch.from_numpy(np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples]))
@@ -222,8 +224,8 @@ def _prepare(
             advantages=torch.from_numpy(np.concatenate([s.advantages[s.loss_mask] for s in samples])),
             sequence=sequence,
         )
-        # Where such a loss reports a token as clipped is exactly where its rule (or its clip, which has no gradient)
-        # applies.
+        # A loss with a batch rule reports a token as clipped exactly where its rule (or its clip, which has no
+        # gradient) applies.
         columns["selected"] = split_column(loss.function(inputs).clipped.numpy(), samples)
     columns["weights"] = compute_sample_weights(
         samples, loss.aggregation, kept=kept, rejected=loss.rejected, constant=loss.constant
@@ -239,7 +241,7 @@ def _compute_loss(
     teacher: PreTrainedModel | None,
     critic: Critic | None,
 ) -> tuple[torch.Tensor, dict[str, float], dict[str, float]]:
-    """The micro-batch's share of the loss, and for the metrics token sums and the largest numbers."""
+    """Compute the micro-batch's share of the loss, and for the metrics token sums and maxima."""
     routing = replay_experts(batch)
     needs_whole = bool(loss.teacher_coefficient) and teacher is not None
     scores = compute_scores(
@@ -251,7 +253,7 @@ def _compute_loss(
         routing=routing,
     )
     policy, entropy = scores.logprobs, scores.entropy
-    # An unmasked observation token was not sampled: it is on policy by definition.
+    # An unmasked observation token was not sampled: it is on-policy by definition.
     sampled = ~batch.behavior_logprobs.isnan()
     behavior = torch.where(sampled, batch.behavior_logprobs, policy.detach())
     old = torch.where(sampled, batch.columns.get("old_logprobs", batch.behavior_logprobs), policy.detach())

@@ -23,7 +23,7 @@ from turnwise.training.loss_scale import scale_loss
 from turnwise.training.optimizer import apply_gradients, describe_update
 
 PairFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int], PairOutput]
-"""From policy and reference log-probabilities, sequence (2p chosen, 2p + 1 rejected of pair p), `in_step` (all `[K]`)
+"""Maps policy and reference log-probabilities, sequence (2p chosen, 2p + 1 rejected of pair p), `in_step` (all `[K]`)
 and the number of pairs to the loss of every pair."""
 
 
@@ -42,11 +42,11 @@ def run_pair_step(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
-    """One optimizer step of the mean loss over pairs of `samples`.
+    """Take one optimizer step on the mean loss over pairs of `samples`.
 
-    Both policies are scored at `temperature`, that of the rollouts.
+    Both policies are scored at the rollouts' `temperature`.
 
-    Raises TrainingError, with the weights unchanged, when the loss is not finite or there is no pair.
+    Raises TrainingError, with the weights unchanged, if the loss is not finite or there is no pair.
     """
     started = time.perf_counter()
     if not pairs:
@@ -98,8 +98,8 @@ def run_pair_step(
 def _collate_pairs(
     samples: Sequence[Sample], pairs: Sequence[Pair], device: torch.device, *, shared_prefix: bool
 ) -> tuple[MicroBatch, torch.Tensor]:
-    """A micro-batch of whole pairs with the column `in_step`, and the side `[K]` of its tokens: 2p chosen, 2p + 1
-    rejected of pair p."""
+    """Collate a micro-batch of whole pairs with the column `in_step`. Also returns the side `[K]` of its tokens: 2p
+    chosen, 2p + 1 rejected of pair p."""
     sides = [side for pair in pairs for side in (pair.chosen, pair.rejected)]
     masks = [mask for pair in pairs for mask in (*pair.chosen_in_step, *pair.rejected_in_step)]
     if not pairs:

@@ -1,5 +1,5 @@
-"""What the ratios of an update say: how far the policy moved from the weights that ratios are taken to, and on which
-side the loss clipped."""
+"""Metrics of an update's ratios: how far the policy moved from the weights to which ratios are taken, and on which side
+the loss clipped."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from turnwise.core.metrics import Max, Metric, Min
 
 CLIPPED_LOW, CLIPPED_HIGH, KL_OLD = "train/clip_fraction_low", "train/clip_fraction_high", "train/kl_old"
 RISEN, FALLEN = "risen", "fallen"
-"""Largest log-ratio, and largest negative one: maxima both, as ranks agree on maxima."""
+"""Largest log-ratio, and largest negated one: both are maxima, because ranks combine maxima."""
 NO_RATIOS = {RISEN: -math.inf, FALLEN: -math.inf}
 
 
 def measure_ratios(
     policy: torch.Tensor, old: torch.Tensor, clipped: torch.Tensor
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Sums over tokens, and the largest log-ratios (see `NO_RATIOS`), of a micro-batch.
+    """Return sums over tokens, and the largest log-ratios (see `NO_RATIOS`), of a micro-batch.
 
-    All `[K]`: the policy's log-probabilities, those that ratios are taken to, and where the loss clipped.
+    All arguments are `[K]`: the policy's log-probabilities, those to which ratios are taken, and where the loss
+    clipped.
     """
     log_ratio = (policy - old).double()
     sums = {
@@ -37,6 +38,6 @@ def measure_ratios(
 
 
 def describe_extremes(largest: Mapping[str, float]) -> dict[str, Metric]:
-    """The smallest and the largest ratio of an update; log-ratios are held to +-20."""
+    """Return the smallest and the largest ratio of an update; log-ratios are clamped to +-20."""
     risen, fallen = (min(largest[name], MAX_LOG_RATIO) for name in (RISEN, FALLEN))
     return {"train/ratio_min": Min(math.exp(-fallen)), "train/ratio_max": Max(math.exp(risen))}

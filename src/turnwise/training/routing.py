@@ -1,4 +1,4 @@
-"""Whether a policy that is a mixture of experts can repeat how its samples were routed."""
+"""Checks that a mixture-of-experts policy can repeat how its samples were routed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from turnwise.models.routing import find_routing, is_attached
 
 
 def check_routing(model: torch.nn.Module, samples: Sequence[Sample]) -> None:
-    """Raise TrainingError where a sample does not say which experts of the policy computed it, and where the routers of
-    the policy would not repeat them.
+    """Raise TrainingError if a sample does not record which of the policy's experts computed it, or if the policy's
+    routers cannot repeat them.
 
-    A dense model passes, and a mixture whose experts are not recorded.
+    A dense model passes, and so does a mixture whose experts are not recorded.
     """
     shape = find_routing(model)
     if shape is None:

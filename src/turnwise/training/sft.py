@@ -32,7 +32,8 @@ def run_sft_step(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
-    """One optimizer step of mean cross-entropy per trained token. Raises TrainingError when the loss is not finite."""
+    """Take one optimizer step on the mean cross-entropy per trained token. Raises TrainingError if the loss is not
+    finite."""
     started = time.perf_counter()
     denominator = count_trained(samples)
     if denominator == 0:
@@ -67,7 +68,7 @@ def measure_sft_loss(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> dict[str, Metric]:
-    """Mean cross-entropy per trained token of samples that do not train. Changes nothing."""
+    """Return the mean cross-entropy per trained token of held-out samples. Changes nothing."""
     total, denominator = 0.0, count_trained(samples)
     with torch.no_grad():
         for _, batch in iterate_micro_batches(
@@ -79,5 +80,5 @@ def measure_sft_loss(
 
 
 def count_trained(samples: Sequence[Sample]) -> float:
-    """Tokens that train."""
+    """Return the number of tokens that train."""
     return float(sum(int(sample.loss_mask.sum()) for sample in samples))

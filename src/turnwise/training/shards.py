@@ -1,9 +1,9 @@
-"""Checkpoints that ranks write together, each what it holds, and any number of ranks or one process reads.
+"""Checkpoints that ranks write together, each its own rows, and that one process or any number of ranks can read.
 
-torch.distributed.checkpoint with safetensors instead of its own format, which is pickled: a file per rank with the
-offsets of its rows, and `counters.json`. Names are `MODEL/weight/PARAMETER`, of the float32 master where it has one,
-`MODEL/moment/PARAMETER/KEY`, and `MODEL/number/PARAMETER/KEY` for what an optimizer counts; a loss scale is a parameter
-of that name. AdamW's counts of steps may be called moments."""
+They use torch.distributed.checkpoint with safetensors instead of its own format, which is pickled: a file per rank with
+the offsets of its rows, and `counters.json`. Names are `MODEL/weight/PARAMETER` (the float32 master if there is one),
+`MODEL/moment/PARAMETER/KEY`, and `MODEL/number/PARAMETER/KEY` for numbers that an optimizer counts; a loss scale is a
+parameter of that name. AdamW's step counts may be stored as moments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from turnwise.training.masters import find_master, round_masters
 from turnwise.training.optimizer import Trained, list_trained
 
 FOLDER = "ranks"
-"""In the folder of a checkpoint."""
+"""Folder name inside a checkpoint."""
 COUNTERS = "counters.json"
 
 
@@ -40,7 +40,7 @@ def save_shards(folder: Path, models: Mapping[str, Trained], counters: Mapping[s
     }
     shards = folder / FOLDER
     shards.mkdir(exist_ok=True)
-    # A number in one element: safetensors cannot cut one without a dimension.
+    # A number as one element: safetensors cannot cut a tensor without a dimension.
     flat = {name: value.view(1) if value.ndim == 0 else value for name, value in tensors.items()}
     save(flat, storage_writer=HuggingFaceStorageWriter(str(shards), save_distributed=True))
     if dist.get_rank() == 0:
@@ -48,10 +48,10 @@ def save_shards(folder: Path, models: Mapping[str, Trained], counters: Mapping[s
 
 
 def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
-    """Restore weights and moments in place, of as many rows as this process holds; returns the counters.
+    """Restore the rows of weights and moments that this process holds, in place. Returns the counters.
 
-    Raises CheckpointError when a file is missing or broken, or a tensor's name or shape is not this model's; then
-    weights and moments are as they were.
+    Raises CheckpointError if a file is missing or broken, or a tensor's name or shape is not this model's; then weights
+    and moments are unchanged.
     """
     shards = folder / FOLDER
     try:
@@ -63,7 +63,7 @@ def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
             wanted |= {
                 f"{model}/{name}": value for name, value in _list_targets(folder, model, trained, stored).items()
             }
-        with warnings.catch_warnings():  # one process needs no group
+        with warnings.catch_warnings():  # one process needs no process group
             warnings.simplefilter("ignore")
             load(wanted, storage_reader=reader, no_dist=not dist.is_initialized())
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, CheckpointException) as cause:
@@ -76,7 +76,7 @@ def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
 
 
 def _list_state(trained: Trained) -> dict[str, torch.Tensor]:
-    """Weights and what the optimizer holds, by name."""
+    """Return weights and optimizer state, by name."""
     stepped: dict[str, Any] = _list_stepped(trained)
     weights = {f"weight/{name}": parameter.detach() for name, parameter in stepped.items()}
     return weights | {
@@ -91,14 +91,14 @@ def _list_stepped(trained: Trained) -> dict[str, torch.nn.Parameter]:
 
 
 def _is_number(path: str) -> bool:
-    """Whether a tensor of an optimizer's state is a number, of the path below the model's name."""
+    """Return whether a tensor of an optimizer's state, given by its path below the model's name, is a number."""
     return path.startswith("number/") or (path.startswith("moment/") and path.endswith("/step"))
 
 
 def _list_targets(
     folder: Path, model: str, trained: Trained, stored: Mapping[str, tuple[int, ...]]
 ) -> dict[str, torch.Tensor]:
-    """Empty tensors for what the checkpoint holds of a model."""
+    """Return empty tensors for what the checkpoint holds of a model."""
     parameters = _list_stepped(trained)
     of_model = {path.removeprefix(f"{model}/"): shape for path, shape in stored.items() if path.startswith(f"{model}/")}
     problem = compare_shapes(
@@ -128,7 +128,7 @@ def _list_targets(
 
 @torch.no_grad()
 def _take(model: str, trained: Trained, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Copy weights into place and give the moments to the optimizer."""
+    """Copy weights into place and hand the moments to the optimizer."""
     stepped: dict[str, Any] = _list_stepped(trained)
     for name, parameter in stepped.items():
         own_rows(parameter).copy_(own_rows(tensors[f"{model}/weight/{name}"]))

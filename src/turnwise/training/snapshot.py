@@ -11,7 +11,7 @@ from turnwise.training.optimizer import Trained, list_trained
 
 
 class Snapshot:
-    """The weights and moments of some models at the time it was made."""
+    """The weights and moments of some models when the snapshot was taken."""
 
     @torch.no_grad()
     def __init__(self, models: Iterable[Trained]) -> None:
@@ -29,7 +29,8 @@ class Snapshot:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Restore weights and moments in place and drop all gradients. Use it once: it gives the moments away."""
+        """Restore weights and moments in place and drop all gradients. Use it once: the moments are handed over, not
+        copied."""
         for model, weights, moments in zip(self._models, self._weights, self._moments, strict=True):
             trained = list_trained(model.module).values()
             for parameter, weight in zip(trained, weights, strict=True):

@@ -1,4 +1,4 @@
-"""How concentrated the policy is at sampled tokens, for the optimal token baseline; without gradient."""
+"""Measures how concentrated the policy is at sampled tokens, for the optimal token baseline; without gradient."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def score_squared_mass(
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
 ) -> list[NDArray[np.generic]]:
-    """Sum of squared probabilities at every trained token, in (0, 1]: a float32 array `[K_i]` per sample."""
+    """Compute the sum of squared probabilities at every trained token, in (0, 1]: a float32 array `[K_i]` per
+    sample."""
     scores: dict[int, NDArray[np.generic]] = {}
     for indices, batch in iterate_micro_batches(
         samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks

@@ -1,14 +1,14 @@
-"""Trainer state on disk: a loadable Hugging Face directory plus state files. No pickle anywhere.
+"""Trainer state on disk: a loadable Hugging Face directory plus state files, without pickle.
 
-Of a policy with an adapter the directory holds the adapter in peft's format instead of the weights.
+For a policy with an adapter, the directory holds the adapter in peft's format instead of the weights.
 
-`state.safetensors` holds the optimizer's moments by parameter name, the float32 masters of weights in a short format
-as "NAME/master", and a loss scale as "loss_scale/KEY"; its metadata holds the counters as JSON. A model trained beside
-the policy (a critic, an implicit reward model) has a file of its own name, such as `critic.safetensors`, with its
-weights (their masters) under "weight/" and moments under "moment/".
+`state.safetensors` holds the optimizer's moments by parameter name, the float32 masters of weights in a short format as
+"NAME/master", and a loss scale as "loss_scale/KEY"; its metadata holds the counters as JSON. A model trained beside the
+policy (a critic, an implicit reward model) has its own file, such as `critic.safetensors`, with its weights (their
+masters) under "weight/" and moments under "moment/".
 
-Where ranks share the models, they write these files' tensors together, as `training/shards.py` says, and `save_policy`
-writes the directory. Either kind of checkpoint can be loaded by one process and by any number of ranks.
+If ranks share the models, they write these files' tensors together (see `training/shards.py`), and `save_policy` writes
+the directory. Either kind of checkpoint can be loaded by one process and by any number of ranks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def save_training_state(
 ) -> None:
     """Write model, tokenizer, moments and `counters` (JSON values) into an existing folder; a rank writes its rows.
 
-    `companions` are models trained beside the policy, by the name of their file.
+    `companions` are models trained beside the policy, by the names of their files.
     """
     if is_shared(model):
         save_shards(folder, _name_models(model, optimizer, companions), counters)
@@ -78,7 +78,7 @@ def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedToken
     if list_adapter(model):
         save_adapter(model, folder)
     else:
-        # By the names of the parameters, by which `load_training_state` finds them; others take experts apart.
+        # Named like the parameters, so that `load_training_state` finds them; the original format splits experts.
         model.save_pretrained(folder, save_original_format=False)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
@@ -90,9 +90,9 @@ def load_training_state(
     optimizer: torch.optim.Optimizer,
     companions: Mapping[str, Trained] | None = None,
 ) -> dict[str, Any]:
-    """Restore weights and moments in place, bit for bit, on whatever device the models are. Returns the counters.
+    """Restore weights and moments in place, bit for bit, on the models' devices. Returns the counters.
 
-    Raises CheckpointError when a file is missing or broken, or a tensor's name or shape is not this model's.
+    Raises CheckpointError if a file is missing or broken, or a tensor's name or shape is not this model's.
     """
     if (folder / SHARDS).is_dir():
         return load_shards(folder, _name_models(model, optimizer, companions))
@@ -125,7 +125,7 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """What the disk, safetensors or JSON raise inside becomes CheckpointError."""
+    """Convert errors from the disk, safetensors or JSON inside the block to CheckpointError."""
     try:
         yield
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as cause:
@@ -147,14 +147,14 @@ def _name_models(
 
 
 def _read_weights(folder: Path, model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint's policy, or of its adapter if `model` has one, by the names of the parameters."""
+    """Return the tensors of a checkpoint's policy, or of its adapter if `model` has one, by parameter name."""
     if list_adapter(model):
         return read_adapter(folder)
     return read_tensors(folder, where=f"checkpoint {folder}", error=CheckpointError)
 
 
 def _moments(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """What the optimizer holds of each parameter as `parameter name/key`, and of a loss scale."""
+    """Return the optimizer's state of each parameter as `parameter name/key`, and its loss scale."""
     stepped: dict[str, Any] = {name: find_master(parameter) for name, parameter in module.named_parameters()}
     return {
         f"{name}/{key}": torch.as_tensor(value).contiguous()
@@ -186,7 +186,7 @@ def _restore(
     optimizer.state.clear()
     if scale is not None:
         optimizer.state[SCALE] = scale | _below(f"{SCALE}/", moments)  # type: ignore[index]
-    # A checkpoint from before there were masters kept the moments in the weights' own format.
+    # Checkpoints written without masters keep the moments in the weights' own format.
     widens = not masters and any(trained[name] is not parameter for name, parameter in stepped.items())
     for name, parameter in stepped.items():
         keys = [k for k in moments if k.rpartition("/")[0] == name and not k.endswith(f"/{MASTER}")]
@@ -198,7 +198,8 @@ def _restore(
 
 @torch.no_grad()
 def _take_moment(moment: torch.Tensor, parameter: torch.Tensor, *, widens: bool) -> torch.Tensor:
-    """A moment where its parameter is, and in its format if it `widens`; a count of steps is whole on every rank."""
+    """Move a moment to its parameter's device, and to its format if it `widens`; a step count stays whole on every
+    rank."""
     if widens and moment.dtype in SHORT:
         moment = moment.to(parameter.dtype)
     if moment.ndim == 0 or not is_cut(parameter):

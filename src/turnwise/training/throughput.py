@@ -1,4 +1,4 @@
-"""Floating-point operations of a step and what share of the GPU's peak they are: estimates from the model's sizes."""
+"""Estimates a step's floating-point operations and their share of the GPU's peak from the model's sizes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PEAKS: Mapping[str, float] = {
     "rtx 4090": 165e12,
     "rtx 3090": 71e12,
 }
-"""Dense bfloat16 and float16 operations per second by a word of the GPU's name, from the data sheets; the variant for
-servers (SXM) where there are several."""
+"""Dense bfloat16 and float16 operations per second by a word in the GPU's name, from the data sheets; the server
+variant (SXM) if there are several."""
 HALF = (torch.bfloat16, torch.float16)
 
 
 def find_peak(name: str, dtype: torch.dtype) -> float | None:
-    """Operations per second of the GPU called `name` in this format; None where the table does not say, as for
+    """Return the operations per second of the GPU called `name` in this format; None if the table has no entry, as for
     float32, whose speed depends on settings."""
     words = name.casefold().replace("-", " ").split()
     if dtype not in HALF:
@@ -44,11 +44,11 @@ def find_peak(name: str, dtype: torch.dtype) -> float | None:
 
 
 def count_flops(shape: ModelShape, samples: Sequence[Sample], *, computed: float, trained_share: float = 1.0) -> float:
-    """Operations of one forward and backward pass over `samples`, of which `computed` tokens were computed.
+    """Count the operations of one forward and backward pass over `samples`, of which `computed` tokens were computed.
 
     Two per number of a matrix and token, the output layer at trained tokens only; attention over the mean length before
-    a token. A backward pass costs as much for the activations, and again for the share of the weights that trains. What
-    is computed anew (`train.recompute_activations`) does not count, nor do critic and reference.
+    a token. A backward pass costs as much for the activations, and again for the share of the weights that trains.
+    Recomputation (`train.recompute_activations`), critic and reference are not counted.
     """
     lengths = [len(sample.token_ids) for sample in samples]
     num_trained = sum(int(sample.loss_mask.sum()) for sample in samples)
@@ -62,8 +62,8 @@ def count_flops(shape: ModelShape, samples: Sequence[Sample], *, computed: float
 def measure_throughput(
     model: torch.nn.Module, samples: Sequence[Sample], *, computed: float, seconds: float, size: int
 ) -> dict[str, Metric]:
-    """`train/flops_per_s` of all `size` ranks together, and `train/mfu` where the GPU's peak is known; empty where the
-    sizes of the model are not."""
+    """Return `train/flops_per_s` of all `size` ranks together, and `train/mfu` if the GPU's peak is known; empty if the
+    model's sizes are unknown."""
     config = getattr(model, "config", None)
     shape = None if config is None else parse_shape(config.to_dict())
     if shape is None or not computed or seconds <= 0:
@@ -82,7 +82,7 @@ def measure_throughput(
 
 
 def take_gpu_memory(device: torch.device) -> float | None:
-    """GiB that torch had allocated at most on a GPU since the last call; None on a CPU."""
+    """Return the most GiB that torch had allocated on a GPU since the last call; None on a CPU."""
     if device.type != "cuda":
         return None
     peak = torch.cuda.max_memory_allocated(device) / 2**30
@@ -91,5 +91,5 @@ def take_gpu_memory(device: torch.device) -> float | None:
 
 
 def describe_gpu_memory(gib: float | None) -> dict[str, Metric]:
-    """`train/gpu_memory_gib`; empty without a GPU."""
+    """Return `train/gpu_memory_gib`; empty without a GPU."""
     return {} if gib is None else {"train/gpu_memory_gib": Max(gib)}

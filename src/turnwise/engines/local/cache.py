@@ -37,7 +37,7 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`count` new tokens of the conversation in `slot`, whose cache already holds `start` tokens."""
+    """`count` new tokens of the conversation in `slot`, which already caches `start` tokens."""
 
     slot: int
     start: int
@@ -108,7 +108,7 @@ class CachedAttention:
     def _decode(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float, rules: Rules
     ) -> torch.Tensor:
-        """One query token per live slot: `[n, heads, D]` to `[n, heads, E]`."""
+        """Attend with one query token per live slot: `[n, heads, D]` to `[n, heads, E]`."""
         n, heads, dim = query.shape
         kv_heads = keys.shape[1]
         grouped = query.reshape(n, kv_heads, heads // kv_heads, dim)
@@ -128,7 +128,7 @@ class CachedAttention:
         return (out[self._slots] if self._in_place else out).reshape(n, heads, -1)
 
     def _find_bias(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
-        """The additive mask `[rows, 1, 1, span]` of layers with this window."""
+        """Return the additive mask `[rows, 1, 1, span]` of layers with this window."""
         if window not in self._biases:
             self._biases[window] = hide(find_seen(self._positions, self._span, window), dtype)[:, None, None]
         return self._biases[window]

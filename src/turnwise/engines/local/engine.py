@@ -68,7 +68,7 @@ _Plan = list[tuple[_Request, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What a step sampled, one entry per request that reached its last token, in the order of the plan."""
+    """The tokens that a step sampled: one entry per request that reached its last token, in the plan's order."""
 
     is_finite: list[bool]
     token_ids: list[int]
@@ -89,7 +89,7 @@ class LocalEngine:
         executor: ThreadPoolExecutor | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
-        """`decode` is needed only for stop strings; without it a request that has any is refused.
+        """`decode` is needed only for stop strings; without it, requests with stop strings are refused.
 
         `num_threads` and `executor` are those of `PagedEngine`.
         """
@@ -148,7 +148,7 @@ class LocalEngine:
         try:
             return await request.future
         except asyncio.CancelledError:
-            # A step that runs may still write to the slot, behind the tokens that `cached` vouches for.
+            # A running step may still write to the slot, but only after the tokens that `cached` lists.
             self._remove(request)
             raise
 
@@ -166,7 +166,7 @@ class LocalEngine:
         self._free.append(conversation.slot)
 
     async def pause(self, interrupt: Interrupt = "continue") -> int:
-        """See `PausableEngine.pause`. An engine that is paused already stays where it stopped."""
+        """See `PausableEngine.pause`. Pausing a paused engine changes nothing."""
         if interrupt == "finish" and not self._pump.is_paused:
             self._is_draining = True
             await self._pump.drain()
@@ -205,7 +205,7 @@ class LocalEngine:
                 waiter.set_exception(EngineError("the engine was closed while the request waited for a slot"))
 
     def _recompute(self) -> None:
-        """No cached token is read again: what requests have so far becomes their prompt."""
+        """Forget all cached tokens: the tokens of each request so far become its prompt."""
         for request in self._active:
             request.conversation.cached.clear()
             request.conversation.version = self.version
@@ -296,7 +296,7 @@ class LocalEngine:
         return _Drawn(torch.isfinite(logits).all(-1).tolist(), token_ids.tolist(), logprobs.tolist())
 
     def settle(self, plan: _Plan, result: _Drawn) -> None:
-        """See `pump.Steps`. What was computed for a request that was cancelled meanwhile is dropped."""
+        """See `pump.Steps`. Results of requests that were cancelled meanwhile are dropped."""
         self.num_computed_tokens += sum(count for _, count in plan)
         drawn = zip(result.is_finite, result.token_ids, result.logprobs, strict=True)
         for request, count in plan:

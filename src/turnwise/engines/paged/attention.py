@@ -1,13 +1,12 @@
-"""Paged key-value memory, and attention over it that gives a token the same bits however it is computed.
+"""Paged key-value memory, and attention over it whose result for a token has the same bits however it is batched.
 
 One kernel (scaled-dot-product attention with an explicit mask) serves single tokens, prompts and observations. Work is
-cut into
-*tiles*: up to `TILE` consecutive query tokens of one request. Tiles of like size are computed together, each group of
-them gathering its pages into a buffer small enough to stay in the processor's cache.
+cut into *tiles*: up to `TILE` consecutive query tokens of one request. Tiles of similar size are computed together;
+each group gathers its pages into a buffer small enough to stay in the processor's cache.
 
-A row's result does not depend on its company (CPU, float32, one thread; `models.invariant` says why, a test holds it
-bit for bit), so decoding, prefill in chunks of any size, and prefill after a shared prefix agree in every bit. Knows
-nothing about requests, sampling or model families."""
+A row's result does not depend on the rest of its batch (CPU, float32, one thread; `models.invariant` says why, a test
+holds it bit for bit), so decoding, prefill in chunks of any size, and prefill after a shared prefix agree in every bit.
+This module knows nothing about requests, sampling or model families."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class Geometry:
 
     @classmethod
     def of_same(cls, *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int) -> Geometry:
-        """Layers that are all alike, with keys as large as values."""
+        """Return the geometry of layers that are all alike, with keys as large as values."""
         shape = LayerShape(num_heads=num_heads, num_kv_heads=num_kv_heads, key_dim=head_dim, value_dim=head_dim)
         return cls((shape,) * num_layers)
 
@@ -54,14 +53,14 @@ class Geometry:
 
     @property
     def smallest_head(self) -> int:
-        """The least size of a head's keys or values."""
+        """Size of the smallest head, of keys or values."""
         return min(min(shape.key_dim, shape.value_dim) for shape in self.layers)
 
 
 class PagedMemory:
     """Keys and values of all pages: one tensor `[num_pages * page_size, kv_heads * (D + E)]` per layer, keys of size D
-    before values of size E in a row. Of a mixture-of-experts model also the experts of every token, so that a page that
-    is shared says how it was computed."""
+    before values of size E in a row. For a mixture-of-experts model also every token's experts, so that a shared page
+    records how it was computed."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class PagedMemory:
         device: torch.device,
         routing: RoutingShape | None = None,
     ) -> None:
-        """`num_pages` includes the blank page 0, which stays zero: what stands in for a missing page must be finite."""
+        """`num_pages` includes the blank page 0, which stays zero: the stand-in for a missing page must be finite."""
         self.geometry = geometry
         self.num_pages = num_pages
         self.page_size = page_size
@@ -90,11 +89,11 @@ class PagedMemory:
         self.gather_elements = GATHER_ELEMENTS if device.type == "cpu" else GPU_GATHER_ELEMENTS
 
     def pages(self, layer: int) -> torch.Tensor:
-        """`[num_pages, page_size * kv_heads * (D + E)]`."""
+        """Return a layer's memory as `[num_pages, page_size * kv_heads * (D + E)]`."""
         return self.layers[layer].view(-1, self.page_size * self.geometry.layers[layer].token_size)
 
     def gather(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
-        """Copies of these pages, in a buffer that the next call overwrites."""
+        """Copy these pages into a buffer that the next call overwrites."""
         width = self.page_size * self.geometry.layers[layer].token_size
         if self.gathered.numel() < len(pages) * width:
             self.gathered = self.gathered.new_empty(len(pages) * width)
@@ -103,7 +102,7 @@ class PagedMemory:
         )
 
     def split(self, layer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys `[n, span, kv_heads, D]` and values `[n, span, kv_heads, E]` in rows `[n, span, kv_heads * (D + E)]`."""
+        """Split rows `[n, span, kv_heads * (D + E)]` into keys `[..., kv_heads, D]` and values `[..., kv_heads, E]`."""
         shape = self.geometry.layers[layer]
         keys, values = rows.split([shape.num_kv_heads * shape.key_dim, shape.num_kv_heads * shape.value_dim], dim=-1)
         return keys.unflatten(-1, (shape.num_kv_heads, -1)), values.unflatten(-1, (shape.num_kv_heads, -1))
@@ -119,7 +118,7 @@ class PagedMemory:
             chosen.index_copy_(0, destinations, chosen.index_select(0, sources))
 
     def scrub(self, pages: list[int]) -> None:
-        """Zero pages that may hold numbers that are not finite: a masked NaN still spoils a sum."""
+        """Zero pages that may hold non-finite numbers: a masked NaN still spoils a sum."""
         for layer in range(len(self.layers)):
             self.pages(layer).index_fill_(0, torch.tensor(pages, device=self.layers[0].device), 0.0)
 
@@ -129,7 +128,7 @@ class Tile(Protocol):
 
     @property
     def at(self) -> int:
-        """Place of the first token in the flat batch."""
+        """Index of the first token in the flat batch."""
         ...
 
     @property
@@ -156,18 +155,18 @@ class _Group:
     num_rows: int
     span: int
     first: int
-    """Place of the first tile's first token in the flat batch; single-token tiles follow each other."""
+    """Index of the first tile's first token in the flat batch; single-token tiles follow each other."""
     rows: torch.Tensor | None
-    """`[num_tiles * num_rows]` places in the flat batch; None for single-token tiles."""
+    """`[num_tiles * num_rows]` indices in the flat batch; None for single-token tiles."""
     pages: torch.Tensor
     """`[num_tiles * span / page_size]`."""
     positions: torch.Tensor
-    """`[num_tiles, num_rows]` of the tokens in their requests."""
+    """`[num_tiles, num_rows]` positions of the tokens in their requests."""
     masks: dict[tuple[int | None, int], torch.Tensor] = field(default_factory=dict)
-    """Those made so far, by window and heads per kv head: most models have one or two kinds of layers."""
+    """Masks made so far, by window and heads per kv head: most models have one or two kinds of layers."""
 
     def find_mask(self, window: int | None, repeats: int, dtype: torch.dtype) -> torch.Tensor:
-        """The additive mask `[num_tiles, 1, num_rows * repeats, span]` of layers with this `window`."""
+        """Return the additive mask `[num_tiles, 1, num_rows * repeats, span]` of layers with this `window`."""
         if (window, repeats) not in self.masks:
             positions = self.positions.repeat_interleave(repeats, dim=1)[:, None, :, None]
             self.masks[window, repeats] = hide(find_seen(positions, self.span, window), dtype)
@@ -175,13 +174,13 @@ class _Group:
 
 
 class PagedPlan(ABC):
-    """The attention plan of one engine step (`models.attention.AttentionPlan`): how keys and values are written, not
-    how they are read."""
+    """The attention plan of one engine step (`models.attention.AttentionPlan`): writes keys and values; subclasses read
+    them."""
 
     def __init__(self, memory: PagedMemory, slots: torch.Tensor) -> None:
-        """`slots [T]` is where the keys and values of each token are written.
+        """`slots [T]` says where each token's keys and values are written.
 
-        Rows of the flat batch after these are padding: nothing is written for them and their output is zero.
+        Further rows of the flat batch are padding: nothing is written for them and their output is zero.
         """
         self._memory = memory
         self._slots = slots
@@ -201,20 +200,20 @@ class PagedPlan(ABC):
         return self.read(layer, query, scaling, rules)
 
     def write(self, layer: int, rows: torch.Tensor) -> None:
-        """Store `[T, kv_heads * (D + E)]` keys and values of the new tokens."""
+        """Store the keys and values `[T, kv_heads * (D + E)]` of the new tokens."""
         self._memory.layers[layer].index_copy_(0, self._slots, rows[: len(self._slots)])
 
     @abstractmethod
     def read(self, layer: int, query: torch.Tensor, scaling: float, rules: Rules = PLAIN) -> torch.Tensor:
-        """`query [T, heads, D]` to `[T, heads, E]`, over everything written so far."""
+        """Attend with `query [T, heads, D]` to everything written so far. Returns `[T, heads, E]`."""
 
 
 class PagedAttention(PagedPlan):
-    """Gathers the pages of each request and attends to the copies: the plan that invariant scoring repeats in every
-    bit on the CPU."""
+    """Gathers the pages of each request and attends to the copies: on the CPU, invariant scoring repeats this plan bit
+    for bit."""
 
     def __init__(self, memory: PagedMemory, tiles: list[Tile], slots: torch.Tensor) -> None:
-        """`tiles` in the order of the flat batch: single tokens first, by growing start."""
+        """`tiles` are in the order of the flat batch: single tokens first, by increasing start."""
         super().__init__(memory, slots)
         self._groups = [self._build_group(group) for group in group_tiles(tiles, memory)]
 
@@ -270,12 +269,13 @@ class PagedAttention(PagedPlan):
 
 
 def bucket(count: int) -> int:
-    """Rows a tile of `count` tokens is filled up to: 1, or the next power of two from 4 on."""
+    """Return the number of rows to which a tile of `count` tokens is padded: 1, or the next power of two from 4 on."""
     return 1 if count == 1 else max(4, 1 << (count - 1).bit_length())
 
 
 def group_tiles(tiles: list[Tile], memory: PagedMemory) -> list[list[Tile]]:
-    """Tiles in order, cut where the bucket changes or the gathered pages would outgrow `gather_elements`."""
+    """Group tiles in order: a new group begins where the bucket changes or the gathered pages would exceed
+    `gather_elements`."""
     groups: list[list[Tile]] = []
     width = longest = 0
     for tile in tiles:

@@ -1,15 +1,16 @@
 """Attention that reads pages once for all requests that share them (cascade attention), in float32 on a CPU.
 
 Keys are cut into *blocks* of `BLOCK` positions, counted from the beginning of a request. A token attends to each block
-by itself, which gives a partial output and the logarithm of its sum of exponentials, and the partial outputs are added
-with the softmax of these logarithms as weights. (The split is that of online softmax, Milakov and Gimelshein,
+separately, which yields a partial output and the logarithm of its sum of exponentials, and the partial outputs are
+added with the softmax of these logarithms as weights. (The split is that of online softmax, Milakov and Gimelshein,
 arXiv:1805.02867, and of Flash-Decoding; reading a shared prefix once is Hydragen's idea, arXiv:2402.05099. Unlike
-these, a token's blocks do not depend on who shares what.) Tokens that see the same block as a whole, of whatever
-requests, read it together: its pages are gathered once, and one product has the queries of all of them.
+these, a token's blocks do not depend on who shares what.) Tokens of any requests that see the same whole block read it
+together: its pages are gathered once, and one product covers all their queries.
 
-A row keeps its bits in any company. The kernel gives a row of a block the same bits among any number of rows (see
-`models.invariant`), blocks begin at fixed positions, and a row's partial outputs are added in the order of the blocks.
-The bits are not those of `PagedAttention`, which sums all keys of a row at once: results agree to rounding."""
+A row's bits do not depend on its batch. The kernel computes a row of a block with the same bits among any number of
+rows (see `models.invariant`), blocks begin at fixed positions, and a row's partial outputs are added in the order of
+the blocks. The bits are not those of `PagedAttention`, which sums all keys of a row at once: results agree to
+rounding."""
 
 from __future__ import annotations
 
@@ -27,67 +28,68 @@ from turnwise.models.attention import PLAIN, Rules
 from turnwise.models.invariant import MIN_ROWS, TILE, padded_span
 
 BLOCK = 128
-"""Keys of a block: whole pages of every size, and few enough for kernels to sum them in one piece (see
+"""Keys of a block: whole pages of every size, few enough for kernels to sum in one piece (see
 `models.invariant.padded_span`)."""
 PART_ELEMENTS = 1 << 18
-"""Numbers of partial outputs kept at once; 1 MiB, which stays in the processor's cache."""
+"""Number of partial outputs kept at once; 1 MiB, which stays in the processor's cache."""
 LANES = 16
-"""Numbers of the widest vector register: a softmax over whole registers does not depend on how many follow unused."""
+"""Numbers in the widest vector register: a softmax over whole registers does not depend on how many unused ones
+follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Tokens, at most `TILE`, that read one block together."""
+    """Up to `TILE` tokens that read one block together."""
 
     block: int
-    """Which one of their requests."""
+    """Index of the block in their requests."""
     pages: Sequence[int]
-    """Those that hold the block, in order; of its last block a request may have fewer than all."""
+    """Pages that hold the block, in order; a request's last block may have fewer than all."""
     places: Sequence[int]
-    """The tokens' places in the flat batch."""
+    """Indices of the tokens in the flat batch."""
     num_seen: int | None = None
-    """Keys of the block up to the last that the first token sees; each further one sees one more. None: to the end."""
+    """Keys of the block up to the last one that the first token sees; each further token sees one more. None: all."""
     num_unseen: int = 0
-    """Keys at the beginning of the block that the first token does not see any more; each further one one more."""
+    """Keys at the beginning of the block that the first token no longer sees; for each further token one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Reads computed together, each filled up to `num_tokens` tokens by repeating its last one."""
+    """Reads computed together, each padded to `num_tokens` tokens by repeating its last one."""
 
     num_tokens: int
     pages: torch.Tensor
     """`[reads * span / page_size]`."""
     span: int
-    """Keys gathered of each block."""
+    """Keys gathered from each block."""
     places: torch.Tensor
-    """`[reads * num_tokens]` places in the section."""
+    """`[reads * num_tokens]` indices in the section."""
     parts: torch.Tensor
-    """`[reads * num_tokens]` which partial outputs these are, of the section's `[num_tokens * num_blocks]`."""
+    """`[reads * num_tokens]` indices of these partial outputs among the section's `[num_tokens * num_blocks]`."""
     mask: torch.Tensor | None
-    """`[reads, 1, num_tokens * heads per kv head (or 1), span]`; None where all is seen."""
+    """`[reads, 1, num_tokens * heads per kv head (or 1), span]`; None if everything is seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """Tokens that follow each other in the flat batch, as many as their partial outputs have room for."""
+    """Consecutive tokens of the flat batch, as many as their partial outputs have room for."""
 
     first: int
     num_tokens: int
     num_blocks: int
-    """Of the longest request."""
+    """Number of blocks of the longest request."""
     batches: list[_Batch]
 
 
 class CascadeAttention(PagedPlan):
-    """The attention plan of one engine step that reads what is shared once."""
+    """The attention plan of one engine step that reads shared pages once."""
 
     def __init__(self, memory: PagedMemory, tiles: Sequence[Tile], slots: torch.Tensor) -> None:
-        """`tiles` in the order of the flat batch; see `PagedPlan` for `slots`. The memory is float32 on a CPU."""
+        """`tiles` are in the order of the flat batch; see `PagedPlan` for `slots`. The memory is float32 on a CPU."""
         super().__init__(memory, slots)
         self._tiles = tiles
         self._sections: dict[int | None, list[_Section]] = {}
-        """By the window of the layers that read so; all layers have heads of the same sizes."""
+        """Sections by window, for the layers with that window; all layers have heads of the same sizes."""
 
     def read(self, layer: int, query: torch.Tensor, scaling: float, rules: Rules = PLAIN) -> torch.Tensor:
         """See `PagedPlan`. Raises EngineError for soft caps and sinks."""
@@ -101,14 +103,14 @@ class CascadeAttention(PagedPlan):
         return out
 
     def _list_sections(self, window: int | None) -> list[_Section]:
-        """The sections of layers with this window."""
+        """Return the sections for layers with this window."""
         if window not in self._sections:
             cut = _cut_sections(self._tiles, self._memory.geometry)
             self._sections[window] = [_build_section(section, self._memory, window) for section in cut]
         return self._sections[window]
 
     def _read_section(self, section: _Section, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
-        """`query [tokens, heads, D]` to `[tokens, heads, D]`."""
+        """Attend with `query [tokens, heads, D]`. Returns `[tokens, heads, D]`."""
         count, heads, dim = query.shape
         kv_heads = self._memory.geometry.layers[layer].num_kv_heads
         repeats = heads // kv_heads
@@ -151,7 +153,7 @@ def attend_block(
     Returns the output, shaped as `query`, and the logarithm of each row's sum of exponentials `[n, kv_heads, rows]`."""
     if mask is not None:
         mask = mask.expand(-1, -1, query.shape[2], -1)
-    # The public function keeps the logarithms to itself.
+    # The public function does not return the logarithms.
     output, logarithm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, attn_mask=mask, scale=scaling
     )
@@ -172,8 +174,9 @@ def merge_parts(outputs: torch.Tensor, logarithms: torch.Tensor) -> torch.Tensor
 
 
 def find_reads(tiles: Sequence[Tile], page_size: int, window: int | None = None) -> list[Read]:
-    """What the tokens of `tiles` read: each block that a token sees whole together with all others that do, and a
-    block that it sees a part of with its neighbours of the same tile. Which of both depends on its position alone."""
+    """Find the reads of `tiles`: tokens that see a whole block read it together, across tiles; tokens that see part of
+    a block read it with their neighbours of the same tile. Which of the two applies depends only on a token's
+    position."""
     width = BLOCK // page_size
     whole: dict[tuple[int, ...], list[int]] = {}
     reads: list[Read] = []
@@ -195,8 +198,8 @@ def find_reads(tiles: Sequence[Tile], page_size: int, window: int | None = None)
 def _find_windowed(
     tile: Tile, at: int, start: int, count: int, width: int, window: int, whole: dict[tuple[int, ...], list[int]]
 ) -> Iterator[Read]:
-    """The reads of `count` tokens of one block that see a part of a block, of `width` pages each; those that see one
-    whole are added to `whole`."""
+    """Return the reads, of `width` pages each, in which `count` tokens of one block see part of a block; reads of whole
+    blocks are added to `whole`."""
     last = start // BLOCK
     # The first position that the first token sees; each further one sees from one later on.
     first_seen = start - window + 1
@@ -204,13 +207,13 @@ def _find_windowed(
         begin, pages = block * BLOCK, tile.pages[block * width : (block + 1) * width]
         num_whole = min(count, max(0, begin - first_seen + 1))
         whole.setdefault((block, *pages), []).extend(range(at, at + num_whole))
-        # Of the others those that still see a key of the block.
+        # Of the other tokens, those that still see a key of the block.
         num_seeing = min(count, begin + BLOCK - first_seen)
         if num_seeing > num_whole:
             partial = range(at + num_whole, at + num_seeing)
             yield Read(block, pages, partial, num_unseen=first_seen + num_whole - begin)
     pages, begin = tile.pages[last * width : (last + 1) * width], last * BLOCK
-    # Tokens that see the block from its beginning, and those that do not.
+    # Separates tokens that see the block from its beginning from those that do not.
     split = at + min(count, max(0, begin - first_seen + 1))
     for places in (range(at, split), range(split, at + count)):
         if places:
@@ -219,7 +222,7 @@ def _find_windowed(
 
 
 def _cut_at_blocks(tile: Tile) -> Iterator[tuple[int, int, int]]:
-    """Place, position and number of the tile's tokens in each block."""
+    """Yield place, position and number of the tile's tokens in each block."""
     at, start, end = tile.at, tile.start, tile.start + tile.count
     while start < end:
         count = min(end, (start // BLOCK + 1) * BLOCK) - start
@@ -228,7 +231,7 @@ def _cut_at_blocks(tile: Tile) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut_sections(tiles: Sequence[Tile], geometry: Geometry) -> list[list[Tile]]:
-    """Tiles in order, cut where partial outputs would outgrow `PART_ELEMENTS`."""
+    """Cut tiles, in order, into sections whose partial outputs fit into `PART_ELEMENTS`."""
     sections: list[list[Tile]] = []
     num_tokens = longest = 0
     for tile in tiles:
@@ -241,7 +244,7 @@ def _cut_sections(tiles: Sequence[Tile], geometry: Geometry) -> list[list[Tile]]
 
 
 def _num_blocks(tile: Tile) -> int:
-    """Blocks that the tile's last token sees."""
+    """Return the number of blocks that the tile's last token sees."""
     return -(-(tile.start + tile.count) // BLOCK)
 
 
@@ -261,7 +264,7 @@ def _build_section(tiles: list[Tile], memory: PagedMemory, window: int | None) -
 
 
 def _build_batch(reads: list[Read], size: int, span: int, memory: PagedMemory, first: int, num_blocks: int) -> _Batch:
-    """The batch of `reads`, all with a mask or all without, of a section that begins at place `first`."""
+    """Build the batch of `reads`, all with a mask or all without, for a section that begins at place `first`."""
     width = span // memory.page_size
     pages = np.array([[*read.pages[:width], *[BLANK_PAGE] * (width - len(read.pages))] for read in reads])
     places = np.array([[*read.places, *[read.places[-1]] * (size - len(read.places))] for read in reads])
@@ -278,13 +281,14 @@ def _build_batch(reads: list[Read], size: int, span: int, memory: PagedMemory, f
 
 
 def _build_mask(reads: list[Read], places: np.ndarray, span: int, repeats: int) -> torch.Tensor | None:
-    """The mask of a batch; None where its tokens see whole blocks."""
+    """Build the mask of a batch; None if its tokens see whole blocks."""
     if reads[0].num_seen is None and not reads[0].num_unseen:
         return None
     rows = 1 if places.shape[1] == 1 else repeats
 
     def lay(counts: list[int]) -> torch.Tensor:
-        """`[reads, 1, rows, 1]` from the first token's count of each read, one more for each further token."""
+        """Lay out counts as `[reads, 1, rows, 1]`: each read's count for its first token, plus one for each further
+        token."""
         by_token = torch.from_numpy(places - places[:, :1] + np.array(counts)[:, None])
         return by_token.repeat_interleave(rows, dim=1)[:, None, :, None]
 

@@ -1,9 +1,9 @@
-"""What the members of a group wrote, as a guess at what one of them writes next.
+"""Drafts the next tokens of a group's member from what its members wrote before.
 
 Members of a group answer the same task: they call the same tools, copy the same names, quote the same results. A suffix
 automaton per group holds the text of all its members, prompts included (the idea of grouped drafting is Seer's, arXiv
-2511.14617). A draft is what most often followed the longest recent text of a member that occurs elsewhere. Whether a
-draft is right decides how fast tokens come, never which."""
+2511.14617). A draft is what most often followed the longest recent text of a member that occurs elsewhere. Drafts
+change how fast tokens are sampled, never which tokens."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from turnwise.core.types import Session
 
 ROOT = 0
 MIN_CONFIDENCE = 0.5
-"""A draft goes on while the estimated probability that all of it is right is at least this."""
+"""A draft is extended while the estimated probability that all of it is right is at least this."""
 MEMORY = 64
-"""Guesses by which a group's estimates are corrected."""
+"""Number of recent guesses from which a group's estimates are corrected."""
 MAX_COUNTED = 32
-"""Contexts of a new token that count it, longest first: bounds the work on repetitive text."""
+"""Most contexts, longest first, in which a new token is counted: bounds the work on repetitive text."""
 
 
 class SuffixAutomaton:
-    """All substrings of several texts that grow at their ends, in time and memory linear in the tokens."""
+    """All substrings of several growing texts, in time and memory linear in the tokens."""
 
     def __init__(self) -> None:
         self.next: list[dict[int, int]] = [{}]
-        """By state: token to state."""
+        """For each state: token to state."""
         self.link = [-1]
-        """By state: the state of its longest suffix that occurs in more places."""
+        """For each state: the state of its longest suffix that occurs in more places."""
         self.length = [0]
-        """By state: tokens of its longest text."""
+        """For each state: number of tokens of its longest text."""
         self.count = [0]
-        """By state: how many places its text ends at (of the longest `MAX_COUNTED` suffixes of each place)."""
+        """For each state: number of places where its text ends (counted for the longest `MAX_COUNTED` suffixes of each
+        place)."""
 
     def extend(self, last: int, token: int) -> int:
-        """Append `token` to the text that ends at state `last` (`ROOT` for an empty one). Returns where the text ends
-        now."""
+        """Append `token` to the text that ends at state `last` (`ROOT` for an empty one). Returns the state where the
+        text now ends."""
         state = self._extend(last, token)
         at = state
         for _ in range(MAX_COUNTED):
@@ -62,7 +63,7 @@ class SuffixAutomaton:
         return state
 
     def _split(self, at: int, token: int, longer: int) -> int:
-        """A state for the shorter texts of `longer`, which occur in a place where its longest one does not."""
+        """Split off a state for the shorter texts of `longer`, which also occur where its longest text does not."""
         copy = self._add(self.length[at] + 1, dict(self.next[longer]), self.link[longer], self.count[longer])
         self.link[longer] = copy
         while at != -1 and self.next[at].get(token) == longer:
@@ -78,15 +79,15 @@ class SuffixAutomaton:
         return len(self.length) - 1
 
     def find(self, last: int) -> tuple[int, int]:
-        """The longest end of the text ending at `last` that went on somewhere: its state and length, `(ROOT, 0)` where
-        there is none."""
+        """Find the longest suffix of the text ending at `last` that was continued somewhere. Returns its state and
+        length, `(ROOT, 0)` if there is none."""
         at = last
         while at != ROOT and not self.next[at]:
             at = self.link[at]
         return at, self.length[at]
 
     def guess(self, at: int, matched: int) -> Guess | None:
-        """What most often followed a text of `matched` tokens at state `at`; None where nothing did or the text is
+        """Return what most often followed a text of `matched` tokens at state `at`; None if nothing did or the text is
         empty.
 
         Its probability is estimated as (times it followed) / (times the text went on + 1 / matched).
@@ -102,42 +103,42 @@ class SuffixAutomaton:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """One token ahead."""
+    """A guess at the next token."""
 
     token: int
     state: int
-    """Where the text ends with it."""
+    """The state where the text ends with it."""
     probability: float
 
 
 @dataclass(slots=True)
 class _Member:
-    """How much of a conversation the automaton holds."""
+    """How much of a conversation the automaton contains."""
 
     state: int = ROOT
     num_tokens: int = 0
     guess: Guess | None = None
-    """The last first guess, made after `num_tokens` tokens."""
+    """The first guess made last, after `num_tokens` tokens."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """One automaton, who writes into it, and how well its guesses do."""
+    """One automaton, its members, and how well its guesses do."""
 
     automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     members: dict[str, _Member] = field(default_factory=dict)
-    """By session name."""
+    """Members by session name."""
     expected: float = MEMORY / 8
     right: float = MEMORY / 8
-    """Sums over the last `MEMORY` guesses or so: of probabilities, and of those that came true."""
+    """Decaying sums over about the last `MEMORY` guesses: of estimated probabilities, and of guesses that came true."""
 
     @property
     def trust(self) -> float:
-        """By what to multiply an estimate."""
+        """Factor by which an estimate is multiplied."""
         return min(1.0, self.right / self.expected)
 
     def read(self, name: str, tokens: Sequence[int]) -> _Member:
-        """Take in what `tokens` (the whole conversation) adds, and judge the last guess by it."""
+        """Add what is new in `tokens` (the whole conversation) and judge the last guess by it."""
         member = self.members.setdefault(name, _Member())
         if member.num_tokens > len(tokens):
             member = self.members[name] = _Member()
@@ -152,7 +153,7 @@ class _Group:
 
 
 class GroupDrafts:
-    """Automata of the groups seen last."""
+    """Automata of the most recently seen groups."""
 
     def __init__(self, *, max_draft_tokens: int, max_groups: int) -> None:
         self._max_draft_tokens = max_draft_tokens
@@ -164,10 +165,11 @@ class GroupDrafts:
         self._find(session.group).read(session.name, tokens)
 
     def draft(self, session: Session, tokens: Sequence[int], max_tokens: int) -> tuple[int, ...]:
-        """At most `max_tokens` tokens that may follow the conversation `tokens`.
+        """Draft at most `max_tokens` tokens that may follow the conversation `tokens`.
 
-        Estimates are corrected by how often the group's guesses came true of late, so text that does not repeat is soon
-        left alone; guesses are judged whether or not they were drafted, so text that begins to repeat is noticed."""
+        Estimates are corrected by how often the group's recent guesses came true, so text that does not repeat is soon
+        no longer drafted; guesses are judged whether or not they were drafted, so text that begins to repeat is
+        noticed."""
         group = self._find(session.group)
         member = group.read(session.name, tokens)
         at, matched = group.automaton.find(member.state)

@@ -1,4 +1,4 @@
-"""From logits of a step to tokens, each request by its own settings, random numbers and grammar."""
+"""Draws tokens from a step's logits, for each request by its own settings, random numbers and grammar."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from turnwise.engines.sampling import sample_tokens
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One sampled token, or why there is none."""
+    """One sampled token, or the reason why there is none."""
 
     token: int
     logprob: float
     full_logprob: float | None
-    """Without the grammar; None for a request that has none."""
+    """Log-probability without the grammar; None for a request that has none."""
     error: EngineError | None
 
 
 @torch.inference_mode()
 def draw_tokens(items: Sequence[Item], logits: torch.Tensor) -> list[list[Drawn]]:
-    """For each item the token after its last known one, and the tokens after each of its drafted ones, were they right.
+    """Draw for each item the token after its last known one, and one after each drafted token in case that is right.
 
-    `logits [R, V]`: the rows of all items in order, one and one more per drafted token. The random number of a row is
-    that of its place in the reply, whatever was drafted: a draft is right when it equals the token drawn, so drafting
-    changes no sample. The chance of it is the token's probability, which is the most that any acceptance rule reaches
-    for a draft that is a single token."""
+    `logits [R, V]`: the rows of all items in order, one row, plus one per drafted token. A row's random number depends
+    only on its place in the reply: a draft is right when it equals the token drawn, so drafting changes no sample. The
+    chance of acceptance is the token's probability, the highest that any acceptance rule reaches for a single drafted
+    token."""
     rows = [(item.request, place) for item in items for place in range(1 + len(item.draft))]
     if not rows:
         return []
@@ -59,7 +59,8 @@ def draw_tokens(items: Sequence[Item], logits: torch.Tensor) -> list[list[Drawn]
 def _find_allowed(
     rows: Sequence[tuple[Request, int]], finite: Sequence[bool]
 ) -> tuple[dict[int, BoolArray], list[EngineError | None]]:
-    """Masks `[V]` of the rows that have a grammar which admits something, and what is wrong with a row."""
+    """Return masks `[V]` of the rows whose grammar allows some token, and the error of each row whose grammar does
+    not."""
     allowed: dict[int, BoolArray] = {}
     errors: list[EngineError | None] = []
     for row, (request, place) in enumerate(rows):

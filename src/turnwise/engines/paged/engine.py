@@ -1,8 +1,8 @@
 """Continuous batching with paged, shared key-value memory.
 
-Ties the parts together: requests come in as coroutines, the scheduler says what runs, the runner computes it, the
-sampler draws. What a request computed stays cached after it ends, so the next turn of its conversation, a sibling in
-its group and any task with the same beginning compute only what is new.
+Ties the parts together: requests come in as coroutines, the scheduler chooses what runs, the runner computes it, the
+sampler draws. A request's results stay cached after it ends, so the next turn of its conversation, a sibling in its
+group and any task with the same beginning compute only what is new.
 
 Requests, the scheduler and the cache belong to the event loop; the arithmetic of a step runs in an executor of one
 thread. A request that is cancelled during a step keeps its pages until the step ends."""
@@ -54,24 +54,24 @@ class EngineStatistics:
     num_computed_tokens: int
     """Tokens run through the model, padding not counted."""
     num_reused_tokens: int
-    """Tokens a request needed and found in the cache."""
+    """Tokens that requests needed and found in the cache."""
     num_stale_tokens: int
-    """Of the reused tokens, those computed with older weights; 0 unless `reuse_stale_cache`."""
+    """Reused tokens that older weights computed; 0 unless `reuse_stale_cache`."""
     num_sampled_tokens: int
     num_drafted_tokens: int
-    """Tokens guessed ahead."""
+    """Drafted tokens."""
     num_accepted_tokens: int
-    """Of these, those that were sampled."""
+    """Drafted tokens that were then sampled."""
     num_preemptions: int
     num_evicted_pages: int
     num_held_pages: int
-    """Pages in use by a request now."""
+    """Pages that requests use now."""
     num_restarted_tokens: int
     """Sampled tokens thrown away because weights changed (`interrupt = "restart"`)."""
     num_open_requests: int
     """Requests waiting or being sampled now."""
     computing_s: float
-    """Seconds in which a step was computed."""
+    """Seconds spent computing steps."""
 
 
 class PagedEngine:
@@ -97,7 +97,7 @@ class PagedEngine:
         grammars: GrammarCompiler | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
-        """An engine for `model`, by the path that it takes (`models.paths`).
+        """Build an engine for `model` on the path that it takes (`models.paths`).
 
         Args:
             max_concurrency: requests sampled at once; more wait.
@@ -109,7 +109,7 @@ class PagedEngine:
             attention: "gather" copies the pages a step attends to; "flex" reads them in place with kernels that torch
                 compiles for a GPU, eagerly and slowly elsewhere. Both agree up to rounding; only the former is exact.
             cuda_graphs: record steps that only decode and repeat them; with "flex", packed weights and a GPU only.
-            recorder: makes what records these, anew for new weights.
+            recorder: builds the recorder of these graphs, again for new weights.
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
             max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a
                 step is small; 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
@@ -147,9 +147,9 @@ class PagedEngine:
         self._futures: dict[Request, asyncio.Future[Completion]] = {}
         self._conversations: dict[Session, Node] = {}
         self._cancelled: list[Request] = []
-        """During a step; their pages may be written until it ends."""
+        """Requests cancelled during a step; their pages may be written until it ends."""
         self._released: list[Session] = []
-        """During a step; the runner may be reading them until it ends."""
+        """Conversations released during a step; the runner may be reading them until it ends."""
         self._pump: Pump[Plan, list[Computed | Failed]] = Pump(self, num_threads=num_threads, executor=executor)
         self._stamp = self._runner.weights_stamp()
         self.version = 0
@@ -223,7 +223,7 @@ class PagedEngine:
             raise
 
     async def release(self, session: Session) -> None:
-        """See `Engine.release`. What the conversation does not share is evicted before anything else."""
+        """See `Engine.release`. Pages that the conversation does not share are evicted first."""
         node = self._conversations.pop(session, None)
         self._released.append(session)
         if not self._pump.is_computing:
@@ -232,7 +232,7 @@ class PagedEngine:
             self._scheduler.cache.retire(node)
 
     async def pause(self, interrupt: Interrupt = "continue") -> int:
-        """See `PausableEngine.pause`. An engine that is paused already stays where it stopped."""
+        """See `PausableEngine.pause`. Pausing a paused engine changes nothing."""
         if interrupt == "finish" and not self._pump.is_paused:
             self._scheduler.is_draining = True
             await self._pump.drain()
@@ -274,7 +274,8 @@ class PagedEngine:
         return compute_step(self._runner, plan)
 
     def settle(self, plan: Plan, result: list[Computed | Failed]) -> None:
-        """See `pump.Steps`: commit what ran, append what was drawn, and forget what was cancelled meanwhile."""
+        """See `pump.Steps`: commit the items that ran, append drawn tokens, and drop requests that were cancelled
+        meanwhile."""
         self._num_steps += 1
         self._forget_released()
         cancelled, self._cancelled = self._cancelled, []
@@ -319,7 +320,7 @@ class PagedEngine:
             return self._grammars.start(params.grammar, params.stop_token_ids)
 
     def _restart_requests(self) -> int:
-        """Send every request back to its prompt; the number of sampled tokens that this throws away."""
+        """Reset every request to its prompt. Returns the number of sampled tokens that this throws away."""
         self._scheduler.restart()
         num_discarded = 0
         for request in self._scheduler.waiting:
@@ -331,7 +332,7 @@ class PagedEngine:
         return num_discarded
 
     def _renew(self) -> None:
-        """Packed weights, and unless stale reuse is allowed every cached token, are out of date."""
+        """Renew packed weights and, unless stale reuse is allowed, forget every cached token."""
         self._stamp = self._runner.weights_stamp()
         self._runner.renew()
         if self._drafts is not None:
@@ -345,7 +346,7 @@ class PagedEngine:
         cache.clear(self.version)
 
     def _take(self, item: Item, drawn: Sequence[Drawn]) -> None:
-        """Append the tokens drawn, up to the first that its draft did not foresee."""
+        """Append the drawn tokens, up to the first that differs from the item's draft."""
         request = item.request
         try:
             for place, each in enumerate(drawn):
@@ -365,7 +366,7 @@ class PagedEngine:
             self._fail(request, error)
 
     def _append(self, request: Request, drawn: Drawn) -> FinishReason | None:
-        """Record one token; why it is the last, or None."""
+        """Append one token. Returns why it is the last, or None."""
         request.tokens.append(drawn.token)
         request.logprobs.append(drawn.logprob)
         request.versions.append(self.version)
@@ -417,7 +418,7 @@ class PagedEngine:
             future.set_exception(error)
 
     def _abandon(self, request: Request) -> None:
-        """Forget a request. Pages that only it wrote may hold anything, so they are zeroed."""
+        """Drop a request. Pages that only it wrote may hold anything, so they are zeroed."""
         pages = self._scheduler.abandon(request)
         if pages:
             self._runner.scrub(pages)

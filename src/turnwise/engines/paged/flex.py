@@ -1,4 +1,4 @@
-"""Attention that reads keys and values where they lie in the paged memory, for a GPU: no page is copied.
+"""Attention for a GPU that reads keys and values in place from the paged memory, without copying pages.
 
 `torch.nn.attention.flex_attention` takes, per tile, a list of blocks of keys to read; here a block is a page and the
 list is the request's page table, so one kernel reads scattered pages in place and skips all others. The memory of a
@@ -11,8 +11,8 @@ into shared memory. All blocks are "partial" ones, masked slot by slot: with "fu
 queries would share out its work by the size of the whole memory instead of by the length of the request.
 
 On CUDA the kernel is compiled, once for each number of tiles and rows (both rounded up to powers of two); torch keeps
-what it compiled on disk. Anywhere else it runs eagerly, over all slots of the memory: good for tests. **It never ran on
-a GPU yet.**"""
+what it compiled on disk. Elsewhere it runs eagerly over all slots of the memory, which suffices for tests. **It never
+ran on a GPU yet.**"""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from turnwise.models.attention import PLAIN, Rules
 from turnwise.models.invariant import TILE
 
 COMPILED_DEVICES = ("cuda",)
-"""Types of devices whose kernel is compiled; elsewhere it runs eagerly."""
+"""Device types on which the kernel is compiled; elsewhere it runs eagerly."""
 MIN_HEAD_DIM = 16
-"""Least size of a head that the compiled kernel takes."""
+"""Smallest head size that the compiled kernel supports."""
 MIN_TILE_ROWS = 16
-"""Rows to which a tile of several tokens is filled up at least: the least that a matrix unit works on."""
+"""Fewest rows to which a tile of several tokens is padded: the fewest that a matrix unit works on."""
 MAX_KEYS = 32
-"""Keys that a kernel takes at once, at most."""
+"""Most keys that a kernel reads at once."""
 QUERY_BLOCK = 128
-"""Query rows that share a list of pages: all of a tile, and no fewer than a kernel takes at once (`BLOCK_M`), which
-must divide it."""
+"""Query rows that share a list of pages: all rows of a tile, and at least as many as a kernel reads at once
+(`BLOCK_M`), which must divide it."""
 MAX_SHAPES = 128
-"""Kernels compiled in one process at most: three numbers of rows, and powers of two for the number of tiles."""
+"""Most kernels compiled in one process: three numbers of rows, and powers of two for the number of tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,50 +52,51 @@ class TileBatch:
     pages: torch.Tensor
     """`[n, W]` int32: the pages of each tile's request that it may see, in order, then zeros."""
     num_pages: torch.Tensor
-    """`[n]` int32: how many these are; 0 for a tile that only fills up the batch, whose output is zero."""
+    """`[n]` int32: number of these pages; 0 for a tile that only pads the batch, whose output is zero."""
     positions: torch.Tensor
-    """`[n, num_rows]` int32: of each row's token in its request."""
+    """`[n, num_rows]` int32: position of each row's token in its request."""
     places: torch.Tensor
-    """`[n, pages of the memory]` int32: `pages` the other way round, which place a page has in the request; -1 where it
-    has none. The entry of the blank page 0 means nothing: no list has it."""
+    """`[n, pages of the memory]` int32: the inverse of `pages`, i.e. the place of each page in the request, -1 if it
+    has none. The entry of the blank page 0 is unused: no list contains it."""
 
     @classmethod
     def of(
         cls, pages: torch.Tensor, num_pages: torch.Tensor, positions: torch.Tensor, memory: PagedMemory
     ) -> TileBatch:
-        """Turn the page tables round. Tensor operations only, so it can be part of a captured graph."""
+        """Build a batch, with the page tables inverted. Tensor operations only, so it can be part of a captured
+        graph."""
         count, width = pages.shape
         order = torch.arange(width, dtype=torch.int32, device=pages.device).expand(count, width)
         places = torch.full((count, memory.num_pages), -1, dtype=torch.int32, device=pages.device).scatter_(
             1, pages.long(), order
         )
-        # Zeros after a table's end give the blank page a place that no row of the tile has reached.
+        # The zeros after a table's end map the blank page to a place that no row of the tile has reached.
         return cls(pages, num_pages, positions, places)
 
 
 @dataclass(frozen=True, slots=True)
 class FlexGroup:
-    """A batch of tiles and where its rows stand in the flat batch."""
+    """A batch of tiles and the places of its rows in the flat batch."""
 
     batch: TileBatch
     rows: torch.Tensor | None = None
-    """`[n * num_rows]` places in the flat batch, a tile filled up by repeating its last token; None where they are the
-    flat batch."""
+    """`[n * num_rows]` places in the flat batch, each tile padded by repeating its last token; None if they are the
+    whole flat batch."""
     num_used: int = 0
-    """Leading `rows` whose output is wanted; the others belong to tiles that fill up the batch."""
+    """Number of leading `rows` whose output is used; the others belong to padding tiles."""
 
 
 class FlexAttention(PagedPlan):
-    """The attention plan of one engine step that copies no page."""
+    """The attention plan of one engine step that copies no pages."""
 
     def __init__(self, memory: PagedMemory, slots: torch.Tensor, groups: Sequence[FlexGroup]) -> None:
-        """See `PagedPlan` for `slots`. Every row that they name is in one of `groups`."""
+        """See `PagedPlan` for `slots`. Every row with a slot is in one of `groups`."""
         super().__init__(memory, slots)
         self._groups = groups
 
     @classmethod
     def of(cls, memory: PagedMemory, tiles: Sequence[Tile], slots: torch.Tensor, *, max_pages: int) -> FlexAttention:
-        """`tiles` in the order of the flat batch, shorter ones first; `max_pages` is the most pages a request can
+        """`tiles` are in the order of the flat batch, shorter ones first; `max_pages` is the most pages a request can
         have."""
         groups = [
             build_group(list(group), num_rows, memory, max_pages) for num_rows, group in groupby(tiles, key=_num_rows)
@@ -126,7 +127,7 @@ def attend_pages(
     scaling: float,
     rules: Rules = PLAIN,
 ) -> torch.Tensor:
-    """`query [n, num_rows, heads, D]` over the pages of `batch` to `[n, num_rows, heads, E]`.
+    """Attend with `query [n, num_rows, heads, D]` to the pages of `batch`. Returns `[n, num_rows, heads, E]`.
 
     A row sees the slots of its request's listed pages up to its own position, the last `rules.window` of them. Tensor
     operations only.
@@ -166,17 +167,17 @@ def attend_pages(
     if rules.sinks is None:
         return kernel(query.transpose(1, 2), keys, values, **settings).transpose(1, 2)  # type: ignore[no-any-return]
     done, extra = kernel(query.transpose(1, 2), keys, values, **settings, return_aux=AuxRequest(lse=True))
-    # A sink takes its part of the softmax: the rest keeps sum / (sum + exp(sink)).
+    # A sink takes part of the softmax's mass: the rest keeps sum / (sum + exp(sink)).
     kept = (extra.lse - rules.sinks.float()[None, :, None]).sigmoid()
     kept_done: torch.Tensor = (done * kept[..., None].to(done.dtype)).transpose(1, 2)
     return kept_done
 
 
 def kernel_options(num_rows: int, page_size: int) -> dict[str, Any]:
-    """What torch's Triton kernels are told; its defaults are larger pieces than a page or a tile.
+    """Return the options for torch's Triton kernels, whose defaults use larger pieces than a page or a tile.
 
-    Single tokens take the kernel for few queries, which computes all heads that share keys together and splits long
-    requests; longer tiles take the general one, because the other would hold all rows of all those heads at once."""
+    Single tokens use the kernel for few queries, which computes all heads that share keys together and splits long
+    requests; longer tiles use the general one, because the former would hold all rows of all those heads at once."""
     num_keys = min(page_size, MAX_KEYS)
     if num_rows == 1:
         return {"BLOCK_N": num_keys}
@@ -184,8 +185,8 @@ def kernel_options(num_rows: int, page_size: int) -> dict[str, Any]:
 
 
 def build_group(tiles: list[Tile], num_rows: int, memory: PagedMemory, max_pages: int) -> FlexGroup:
-    """Tables of tiles that are filled up to `num_rows` tokens, and of as many empty tiles as make their number a power
-    of two."""
+    """Build the tables of tiles padded to `num_rows` tokens, with empty tiles added until their number is a power of
+    two."""
     size, used = memory.page_size, len(tiles)
     count = 1 << (used - 1).bit_length()
     # One array, one copy to the device: number of pages, positions, rows, pages.
@@ -206,15 +207,16 @@ def build_group(tiles: list[Tile], num_rows: int, memory: PagedMemory, max_pages
 
 
 def _num_rows(tile: Tile) -> int:
-    """Rows that a tile is filled up to: few different numbers, since each is compiled."""
+    """Return the number of rows to which a tile is padded; few different values, because a kernel is compiled for
+    each."""
     return 1 if tile.count == 1 else MIN_TILE_ROWS if tile.count <= MIN_TILE_ROWS else TILE
 
 
 @cache
 def _compiled() -> Callable[..., Any]:
-    """The kernel, compiled for the exact shapes of each call: the one for few queries needs to know the number of
-    tiles."""
-    # Past this limit, by default 8, torch refuses another shape.
+    """Return the kernel, compiled for the exact shapes of each call: the one for few queries needs to know the number
+    of tiles."""
+    # Beyond this limit, 8 by default, torch refuses further shapes.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_SHAPES)
     compiled: Callable[..., Any] = torch.compile(flex_attention, fullgraph=True, dynamic=False)
     return compiled
@@ -229,11 +231,10 @@ def _run_eagerly(
     kernel_options: dict[str, Any],
     **settings: Any,
 ) -> Any:
-    """The same function of the same arguments, for tests: torch's eager version computes all slots and looks at the
-    mask only.
+    """Compute the same function eagerly, for tests: torch's eager version computes all slots and applies only the mask.
 
-    What the lists of pages leave out is blanked first. So nothing is read that is not listed, as in the compiled
-    kernels: neither a page that is missing from its list, nor a number that is not finite in another request's page.
+    Pages that are not listed are blanked first, because the compiled kernels do not read them: neither a page missing
+    from its list nor a non-finite number in another request's page affects the result.
     """
     pages, size = block_mask.kv_indices[:, 0, 0].long(), block_mask.BLOCK_SIZE[1]
     within = torch.arange(pages.shape[1], device=pages.device) < block_mask.kv_num_blocks.view(-1, 1)

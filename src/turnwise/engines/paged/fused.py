@@ -1,12 +1,12 @@
-"""The Qwen, Llama and Mistral families without their modules: the same function of the same parameters in fewer, larger
-operations.
+"""Runs the Qwen, Llama and Mistral families without their modules: the same function of the same parameters in fewer,
+larger operations.
 
 Query, key and value weights are one matrix, so are gate and up; the rotary embedding is one complex product; residuals
 are added by the matrix product itself. On CPU in float32 the matrices are also packed for oneDNN, which on processors
 where PyTorch's default library has no wide-vector kernels is about twice as fast, and attention reads pages that
-requests share once (`cascade.py`). The packed copy costs the memory of the weights once more and is renewed when they
-change; an adapter is merged into it. Results agree with the modules to rounding (a few millionths in a
-log-probability), not in every bit."""
+requests share once (`cascade.py`). The packed copy takes as much memory as the weights and is renewed when they change;
+an adapter is merged into it. Results agree with the modules to rounding (a few millionths in a log-probability), not in
+every bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAMILIES = ("qwen3", "llama", "qwen2", "mistral")
 PACKED_MODULES = frozenset(
     {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "q_norm", "k_norm", "lm_head"}
 )
-"""Modules whose parameters are copied; those of the others (embedding, norms) are read in place."""
+"""Modules whose parameters are copied; those of other modules (embedding, norms) are read in place."""
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 ResidualProduct = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -52,7 +52,7 @@ class FusedDecoder:
     """A packed snapshot of one model's weights."""
 
     def __init__(self, model: PreTrainedModel, layers: Sequence[LayerShape], *, max_context: int) -> None:
-        """Packs the weights. `layers` are those of `measure_layers(model)`, and `why_not(model, layers)` must be
+        """Pack the weights. `layers` are those of `measure_layers(model)`, and `why_not(model, layers)` must be
         None."""
         config = model.config
         self._shape = layers[0]
@@ -62,7 +62,7 @@ class FusedDecoder:
             for name, parameter in model.named_parameters()
             if any(part in PACKED_MODULES for part in name.split(".")) or parameter is model.lm_head.weight
         }
-        """Of the weights copied below, at the time of packing, by parameter name."""
+        """Checksums of the weights copied below, taken when they were packed, by parameter name."""
         self._epsilon = float(config.rms_norm_eps)
         body: Any = model.model
         with torch.no_grad():
@@ -78,7 +78,7 @@ class FusedDecoder:
     def run(
         self, token_ids: torch.Tensor, positions: torch.Tensor, plan: PagedPlan, rows: torch.Tensor
     ) -> torch.Tensor:
-        """`token_ids [T]`, `positions [T]` to logits `[len(rows), V]` of the flat batch's `rows`."""
+        """Compute the logits `[len(rows), V]` of the flat batch's `rows` from `token_ids [T]` and `positions [T]`."""
         heads, kv_heads, dim = self._shape.num_heads, self._shape.num_kv_heads, self._shape.key_dim
         count = len(token_ids)
         scaling = dim**-0.5
@@ -102,7 +102,7 @@ class FusedDecoder:
         return self._head(self._norm(hidden.index_select(0, rows), self._norm_out))
 
     def _norm(self, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Root-mean-square norm over the last dimension."""
+        """Apply the root-mean-square norm over the last dimension."""
         wide = _widen(hidden)
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._epsilon)).to(hidden.dtype) * weight
 
@@ -137,7 +137,7 @@ class FusedDecoder:
 
 
 def why_not(model: PreTrainedModel, layers: Sequence[LayerShape]) -> str | None:
-    """Why this model of these measured layers cannot run fused, or None when it can."""
+    """Return why this model with these measured layers cannot run fused, or None if it can."""
     config = model.config
     rope = getattr(config, "rope_parameters", None) or {}
     if config.model_type not in FAMILIES:
@@ -155,7 +155,7 @@ def why_not(model: PreTrainedModel, layers: Sequence[LayerShape]) -> str | None:
 
 
 def _widen(values: torch.Tensor) -> torch.Tensor:
-    """In float32, as the modules compute norms and rotations; float64 stays."""
+    """Widen to float32, as the modules do for norms and rotations; float64 stays."""
     return values if values.dtype == torch.float64 else values.float()
 
 
@@ -164,8 +164,8 @@ def _packs(weight: torch.Tensor) -> bool:
 
 
 def build_product(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
-    """`x [T, K]` to `x @ weight.T + bias [T, N]`, for `weight [N, K]`. Packed where that is faster, else the parameter
-    itself."""
+    """Return the product `x [T, K]` to `x @ weight.T + bias [T, N]`, for `weight [N, K]`. The weight is packed where
+    that is faster, else it is the parameter itself."""
     if not _packs(weight):
         return lambda x: functional.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
@@ -174,7 +174,7 @@ def build_product(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
 
 
 def build_residual_product(weight: torch.Tensor, bias: torch.Tensor | None) -> ResidualProduct:
-    """`x [T, K]`, `residual [T, N]` to `residual + x @ weight.T + bias [T, N]`."""
+    """Return the product `x [T, K]`, `residual [T, N]` to `residual + x @ weight.T + bias [T, N]`."""
     if not _packs(weight):
         return lambda x, residual: functional.linear(x, weight, bias) + residual
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)

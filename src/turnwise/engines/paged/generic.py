@@ -1,12 +1,12 @@
-"""From planned items to logits on the generic path: the model's own attention and mixers, and its own cache.
+"""Computes the logits of planned items on the generic path, with the model's own attention, mixers and cache.
 
-The scheduler's pages say what a request needs; what is kept here is one state per conversation (`models.caches`), and
-one per prompt of late, from which its siblings go on. All conversations whose next token is due step together where the
-model's cache allows that, else those of one length. An observation extends its conversation's state, or the whole is
-read again where the cache cannot take several tokens at once. A model without a cache that can be continued computes
-every token from the whole sequence, in padded rows.
+The scheduler's pages say what a request needs; this module keeps one state per conversation (`models.caches`) and one
+per recent prompt, from which the other members of its group continue. Conversations whose next token is due step
+together, all of them if the model's cache allows that, else those of equal length. An observation extends its
+conversation's state, or the whole conversation is read again where the cache cannot extend by several tokens at once. A
+model without a cache that can be continued computes every token from the whole sequence, in padded rows.
 
-Nothing is computed for the pieces in which a long prompt is planned but the last: it computes all."""
+Of the pieces in which a long prompt is planned, only the last one computes anything: the whole prompt."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from turnwise.models.paths import find_path
 from turnwise.models.rope import depends_on_length, pin_length
 
 KEPT_STATES = 4
-"""Conversations whose state is kept, in units of the requests that are sampled at once; the longest unused is read
-again if it goes on."""
+"""Conversations whose state is kept, in units of the requests that are sampled at once; the least recently used one is
+read again if it continues."""
 
 
 @dataclass(slots=True, eq=False)
 class _Read:
-    """What was read of a conversation."""
+    """The part of a conversation that was read."""
 
     tokens: list[int]
     state: State
 
 
 class GenericRunner:
-    """One model and the states of its conversations. Implements `runner.Runner`."""
+    """Runs one model and keeps the states of its conversations. Implements `runner.Runner`."""
 
     is_fused = False
     experts = None
@@ -62,28 +62,28 @@ class GenericRunner:
         return sum(parameter._version for parameter in self._parameters)
 
     def renew(self) -> None:
-        """The weights changed: no state is used again."""
+        """Drop all states: the weights changed."""
         self._conversations.clear()
         self._prompts.clear()
 
     def compute_checksums(self) -> dict[str, int]:
-        """One checksum per parameter of what the next step samples with."""
+        """Return one checksum per parameter with which the next step samples."""
         return compute_checksums(self.model)
 
     def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
-        """No page holds anything."""
+        """Do nothing: no page holds anything."""
 
     def scrub(self, pages: Sequence[int]) -> None:
-        """What was read may hold numbers that are not finite: read it again."""
+        """Forget all states, which may hold non-finite numbers: they are read again."""
         self.renew()
 
     def forget(self, session: Session) -> None:
-        """The conversation is over."""
+        """Forget the conversation."""
         self._conversations.pop(session, None)
 
     @torch.inference_mode()
     def run(self, items: Sequence[Item]) -> torch.Tensor:
-        """Logits `[R, V]` after the last known token of each item that samples, in order."""
+        """Compute the logits `[R, V]` after the last known token of each item that samples, in order."""
         wanted = [item for item in items if item.samples]
         if not wanted:
             return torch.empty(0, self.vocab_size, device=self.model.device)
@@ -92,7 +92,7 @@ class GenericRunner:
             logits = self._run(wanted)
             is_whole = True
         finally:
-            if not is_whole:  # some layers may have read a token that others have not
+            if not is_whole:  # some layers may have read a token that others did not
                 self.renew()
         return logits
 
@@ -117,7 +117,7 @@ class GenericRunner:
         return torch.stack([logits[item.request.session] for item in wanted])
 
     def _find(self, session: Session, tokens: list[int]) -> _Read | None:
-        """What was read of a conversation, if `tokens` go on from there."""
+        """Return the state of a conversation if `tokens` continue it, else None."""
         read = self._conversations.get(session)
         if read is None or len(read.tokens) >= len(tokens) or tokens[: len(read.tokens)] != read.tokens:
             return None
@@ -128,7 +128,7 @@ class GenericRunner:
         self._conversations.move_to_end(session)
 
     def _begin(self, session: Session, tokens: list[int]) -> torch.Tensor:
-        """Logits `[V]` after all tokens of a conversation of which nothing is read."""
+        """Compute the logits `[V]` after all tokens of a conversation that was not read yet."""
         prompt = tuple(tokens)
         if prompt not in self._prompts:
             logits, state = self._caches.begin(self._to_ids([tokens]))
@@ -146,7 +146,7 @@ class GenericRunner:
         return logits[0, -1]
 
     def _group(self, sessions: Sequence[Session]) -> Iterator[list[Session]]:
-        """Conversations that step together, rows of one cache next to each other and in its order."""
+        """Yield the conversations that step together: neighbouring rows of one cache, in its order."""
         if not self._path.batches:
             yield from ([session] for session in sessions)
             return
@@ -167,7 +167,7 @@ class GenericRunner:
         return {session: row[-1] for session, row in zip(sessions, logits, strict=True)}
 
     def _detach_others(self, sessions: Sequence[Session], states: Sequence[State]) -> None:
-        """Give conversations that wait a state of their own, where the cache that they are in goes on without them."""
+        """Give waiting conversations their own state if their cache continues without them."""
         batches, going_on = {id(state.batch) for state in states}, set(sessions)
         for session, read in self._conversations.items():
             if session not in going_on and id(read.state.batch) in batches:
@@ -178,7 +178,7 @@ class GenericRunner:
             self._conversations.popitem(last=False)
 
     def _read_again(self, sequences: Sequence[list[int]]) -> torch.Tensor:
-        """Logits `[R, V]` after all tokens of every sequence, of which nothing is kept."""
+        """Compute the logits `[R, V]` after all tokens of every sequence, keeping no state."""
         lengths = [len(tokens) for tokens in sequences]
         device = self.model.device
         runs = Runs(

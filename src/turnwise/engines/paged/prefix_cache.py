@@ -1,14 +1,13 @@
-"""Who owns which page of key-value memory, and which pages already hold a prompt's beginning.
+"""Tracks who owns which page of key-value memory, and which pages already hold the beginning of a prompt.
 
-Pure bookkeeping: integers, no tensors. What is called tokens here are their keys (`core.keys.to_keys`), which are the
-ids where all is text. A page holds `page_size` consecutive tokens of one conversation.
-Pages whose tokens are computed are nodes of a radix tree over these keys (one edge per page; the last edge of a
-conversation may be shorter), so a later request with the same beginning gets the same pages. A `Lease` is one
-request's hold on its pages.
+Pure bookkeeping: integers, no tensors. "Tokens" here are their keys (`core.keys.to_keys`), which equal the ids for
+text. A page holds `page_size` consecutive tokens of one conversation. Pages whose tokens are computed are nodes of a
+radix tree over these keys (one edge per page; the last edge of a conversation may be shorter), so a later request with
+the same beginning reuses the same pages. A `Lease` is one request's hold on its pages.
 
 Three rules keep it sound:
 
-1. A position of a page is written once, by the only lease that holds the page; what the tree knows of a page is never
+1. A position of a page is written once, by the only lease that holds the page; tokens registered in the tree are never
 written again.
 2. A lease that holds a node's page holds the pages of all its ancestors, so an idle node has only idle descendants.
 3. Only idle pages (held by no lease) are evicted, least recently used first, leaves before their parents.
@@ -28,19 +27,19 @@ BLANK_PAGE = 0
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """The page that holds `tokens` after the tokens of its ancestors."""
+    """A page that holds `tokens`, which follow the tokens of its ancestors."""
 
     tokens: tuple[int, ...]
     page: int
     parent: Node | None
     version: int
-    """The oldest weight version behind the page."""
+    """The oldest weight version with which the page was computed."""
     last_used: int = 0
     children: dict[int, dict[tuple[int, ...], Node]] = field(default_factory=dict)
-    """By first token, then by all tokens."""
+    """Children by first token, then by all tokens."""
 
     def child(self, tokens: tuple[int, ...]) -> Node | None:
-        """The child for exactly these tokens, or None."""
+        """Return the child for exactly these tokens, or None."""
         return self.children.get(tokens[0], {}).get(tokens)
 
 
@@ -55,9 +54,9 @@ class Lease:
     num_stale: int = 0
     """Of these, tokens computed with older weights (0 unless stale reuse is allowed)."""
     version: int = 0
-    """The oldest weight version behind any of its tokens."""
+    """The oldest weight version with which any of its tokens was computed."""
     num_registered: int = 0
-    """Leading pages that are nodes of the tree."""
+    """Number of leading pages that are nodes of the tree."""
 
 
 class PrefixCache:
@@ -95,12 +94,12 @@ class PrefixCache:
         return self.num_pages - self.num_available
 
     def acquire(self, tokens: Sequence[int]) -> tuple[Lease, tuple[int, int] | None]:
-        """A lease on the longest computed beginning of `tokens`, never all of them: the last must run to be sampled
-        from.
+        """Return a lease on the longest computed beginning of `tokens`, never on all of them: the last must run to be
+        sampled from.
 
         The second value is a page copy `(source, destination)` that must happen before anything is written in this
-        step: the beginning ended inside a page that another request may write or that goes on differently. None when no
-        copy is needed."""
+        step: the beginning ended inside a page that another request may write or that continues differently. None when
+        no copy is needed."""
         self._clock += 1
         size, limit = self.page_size, len(tokens) - 1
         lease = Lease([], self._root, 0, version=self.version)
@@ -127,8 +126,8 @@ class PrefixCache:
         return lease, (source.page, page)
 
     def extend(self, lease: Lease, num_tokens: int) -> bool:
-        """Give the lease pages for `num_tokens` tokens. False when memory is short; pages it got stay with the
-        lease."""
+        """Extend the lease to `num_tokens` tokens. Returns False if memory is short; pages allocated until then stay
+        with the lease."""
         while len(lease.pages) * self.page_size < num_tokens:
             page = self._allocate()
             if page is None:
@@ -137,8 +136,8 @@ class PrefixCache:
         return True
 
     def register(self, lease: Lease, tokens: Sequence[int], num_computed: int) -> None:
-        """Make the first `num_computed` tokens known to the tree. Pages that another lease registered meanwhile replace
-        the lease's own."""
+        """Add the first `num_computed` tokens to the tree. Pages that another lease registered meanwhile replace the
+        lease's own."""
         size = self.page_size
         while (lease.num_registered + 1) * size <= num_computed:
             index = lease.num_registered
@@ -165,8 +164,8 @@ class PrefixCache:
         lease.pages = []
 
     def discard(self, lease: Lease) -> list[int]:
-        """End the lease of a request that failed. Returns the pages only it wrote: free now, and of doubtful
-        content."""
+        """End the lease of a request that failed. Returns the pages that only it wrote: they are free now and their
+        content is not reliable."""
         private = lease.pages[lease.num_registered :]
         for page in private:
             earlier = self._nodes.get(page)
@@ -176,7 +175,7 @@ class PrefixCache:
         return private
 
     def retire(self, node: Node) -> None:
-        """The conversation is over: what it does not share is evicted before anything else."""
+        """Evict first, from now on, what the ended conversation does not share."""
         at: Node | None = node
         while at is not None and at.parent is not None and self._nodes.get(at.page) is at and self._refs[at.page] == 0:
             at.last_used = 0
@@ -201,7 +200,7 @@ class PrefixCache:
         self._num_idle = 0
 
     def _longest_tail(self, node: Node, tokens: Sequence[int]) -> tuple[Node | None, int]:
-        """The child of `node` that shares the longest beginning with `tokens`, and its length."""
+        """Return the child of `node` that shares the longest beginning with `tokens`, and its length."""
         best, most = None, 0
         for child in node.children.get(tokens[0], {}).values() if tokens else ():
             common = 0
@@ -209,7 +208,7 @@ class PrefixCache:
                 if mine != theirs:
                     break
                 common += 1
-            # At equal length the shorter child may be taken over without a copy.
+            # At equal length the shorter child may be reused without a copy.
             if common > most or (common == most and best is not None and len(child.tokens) < len(best.tokens)):
                 best, most = child, common
         return best, most
@@ -226,7 +225,7 @@ class PrefixCache:
         lease.version = min(lease.version, node.version)
 
     def _attach(self, parent: Node, tokens: tuple[int, ...], page: int, version: int) -> Node:
-        """A new node for `page`, replacing what the tree knew of the page's first tokens."""
+        """Add a node for `page`, replacing what the tree stored for the page's first tokens."""
         earlier = self._nodes.get(page)
         if earlier is not None:
             self._detach(earlier)
@@ -276,7 +275,7 @@ class PrefixCache:
         """Free the least recently used idle leaf."""
         while self._heap:
             stamp, _, node = heapq.heappop(self._heap)
-            # Entries outlive what they describe: the node was used, extended, replaced or evicted since.
+            # Entries may be out of date: the node was used, extended, replaced or evicted since.
             if (
                 stamp != node.last_used
                 or node.children

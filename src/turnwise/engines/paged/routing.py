@@ -1,8 +1,8 @@
-"""The experts that a mixture-of-experts model takes while it samples, kept where the keys and values of a token are.
+"""Records the experts that a mixture-of-experts model chooses while it samples, next to the token's keys and values.
 
-A token that a request finds in the cache was routed when it was computed, perhaps for another request; its page says
-how. A request reads what it has in the cache after every step, so that a token keeps the experts of the pass that the
-token after it was drawn from, also where new weights make the engine compute it again."""
+A token that a request finds in the cache was routed when it was computed, perhaps for another request; its page records
+how. A request reads the experts of its cached tokens after every step, so that a token keeps the experts of the pass
+from which the next token was drawn, even if new weights make the engine compute it again."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from turnwise.engines.paged.scheduler import Request
 
 
 class RecordedRouting:
-    """Writes what routers choose. Implements `models.routing.Routing`."""
+    """Records what routers choose. Implements `models.routing.Routing`."""
 
     def __init__(self, experts: torch.Tensor, slots: torch.Tensor) -> None:
-        """`experts [slots of the memory, layers, k]` is written at `slots [T]`; rows of a step after these are
-        padding."""
+        """`experts [slots of the memory, layers, k]` is written at `slots [T]`; further rows of a step are padding."""
         self._experts = experts
         self._slots = slots
 
     def choose(self, layer: int, chosen: torch.Tensor) -> None:
-        """See `Routing`: routers keep their choice."""
+        """See `Routing`: routers keep their own choice."""
         rows = chosen[: len(self._slots)].to(torch.uint8)
         self._experts[:, layer].index_copy_(0, self._slots, rows)
 
 
 def note_experts(requests: Sequence[Request], experts: torch.Tensor, page_size: int) -> None:
-    """Give every running request the experts of its computed tokens that it does not know yet."""
+    """Record, for every running request, the experts of computed tokens that it does not know yet."""
     slots, counts = [], []
     for request in requests:
         assert request.lease is not None

@@ -1,7 +1,7 @@
-"""From planned items to logits: lays tokens end to end, builds the attention plan, runs the model.
+"""Computes the logits of planned items: lays tokens end to end, builds the attention plan, runs the model.
 
-Runs the model's own modules, or the fused decoder where the family has one, which on a CPU in float32 reads shared
-pages once; on a GPU, if told so, reads pages in place and repeats recorded decoding steps."""
+Runs the model's own modules, or the fused decoder where the family has one. On a CPU in float32 the fused decoder reads
+shared pages once; on a GPU, if configured, it reads pages in place and repeats recorded decoding steps."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _Tile:
     count: int
     pages: list[int]
     item: int
-    """Which item it belongs to."""
+    """Index of its item."""
 
 
 class Runner(Protocol):
-    """What computes the steps of an engine."""
+    """Computes the steps of an engine."""
 
     model: PreTrainedModel
     vocab_size: int
@@ -50,19 +50,19 @@ class Runner(Protocol):
 
     @property
     def experts(self) -> torch.Tensor | None:
-        """`[num_pages * page_size, layers with a router, k]` uint8; None where none are recorded."""
+        """`[num_pages * page_size, layers with a router, k]` uint8; None if none are recorded."""
         ...
 
     def weights_stamp(self) -> int:
-        """Grows whenever a parameter is changed in place by what autograd counts."""
+        """Return a number that grows whenever a parameter is changed in place, as counted by autograd."""
         ...
 
     def renew(self) -> None:
-        """The weights changed."""
+        """Take over changed weights."""
         ...
 
     def compute_checksums(self) -> dict[str, int]:
-        """One checksum per parameter of what the next step samples with."""
+        """Return one checksum per parameter with which the next step samples."""
         ...
 
     def copy_pages(self, copies: list[tuple[int, int]]) -> None:
@@ -70,16 +70,16 @@ class Runner(Protocol):
         ...
 
     def scrub(self, pages: list[int]) -> None:
-        """Forget pages that may hold numbers that are not finite."""
+        """Forget pages that may hold non-finite numbers."""
         ...
 
     def forget(self, session: Session) -> None:
-        """The conversation is over."""
+        """Forget the conversation."""
         ...
 
     def run(self, items: Sequence[Item]) -> torch.Tensor:
-        """Logits `[R, V]`: for each item that samples, in order, the row of its last known token and one per drafted
-        token after it."""
+        """Compute the logits `[R, V]`: for each item that samples, in order, the row of its last known token and one
+        per drafted token after it."""
         ...
 
 
@@ -98,10 +98,10 @@ class ModelRunner:
         cuda_graphs: bool = False,
         recorder: Callable[[], Record] = record_cuda_graphs,
     ) -> None:
-        """`fused` None takes the fused decoder where the family has one; True raises EngineError where it has none.
+        """`fused` None uses the fused decoder if the family has one; True raises EngineError if it has none.
 
-        `attention` and `cuda_graphs` as of `PagedEngine`; EngineError where they cannot work. `recorder` makes what
-        records graphs, for new weights a new one."""
+        `attention` and `cuda_graphs` are those of `PagedEngine`; raises EngineError if they cannot work. `recorder`
+        builds the recorder of graphs, again for new weights."""
         if depends_on_length(model):
             pin_length(model, max_context)
         geometry = Geometry.of(model)
@@ -123,7 +123,7 @@ class ModelRunner:
                 None if self.is_fused else reason or "fused=False",
                 needs_cuda=recorder is record_cuda_graphs,
             )
-        # Before a request's pages the blank one, behind them one that graphs write to for rows of no request.
+        # Before the requests' pages comes the blank page; after them one to which graphs write rows of no request.
         self.memory = PagedMemory(
             geometry,
             num_pages=num_pages + 1 + cuda_graphs,
@@ -135,7 +135,7 @@ class ModelRunner:
         self._max_context = max_context
         self._max_pages = -(-max_context // page_size)
         self._is_flex = attention == "flex"
-        # The modules keep to the arithmetic that invariant scoring repeats in every bit.
+        # The model's modules keep the arithmetic that invariant scoring repeats bit for bit.
         self._is_cascade = self.is_fused and model.device.type == "cpu" and model.dtype == torch.float32
         self._recorder = recorder if cuda_graphs else None
         self._graphs: DecodeGraphs | None = None
@@ -159,26 +159,27 @@ class ModelRunner:
         """See `Runner.forget`: pages are the scheduler's."""
 
     def weights_stamp(self) -> int:
-        """Grows whenever a parameter is changed in place by what autograd counts. A fused optimizer's step is not
-        counted, nor are changes through `.data`: after these only `adopt` tells the engine."""
+        """Return a number that grows whenever a parameter is changed in place, as counted by autograd. A fused
+        optimizer's step is not counted, nor are changes through `.data`: after these only `adopt` tells the engine."""
         return sum(parameter._version for parameter in self._parameters)
 
     def renew(self) -> None:
-        """The weights changed: packed copies, and graphs that hold their addresses, are made again at the next step."""
+        """Take over changed weights: packed copies and graphs, which hold their addresses, are rebuilt at the next
+        step."""
         self._graphs = None
         self._decoder = None
 
     def compute_checksums(self) -> dict[str, int]:
-        """One checksum per parameter of what the next step samples with; packs the weights if they are not packed.
+        """Return one checksum per parameter with which the next step samples; packs the weights if they are not packed.
 
-        A weight that was packed has the checksum that it had then, so a packed copy that is out of date shows."""
+        A packed weight keeps its checksum from the time of packing, so an outdated packed copy is detected."""
         packed = self._pack().packed_checksums if self.is_fused else {}
         return compute_checksums(self.model, packed)
 
     @torch.inference_mode()
     def run(self, items: Sequence[Item]) -> torch.Tensor:
-        """Logits `[R, V]`: for each item that samples, in order, the row of its last known token and one per drafted
-        token after it.
+        """Compute the logits `[R, V]`: for each item that samples, in order, the row of its last known token and one
+        per drafted token after it.
 
         Writes the items' keys and values. The next call may overwrite the logits.
         """
@@ -231,7 +232,7 @@ class ModelRunner:
         return PagedAttention(self.memory, list(tiles), slots)
 
     def _repeat(self, items: Sequence[Item], recorder: Callable[[], Record]) -> torch.Tensor:
-        """A step of single tokens, recorded when there was none of its size yet."""
+        """Run a step of single tokens by its graph, recording one if there is none of its size yet."""
         if self._graphs is None:
             self._graphs = DecodeGraphs(
                 self.memory,
@@ -269,7 +270,7 @@ class ModelRunner:
         return logits
 
     def _pack(self) -> FusedDecoder:
-        """The fused decoder of the weights as they are since `renew`."""
+        """Return the fused decoder of the weights as they are since `renew`."""
         decoder = self._decoder
         if decoder is None:
             decoder = self._decoder = FusedDecoder(
@@ -281,15 +282,15 @@ class ModelRunner:
 def build_runner(
     model: PreTrainedModel, *, max_concurrency: int, max_context: int, num_pages: int, page_size: int, **fast: Any
 ) -> Runner:
-    """The runner of the path that the model takes; `fast` are further arguments of `ModelRunner`."""
+    """Build the runner for the path that the model takes; `fast` are further arguments of `ModelRunner`."""
     if is_fast(model):
         return ModelRunner(model, num_pages=num_pages, page_size=page_size, max_context=max_context, **fast)
     return GenericRunner(model, max_concurrency=max_concurrency, max_context=max_context)
 
 
 def _check_graphs(model: PreTrainedModel, attention: str, unfused: str | None, *, needs_cuda: bool) -> None:
-    """Raise EngineError where decoding steps cannot be recorded; `unfused` says why the fused decoder does not run,
-    None when it does."""
+    """Raise EngineError if decoding steps cannot be recorded; `unfused` says why the fused decoder does not run, None
+    if it does."""
     if attention != "flex":
         raise EngineError(
             f"cuda_graphs=True with attention={attention!r}, which copies as many pages as a step has; use "
@@ -306,7 +307,8 @@ def _check_graphs(model: PreTrainedModel, attention: str, unfused: str | None, *
 
 
 def _lay_out(items: Sequence[Item]) -> list[_Tile]:
-    """Tiles in the order of the flat batch: by bucket, then by length, so that like stands with like."""
+    """Return the tiles in the order of the flat batch: by bucket, then by length, so that similar ones are
+    neighbours."""
     cut: list[tuple[int, int, int, int]] = []
     for index, item in enumerate(items):
         for at in range(item.start, item.start + item.count, TILE):

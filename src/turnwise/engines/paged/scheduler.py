@@ -1,4 +1,4 @@
-"""Which tokens run in the next engine step: a state machine over requests, without tensors.
+"""Chooses which tokens run in the next engine step: a state machine over requests, without tensors.
 
 A request is waiting or running. Running requests hold pages. Each step takes one token of every decoding request, then
 as many prompt or observation tokens of running ones as the batch allows, then admits waiting ones in order of arrival.
@@ -20,7 +20,7 @@ from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.prefix_cache import Lease, Node, PrefixCache
 
 MAX_DRAFTING_TOKENS = 32
-"""Tokens of a step, guesses included, above which nothing is guessed."""
+"""Most tokens of a step, drafts included, up to which tokens are drafted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,33 +35,33 @@ class Request:
     uniforms: np.ndarray
     """`[max_tokens]` float64, one random number per token to sample."""
     guide: Guide | None = None
-    """Where it stands in its grammar; None without one."""
+    """The request's position in its grammar; None without one."""
     logprobs: list[float] = field(default_factory=list)
     full_logprobs: list[float] = field(default_factory=list)
-    """Without the grammar; empty for a request that has none."""
+    """Log-probabilities without the grammar; empty for a request that has none."""
     versions: list[int] = field(default_factory=list)
     """Weight version that sampled each token."""
     experts: list[np.ndarray] = field(default_factory=list)
-    """`[n, layers, k]` uint8 each, together of its first `num_noted` tokens; empty for a dense model."""
+    """Chunks of experts `[n, layers, k]` uint8, together for its first `num_noted` tokens; empty for a dense model."""
     num_noted: int = 0
-    """Leading tokens whose experts are known."""
+    """Number of leading tokens whose experts are known."""
     num_computed: int = 0
-    """Leading tokens whose keys and values are in the cache."""
+    """Number of leading tokens whose keys and values are in the cache."""
     lease: Lease | None = None
-    """None while waiting."""
+    """The lease on its pages; None while waiting."""
     keys: list[int] = field(default_factory=list)
-    """One per page of the prompt, a hash of all tokens up to the page's end. Equal prompts have equal keys."""
+    """One hash per page of the prompt, over all tokens up to the page's end. Equal prompts have equal keys."""
     computing: list[int] = field(default_factory=list)
-    """Keys of the pages this request computes and others wait for."""
+    """Keys of the pages that this request computes and for which others wait."""
 
     @property
     def shared_by(self) -> list[int]:
-        """What tells its tokens apart where pages are shared."""
+        """Its token keys for shared pages, which distinguish tokens with equal ids."""
         return to_keys(self.tokens)
 
     @property
     def max_length(self) -> int:
-        """Most tokens the cache will ever hold of it: the last sampled one never runs."""
+        """Most tokens that the cache ever holds for it: the last sampled token never runs."""
         return self.num_prompt + self.params.max_tokens - 1
 
     @property
@@ -70,7 +70,7 @@ class Request:
         return len(self.logprobs)
 
     def discard_samples(self) -> None:
-        """Back to the prompt. `guide` is the caller's to replace."""
+        """Reset the request to its prompt. The caller replaces `guide`."""
         del self.tokens[self.num_prompt :]
         self.logprobs.clear()
         self.full_logprobs.clear()
@@ -78,24 +78,25 @@ class Request:
         self.forget_experts()
 
     def forget_experts(self) -> None:
-        """Every token will be computed anew, with other weights, before the next one is drawn."""
+        """Forget the experts of tokens that will be computed again, with other weights, before the next one is
+        drawn."""
         self.experts.clear()
         self.num_noted = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`count` tokens of `request` from position `start` run in this step, the last of them guesses."""
+    """`count` tokens of `request` from position `start` that run in this step; the last ones are drafts."""
 
     request: Request
     start: int
     count: int
     draft: tuple[int, ...] = ()
-    """Guessed tokens after the request's last one."""
+    """Drafted tokens after the request's last one."""
 
     @property
     def samples(self) -> bool:
-        """The item reaches the request's last token, so the next one is sampled."""
+        """Whether the item reaches the request's last token, so that the next one is sampled."""
         return self.start + self.count - len(self.draft) == len(self.request.tokens)
 
 
@@ -109,15 +110,15 @@ class Plan:
 
 
 class Scheduler:
-    """Decides; computes nothing."""
+    """Decides what runs; computes nothing."""
 
     def __init__(
         self, cache: PrefixCache, *, max_running: int, max_batch_tokens: int, drafts: GroupDrafts | None = None
     ) -> None:
-        """`drafts` None guesses nothing."""
+        """Without `drafts` (None) no tokens are drafted."""
         self.cache = cache
         self.running: list[Request] = []
-        """In order of arrival."""
+        """Running requests in order of arrival."""
         self.waiting: deque[Request] = deque()
         self.num_reused_tokens = 0
         self.num_stale_tokens = 0
@@ -135,12 +136,12 @@ class Scheduler:
         return len(self.running) + len(self.waiting)
 
     def submit(self, request: Request) -> None:
-        """Queue a request. Its prompt and `max_tokens` must fit into the cache alone."""
+        """Queue a request. Its prompt and `max_tokens` must fit into the cache on their own."""
         request.keys = page_keys(request.shared_by, self.cache.page_size)
         self.waiting.append(request)
 
     def plan(self) -> Plan:
-        """The next step. Empty only when nothing is active, or, while draining, when nothing has begun."""
+        """Return the next step. It is empty only when nothing is active, or, while draining, when nothing has begun."""
         items: list[Item] = []
         budget = self._max_batch_tokens
         for decoding in (True, False):
@@ -178,7 +179,7 @@ class Scheduler:
         return Plan(self._with_drafts(items, budget), copies)
 
     def commit(self, items: Sequence[Item]) -> None:
-        """The items ran: their tokens are in the cache, and finished prompts can be shared."""
+        """Record that the items ran: their tokens are in the cache, and finished prompts can be shared."""
         for item in items:
             request = item.request
             assert request.lease is not None
@@ -189,8 +190,8 @@ class Scheduler:
                 self._end_computing(request)
 
     def finish(self, request: Request) -> Node:
-        """A running request has its last token. What it computed stays cached; the node is where its conversation goes
-        on."""
+        """End a running request that has its last token. Its tokens stay cached; returns the node where its
+        conversation continues."""
         assert request.lease is not None
         self.running.remove(request)
         self.cache.register(request.lease, request.shared_by, request.num_computed)
@@ -201,8 +202,8 @@ class Scheduler:
         return node
 
     def abandon(self, request: Request) -> list[int]:
-        """A request failed or was cancelled. Returns pages that only it wrote: they may hold numbers that are not
-        finite."""
+        """Drop a request that failed or was cancelled. Returns the pages that only it wrote, which may hold non-finite
+        numbers."""
         if request.lease is None:
             self.waiting.remove(request)
             return []
@@ -212,9 +213,9 @@ class Scheduler:
         return pages
 
     def restart(self) -> None:
-        """Send every running request back to the queue; none of its cached tokens is kept. For a change of weights.
+        """Send every running request back to the queue; none of its cached tokens is kept. Used when weights change.
 
-        Experts are kept where a token was sampled after them; the others are those of the weights to come."""
+        A token's experts are kept if a token was sampled after it; the others will be recorded with the new weights."""
         for request in reversed(self.running):
             self._drop(request)
             self.waiting.appendleft(request)
@@ -224,12 +225,12 @@ class Scheduler:
                 request.forget_experts()
 
     def keep_stale(self, version: int) -> None:
-        """The weights changed and the cache is kept nevertheless: what running requests hold now counts as stale."""
+        """Keep the cache although the weights changed: the tokens that running requests hold now count as stale."""
         self.cache.version = version
         self.num_stale_tokens += sum(request.num_computed for request in self.running)
 
     def _with_drafts(self, items: list[Item], budget: int) -> list[Item]:
-        """Guesses for decoding requests, as far as the step stays small and the pages they have hold them.
+        """Add drafts to decoding requests, as long as the step stays small and the drafts fit into the pages they have.
 
         A step of few tokens costs little more with a few further ones; a full one costs for each. A request with a
         grammar gets none."""
@@ -262,7 +263,8 @@ class Scheduler:
             copies.append(copy)
         request.lease = lease
         request.num_computed = lease.num_reused
-        # A request that lacks only the token that must run to be sampled from computes nothing that others wait for.
+        # A request that lacks only the token that must run to be sampled from computes nothing that others could wait
+        # for.
         lacking = len(request.tokens) - lease.num_reused
         request.computing = request.keys[lease.num_reused // cache.page_size :] if lacking > 1 else []
         self._computing.update(request.computing)
@@ -271,7 +273,7 @@ class Scheduler:
         return True
 
     def _has_room(self, num_pages: int) -> bool:
-        """Whether `num_pages` can go to a newcomer and every running request that may grow can still have one."""
+        """Return whether a newcomer can get `num_pages` while every running request that may grow can still get one."""
         spare = self.cache.num_available - num_pages
         if spare >= len(self.running):
             return True
@@ -279,8 +281,8 @@ class Scheduler:
         return spare >= sum(r.lease is not None and len(r.lease.pages) * size < r.max_length for r in self.running)
 
     def _make_room(self, request: Request, num_tokens: int) -> bool:
-        """Pages for `num_tokens`, preempting the latest arrivals while memory is short. False when that is the request
-        itself."""
+        """Allocate pages for `num_tokens`, preempting the latest arrivals while memory is short. Returns False if that
+        is the request itself."""
         assert request.lease is not None
         while not self.cache.extend(request.lease, num_tokens):
             victim = self.running.pop()
@@ -310,7 +312,7 @@ class Scheduler:
 
 
 def page_keys(tokens: Sequence[int], page_size: int) -> list[int]:
-    """One hash per page of `tokens` (the last page may be short), each over all tokens up to the page's end."""
+    """Return one hash per page of `tokens` (the last page may be short), each over all tokens up to the page's end."""
     keys: list[int] = []
     before = 0
     for at in range(0, len(tokens), page_size):

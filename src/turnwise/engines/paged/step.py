@@ -1,4 +1,4 @@
-"""The arithmetic of one step: copies of pages, the model, and drawing tokens. Runs in the engine's executor."""
+"""The arithmetic of one step: copies pages, runs the model, draws tokens. Runs in the engine's executor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Computed:
 
     items: Sequence[Item]
     drawn: list[list[Drawn]]
-    """For each item that samples, in order."""
+    """Drawn tokens of each item that samples, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Failed:
 
 
 def compute_step(runner: Runner, plan: Plan) -> list[Computed | Failed]:
-    """Run the plan. Reads its requests and writes key-value memory; everything else stays as it is."""
+    """Run the plan. Reads its requests and writes key-value memory; changes nothing else."""
     if plan.copies:
         runner.copy_pages(plan.copies)
     return _compute(runner, plan.items)
 
 
 def _compute(runner: Runner, items: Sequence[Item]) -> list[Computed | Failed]:
-    """Items that fail together are run again in halves, so that what cannot run fails alone."""
+    """Run items together; if they fail, run them again in halves, so that only the failing ones fail."""
     try:
         with boundary(EngineError, "the engine step failed"):
             logits = runner.run(items)

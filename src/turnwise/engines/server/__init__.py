@@ -1,4 +1,4 @@
-"""Servers by URL as an engine: vLLM or SGLang that somebody else started, on this machine or in a cluster."""
+"""An engine of servers named by URL: vLLM or SGLang, started by somebody else on this machine or in a cluster."""
 
 from turnwise.engines.server.engine import ServerEngine
 

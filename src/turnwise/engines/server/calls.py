@@ -1,4 +1,4 @@
-"""What a server is asked, and how its answer reads."""
+"""Requests to a server, and how its answers are read."""
 
 from __future__ import annotations
 
@@ -22,43 +22,44 @@ class Call(Generic[Answer]):
     path: str
     body: Mapping[str, Any] = field(default_factory=dict)
     read: Callable[[Any], Answer]
-    """The JSON that came back, None where there was none, to what it says. Raises EngineError for any other."""
+    """Converts the JSON of the answer (None if there was none). Raises EngineError if it has another form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What was sampled for one request."""
+    """The tokens sampled for one request."""
 
     token_ids: list[int]
     logprobs: list[float]
-    """As long as `token_ids`."""
+    """One log-probability per token of `token_ids`."""
     reason: Reason
     version: str | None
-    """Of the weights that sampled all of it; None where no token was."""
+    """The weight version that sampled all of it; None if no token was sampled."""
 
 
 class Dialect(Protocol):
-    """How one kind of server is spoken with: pure functions."""
+    """The protocol of one kind of server, as pure functions."""
 
     def refuse(self, params: SamplingParams) -> str | None:
-        """Why these parameters cannot be had with log-probabilities of what is sampled; None if they can."""
+        """Return why log-probabilities of the sampling distribution are not available with these parameters; None if
+        they are."""
         ...
 
     def generate(self, name: str, prompt_ids: Sequence[int], params: SamplingParams, version: str) -> Call[Reply]:
-        """Ask for a reply; `name` is the request's, `version` names the weights. Stop strings are not sent."""
+        """Ask for a reply; `name` identifies the request, `version` the weights. Stop strings are not sent."""
         ...
 
     def abort(self, name: str) -> Call[None]:
-        """End a request, which is then answered with what it has."""
+        """End a request, which then returns what it has sampled so far."""
         ...
 
     def stage(self, folder: str) -> Call[list[Mapping[str, int]]] | None:
-        """Let the server read weights without loading them; the checksums by tensor, of each of its processes. None
-        where it cannot."""
+        """Let the server read weights without loading them; each of its processes answers with the checksums by tensor.
+        None if the server cannot do this."""
         ...
 
     def commit(self, folder: str, version: str) -> Sequence[Call[None]]:
-        """Load the weights, empty the prefix cache and name the version, in order."""
+        """Load the weights, empty the prefix cache and set the version, in this order."""
         ...
 
     def score(self, token_ids: Sequence[int]) -> Call[list[float]]:
@@ -68,7 +69,7 @@ class Dialect(Protocol):
 
 @contextlib.contextmanager
 def reading(answer: Any) -> Iterator[None]:
-    """Raise EngineError, with the beginning of the answer, where it lacks a field or a field has another type."""
+    """Raise EngineError, with the beginning of the answer, if it lacks a field or a field has another type."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -76,17 +77,17 @@ def reading(answer: Any) -> Iterator[None]:
 
 
 def read_nothing(answer: Any) -> None:
-    """Of a call whose status says everything."""
+    """Read nothing: the status of the answer says everything."""
 
 
 def make_reply(token_ids: list[int], logprobs: Sequence[Any] | None, reason: Any, version: str | None) -> Reply:
-    """A reply whose parts agree; `logprobs` None were not sent. Raises EngineError."""
+    """Build a reply, checking that its parts agree; `logprobs` is None if they were not sent. Raises EngineError."""
     if logprobs is None:
         raise EngineError("its answer has no log-probabilities")
     if len(logprobs) != len(token_ids):
         raise EngineError(f"its answer has {len(token_ids)} tokens and {len(logprobs)} log-probabilities")
     values = [float(logprob) for logprob in logprobs]
-    # Rounding puts a certain token a little above 0.
+    # Rounding can put a certain token slightly above 0.
     if not all(math.isfinite(value) and value <= 1e-5 for value in values):
         raise EngineError("its answer has log-probabilities above 0 or not finite")
     if reason not in get_args(Reason):

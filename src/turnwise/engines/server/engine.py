@@ -1,11 +1,12 @@
-"""Servers by URL as an engine of a run. They are of the run alone while it lasts, and hold its weights.
+"""The engine of a run that samples on servers named by URL. Only this run uses them while it lasts; they hold its
+weights.
 
-Weights arrive as in `engines/vllm`: written to a folder that the servers see, read and summed where the server can,
-loaded, and proved by a canary. A server that goes away, comes back with other weights, or fails to load gets no
-requests until it has loaded and proved the present ones; what it was sampling is asked of another one.
+Weights arrive as in `engines/vllm`: they are written to a folder that the servers see, read and checksummed where the
+server can, loaded, and verified by a canary. A server that goes away, comes back with other weights, or fails to load
+gets no requests until it has loaded and verified the present ones; its unfinished replies go to another server.
 
-Interrupts are made of two calls that every server has: abort a request and take what there is of it, and ask for the
-rest as a request whose prompt is one reply longer."""
+An interrupt uses two calls that every server has: abort a request, keeping what it sampled, and request the rest with
+that reply appended to the prompt."""
 
 from __future__ import annotations
 
@@ -36,20 +37,21 @@ from turnwise.models.staging import Staged, Staging
 
 DIALECTS: Mapping[str, type[Dialect]] = {"vllm": VllmDialect, "sglang": SglangDialect}
 STOP_TOKENS = 64
-"""A reply with stop strings is asked for in parts of so many tokens: what a server samples after one is thrown away."""
+"""A reply with stop strings is requested in parts of this many tokens: tokens sampled after a stop string are thrown
+away."""
 MAX_LOSSES = 3
-"""Servers that may be lost under one request."""
+"""Most servers that may be lost during one request."""
 ABORT_S = 0.2
-"""Between two calls to abort: one that comes before its request is not remembered."""
+"""Seconds between two calls to abort: a server does not remember an abort that arrives before its request."""
 POLL_S = 0.005
-"""Between two looks at what is still open."""
+"""Seconds between two checks of what is still open."""
 RETURN_S = 2.0
-"""Between two attempts to bring a server back."""
+"""Seconds between two attempts to bring a server back."""
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A completion that is wanted, and what there is of it."""
+    """A requested completion, and what was sampled of it."""
 
     prompt_ids: list[int]
     params: SamplingParams
@@ -60,7 +62,7 @@ class _Request:
     num_losses: int = 0
 
     def begin_anew(self) -> int:
-        """Forget what was sampled; how many tokens that was."""
+        """Forget what was sampled. Returns the number of tokens."""
         num_dropped = len(self.token_ids)
         for column in (self.token_ids, self.logprobs, self.versions):
             column.clear()
@@ -81,7 +83,7 @@ class _Request:
 class ServerEngine:
     """Implements `core.protocols.PausableEngine`. Belongs to the event loop that first uses it.
 
-    What is sampled is of the model's distribution, but seeds do not decide it.
+    Samples follow the model's distribution but are not determined by seeds.
     """
 
     def __init__(
@@ -96,14 +98,14 @@ class ServerEngine:
         timeout_s: float = 600.0,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
-        """Raises EngineError where a server does not answer, or weights cannot be staged.
+        """Raises EngineError if a server does not answer, or weights cannot be staged.
 
         Args:
-            urls: of the servers, `http(s)://host:port` or `unix:/path/of/socket`.
+            urls: URLs of the servers, `http(s)://host:port` or `unix:/path/of/socket`.
             speaks: "vllm" or "sglang".
             max_concurrency: requests open at once, over all servers.
-            staging: where weights are written for the servers to read; None is shared memory of this machine.
-            timeout_s: most seconds that a server takes for one answer, and that a request waits for a server that is
+            staging: folder to which weights are written for the servers to read; None is this machine's shared memory.
+            timeout_s: most seconds that a server may take for one answer, and that a request waits for a server that is
                 away.
             decode: text of token ids, for stop strings; None refuses them.
         """
@@ -123,11 +125,11 @@ class ServerEngine:
         """None before the first request and the first version."""
         self._open: set[_Request] = set()
         self._begun: set[_Request] = set()
-        """Of those open, the ones that a pause with "finish" lets end."""
+        """Open requests that a pause with "finish" lets end."""
         self._sent: dict[str, Server] = {}
-        """Where each call is that waits for an answer, by its name."""
+        """The server of each call that waits for an answer, by the call's name."""
         self._prefix, self._numbers = uuid.uuid4().hex[:12], itertools.count()
-        """Of the names of calls: other runs may have used the server before."""
+        """Prefix of the names of calls: other runs may have used the server before."""
         self._interrupt: Interrupt = "continue"
         self._may_begin = asyncio.Event()
         self._may_begin.set()
@@ -135,11 +137,11 @@ class ServerEngine:
         self.version = 0
         """See `Engine.version`."""
         self.losses: list[str] = []
-        """Why servers were left, each for a time."""
+        """Why servers were left out, each for a while."""
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
-        """See `Engine.generate`. Raises EngineError also for a grammar, for what the servers have no log-probabilities
-        of, and when no server is there for `timeout_s`."""
+        """See `Engine.generate`. Also raises EngineError for a grammar, for parameters without log-probabilities from
+        the servers, and if no server is available for `timeout_s`."""
         if self._is_closed:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         if (why := self._dialect.refuse(params)) is not None:
@@ -170,7 +172,7 @@ class ServerEngine:
             return 0
         while self._sent:
             calls = [server.send(self._dialect.abort(name)) for name, server in self._sent.items()]
-            # One that cannot be told is lost to its request as well, by the request's own deadline.
+            # If a server cannot be told to abort, its request loses it as well, by the request's own deadline.
             await asyncio.gather(*calls, return_exceptions=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ABORT_S):
@@ -179,7 +181,7 @@ class ServerEngine:
         return sum(request.begin_anew() for request in self._open) if interrupt == "restart" else 0
 
     async def adopt(self, version: int) -> Mapping[str, int]:
-        """See `PausableEngine.adopt`. Raises EngineError naming the tensor that a server read differently, and where no
+        """See `PausableEngine.adopt`. Raises EngineError naming the tensor that a server read differently, and if no
         server can sample with the new weights."""
         check_idle(version, len(self._open) if self._may_begin.is_set() else len(self._sent))
         async with self._weights_lock:
@@ -199,14 +201,15 @@ class ServerEngine:
         self._staging.remove()
 
     async def _connect(self) -> None:
-        """Publish the weights as they are, unless some were."""
+        """Publish the present weights unless some were published."""
         if self._weights is None:
             async with self._weights_lock:
                 if self._weights is None:
                     await self._publish(self.version)
 
     async def _publish(self, version: int) -> Mapping[str, int]:
-        """The first time to all servers, each of which must take them; later to those that are ready."""
+        """Publish the weights: the first time to all servers, each of which must accept them; later to those that are
+        ready."""
         is_first = self._weights is None
         num_tokens = count_tokens(self._model, self._max_context) if is_first else NUM_CANARY_TOKENS
 
@@ -237,7 +240,7 @@ class ServerEngine:
     async def _each(
         self, numbers: Sequence[int], act: Callable[[Server], Coroutine[None, None, None]]
     ) -> dict[int, EngineError]:
-        """Act on these servers at once; the failures by number."""
+        """Act on these servers concurrently. Returns the failures by server number."""
         outcomes = await asyncio.gather(*(act(self._servers[number]) for number in numbers), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, EngineError):
@@ -249,7 +252,7 @@ class ServerEngine:
         }
 
     async def _advance(self, request: _Request) -> Completion | None:
-        """Ask for the rest of a reply, or for the next part of it; None where more is wanted."""
+        """Request the rest of a reply, or its next part. Returns None if more is needed."""
         number = await self._choose(request)
         self._begun.add(request)
         server, name, version = self._servers[number], f"{self._prefix}-{next(self._numbers)}", self.version
@@ -281,7 +284,7 @@ class ServerEngine:
         return self._take(request, reply, version)
 
     def _take(self, request: _Request, reply: Reply, version: int) -> Completion | None:
-        """Add what was sampled; the completion where it ends."""
+        """Add a reply's tokens. Returns the completion if it ends there."""
         start = len(request.token_ids)
         request.token_ids += reply.token_ids
         request.logprobs += reply.logprobs
@@ -299,11 +302,12 @@ class ServerEngine:
         return None
 
     def _must_wait(self, request: _Request) -> bool:
-        """Whether a pause keeps the request from going on."""
+        """Return whether a pause holds the request back."""
         return not self._may_begin.is_set() and (request not in self._begun or self._interrupt != "finish")
 
     async def _choose(self, request: _Request) -> int:
-        """The server for a request that may go on now. Raises EngineError when none is there for `timeout_s`."""
+        """Wait for a server for a request that may continue. Raises EngineError if none is available for
+        `timeout_s`."""
         while self._must_wait(request) or not self._ready:
             if self._must_wait(request):
                 await self._may_begin.wait()
@@ -319,7 +323,7 @@ class ServerEngine:
         return self._router.start(request.session)
 
     def _leave(self, number: int, cause: EngineError) -> None:
-        """Send a server nothing until it has loaded and proved the present weights."""
+        """Send a server nothing until it has loaded and verified the present weights."""
         if number not in self._ready:
             return
         self.losses.append(str(cause))
@@ -338,7 +342,7 @@ class ServerEngine:
             with contextlib.suppress(EngineError):
                 await server.stage(staged, version)
                 await server.commit(staged, canary, version)
-                # Not held while the server loads, which may take long: another version may have come meanwhile.
+                # Not held while the server loads, which may take long: another version may have arrived meanwhile.
                 async with self._weights_lock:
                     if self.version == version:
                         self._ready.add(number)

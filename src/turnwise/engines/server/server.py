@@ -1,4 +1,4 @@
-"""One server by URL: calls with a deadline, and weights that it proves to compute with."""
+"""One server named by URL: calls with a deadline, and verification of the weights that it computes with."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from turnwise.models.checksums import find_difference
 from turnwise.models.staging import Staged
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-"""Where the key is read from; a server without keys needs none."""
+"""Environment variable that holds the key; a server without keys needs none."""
 CONNECT_S = 10.0
-"""Of a connection, and of the question whether a server is there."""
+"""Timeout in seconds of connecting, and of asking whether a server is available."""
 MAX_ANSWER_BYTES = 64 << 20
 UNIX = "unix:"
 _AWAY = (429, 502, 503, 504)
@@ -26,15 +26,15 @@ Answer = TypeVar("Answer")
 
 
 class ServerLost(EngineError):
-    """A server gives no answer, or lost its weights; another one may do."""
+    """A server does not answer, or lost its weights; another one may serve the request."""
 
 
 class Server:
-    """Belongs to the event loop that first uses it."""
+    """A client for one server. Belongs to the event loop that first uses it."""
 
     def __init__(self, url: str, dialect: Dialect, *, timeout_s: float) -> None:
-        """`url` is `http(s)://host:port` or `unix:/path/of/socket`. Raises EngineError if it is none, or no server
-        answers there."""
+        """`url` is `http(s)://host:port` or `unix:/path/of/socket`. Raises EngineError if it is not such a URL, or no
+        server answers there."""
         self.name = url
         self.dialect = dialect
         self._timeout_s = timeout_s
@@ -43,7 +43,7 @@ class Server:
         key = os.environ.get(KEY_VARIABLE)
         headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
-            # Not through a proxy: servers that weights are published to are of the cluster.
+            # No proxy: servers to which weights are published are inside the cluster.
             with httpx.Client(transport=httpx.HTTPTransport(uds=path), headers=headers, timeout=CONNECT_S) as client:
                 status = client.get(f"{self._root}/health").status_code
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -64,8 +64,8 @@ class Server:
         )
 
     async def send(self, call: Call[Answer]) -> Answer:
-        """What a call is answered. Raises ServerLost where the server is away or too slow, EngineError where it refuses
-        or its answer is none."""
+        """Make a call and return its answer. Raises ServerLost if the server is away or too slow, EngineError if it
+        refuses or its answer is malformed."""
         received = bytearray()
         try:
             async with self._client.stream("POST", self._root + call.path, json=call.body) as response:
@@ -88,7 +88,7 @@ class Server:
             raise EngineError(f"{self.name}{call.path}: {error}") from None
 
     async def stage(self, staged: Staged, version: int) -> None:
-        """Let the server read the weights, where it can, and compare what all its processes read with what was written.
+        """Let the server read the weights, if it can, and compare what all its processes read with what was written.
 
         Raises EngineError naming the tensor that differs; nothing is loaded."""
         call = self.dialect.stage(str(staged.folder))
@@ -100,7 +100,7 @@ class Server:
                 raise EngineError(f"{self.name} read another {tensor} than the trainer wrote in version {version}")
 
     async def commit(self, staged: Staged, canary: Canary, version: int) -> None:
-        """Let the server load the weights, and make it prove that it samples with them. No request of ours is open.
+        """Let the server load the weights, and verify that it samples with them. None of our requests may be open.
 
         Raises EngineError; the server must then not be sampled from before another `commit`."""
         for call in self.dialect.commit(str(staged.folder), str(version)):
@@ -114,7 +114,7 @@ class Server:
         canary.check_sample(reply.token_ids[0], reply.logprobs[0], self.name)
 
     async def close(self) -> None:
-        """Close the connections, which ends requests under way."""
+        """Close the connections, which ends open requests."""
         await self._client.aclose()
 
 
@@ -122,4 +122,4 @@ def _parse(text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else None
     except ValueError:
-        return text  # a status as a word, which SGLang's control routes answer
+        return text  # a one-word status, as SGLang's control routes answer

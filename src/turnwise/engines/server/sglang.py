@@ -1,6 +1,6 @@
 """SGLang's server, as the public sources of AReaL and slime call it.
 
-Turnwise has spoken with a stand-in only: SGLang's kernels need a GPU."""
+Tested only against a stand-in: SGLang's kernels need a GPU."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class SglangDialect:
     """Implements `Dialect`."""
 
     def refuse(self, params: SamplingParams) -> str | None:
-        """See `Dialect.refuse`: SGLang's log-probabilities are those before unlikely tokens are cut off."""
+        """See `Dialect.refuse`: SGLang's log-probabilities are taken before unlikely tokens are cut off."""
         cuts = {"top_p": params.top_p < 1, "top_k": params.top_k > 0, "min_p": params.min_p > 0}
         names = [name for name, is_set in cuts.items() if is_set]
         return f"SGLang's log-probabilities leave out {', '.join(names)}" if names else None
 
     def generate(self, name: str, prompt_ids: Sequence[int], params: SamplingParams, version: str) -> Call[Reply]:
-        """See `Dialect.generate`: the cache is emptied with every version, so that it need not know it."""
+        """See `Dialect.generate`: the cache is emptied with every version, so it need not know the version."""
         sampling = {
             "max_new_tokens": params.max_tokens,
             "temperature": params.temperature,
@@ -69,7 +69,7 @@ def _read_reply(answer: Any) -> Reply:
     with reading(answer):
         about = answer["meta_info"]
         reason, version = about["finish_reason"]["type"], about.get("weight_version")
-        # A request that is aborted before its prompt was computed has no list at all.
+        # A request that is aborted before its prompt was computed has no list.
         rows = about.get("output_token_logprobs", [] if reason == "abort" else None)
         token_ids = [int(row[1]) for row in rows or ()]
         logprobs = None if rows is None else [row[0] for row in rows]

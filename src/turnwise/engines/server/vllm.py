@@ -17,7 +17,8 @@ class VllmDialect:
     """Implements `Dialect`."""
 
     def refuse(self, params: SamplingParams) -> str | None:
-        """See `Dialect.refuse`: `--logprobs-mode processed_logprobs` are of the distribution that is sampled from."""
+        """See `Dialect.refuse`: with `--logprobs-mode processed_logprobs`, log-probabilities are those of the sampling
+        distribution."""
         return None
 
     def generate(self, name: str, prompt_ids: Sequence[int], params: SamplingParams, version: str) -> Call[Reply]:
@@ -42,7 +43,7 @@ class VllmDialect:
         return Call(path=GENERATE, body=body, read=_read_reply)
 
     def abort(self, name: str) -> Call[None]:
-        """See `Dialect.abort`: vLLM puts a word before the name of a request."""
+        """See `Dialect.abort`: vLLM adds a prefix to the name of a request."""
         return Call(path="/abort_requests", body={"request_ids": [f"generate-tokens-{name}"]}, read=read_nothing)
 
     def stage(self, folder: str) -> Call[list[Mapping[str, int]]]:

@@ -1,4 +1,4 @@
-"""vLLM under an interpreter of its own, with weights that are staged, verified, loaded and proved."""
+"""vLLM under its own interpreter, with weights that are staged, checked, loaded and verified by a canary."""
 
 from turnwise.engines.vllm.engine import VllmEngine
 

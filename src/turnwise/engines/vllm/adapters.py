@@ -1,4 +1,4 @@
-"""Adapters that vLLM can hold."""
+"""Checks which adapters vLLM can hold."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from turnwise.models.lora import describe_adapter, list_adapter
 
 REMEDY = "use engine.kind='paged'"
 PATTERNS = ("rank_pattern", "alpha_pattern", "target_parameters", "layer_replication", "fan_in_fan_out")
-"""Options of peft that make layers differ, or that vLLM reads as something else."""
+"""peft options that make layers differ, or that vLLM interprets differently."""
 
 
 def plan_room(model: PreTrainedModel) -> dict[str, Any] | None:
-    """What vLLM is told of the adapter to come: `max_rank`, one of `VLLM_RANKS`, and `layers`, the last parts of the
-    names of its layers. None for a model without an adapter.
+    """Return what vLLM must know about the model's adapter in advance: `max_rank`, one of `VLLM_RANKS`, and `layers`,
+    the last parts of its layers' names. None for a model without an adapter.
 
-    Raises EngineError for an adapter that it cannot hold.
+    Raises EngineError for an adapter that vLLM cannot hold.
     """
     config = describe_adapter(model)
     if config is None:

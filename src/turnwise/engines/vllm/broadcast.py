@@ -1,8 +1,8 @@
 """Weights sent to all processes of an engine at once, over gloo.
 
-The group is made anew for each version, because processes come and go between versions. This process is rank 0; the
-others take their numbers in the order in which they come. Nothing travels but the bytes of tensors, whose names, dtypes
-and shapes every process was told before; what it got is proved by the sums it answers with."""
+A new group is formed for each version, because processes start and end between versions. This process is rank 0; the
+others are numbered in the order in which they join. Only the bytes of tensors are sent: every process knows their
+names, dtypes and shapes beforehand, and answers with checksums of what it received."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from turnwise.engines.workers.pool import WorkerPool
 from turnwise.hosts.local import LOOPBACK
 
 DEADLINE_S = 120.0
-"""Most seconds until all processes have met, and of each tensor."""
+"""Most seconds until all processes have met, and for each tensor."""
 ANY_PORT = 9
-"""Where nothing is sent: connecting there only asks the kernel for a way."""
+"""A port to which nothing is sent: connecting only asks the kernel for a route."""
 
 
 async def broadcast_weights(
     pool: WorkerPool, tensors: Mapping[str, torch.Tensor], *, label: str, deadline_s: float
 ) -> list[tuple[Link, Any]]:
-    """Send tensors to every process that runs, which holds them under a label and loads nothing; the sums that each
-    answers with.
+    """Send tensors to every running process, which holds them under a label and loads nothing. Returns the checksums
+    that each answers with.
 
-    One that ends meanwhile takes the others with it out of the group; then they are sent all anew. Raises EngineError
-    when one fails and goes on.
+    If a process ends meanwhile, the group breaks and all tensors are sent again. Raises EngineError if a process fails
+    but keeps running.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     while links := pool.open_links():
@@ -61,10 +61,10 @@ async def _broadcast_once(
         "deadline_s": deadline_s,
     }
     sending = asyncio.to_thread(_send, listener, tensors, len(links) + 1, timedelta(seconds=deadline_s))
-    # These and no other: a process that is ready meanwhile is not counted in the size of the group.
+    # Exactly these: a process that becomes ready meanwhile is not counted in the size of the group.
     asked = [link.ask("receive", **fields) for link in links]
     sent, *answers = await asyncio.gather(sending, *asked, return_exceptions=True)
-    # What a process says of itself is worth more than that the weights did not arrive.
+    # A process's own error is more informative than the failed transfer.
     for outcome in (*answers, sent):
         if isinstance(outcome, BaseException):
             raise outcome
@@ -72,7 +72,7 @@ async def _broadcast_once(
 
 
 def find_own_address(others: set[str]) -> str:
-    """The address by which this machine is reached from these; loopback where they are all here."""
+    """Return the address at which the others reach this machine; loopback if they are all on it."""
     outside = sorted(others - {LOOPBACK})
     if not outside:
         return LOOPBACK
@@ -94,5 +94,5 @@ def _send(listener: socket.socket, tensors: Mapping[str, torch.Tensor], size: in
         group = gloo(store, 0, size, options)
         for tensor in tensors.values():
             group.broadcast(tensor, 0).wait()
-        # The store closes when this returns: wait until every process is done with it.
+        # The store closes when this function returns: wait until every process is done with it.
         group.barrier().wait()

@@ -1,11 +1,12 @@
-"""vLLM as an engine of a run: processes of its own interpreter, spoken to over sockets, that end with this one.
+"""The vLLM engine of a run: processes under vLLM's own interpreter, connected by sockets, that end with this process.
 
-Weights arrive in two phases. *Stage*: they are written with a manifest, every process reads them all, and its checksums
-must be the trainer's; an error here leaves every engine as it was. *Commit*: they are loaded, the prefix cache is
-emptied, and a **canary** is scored on both sides, because sums of what was received say nothing about what a model
-computes with. A process that fails after staging is ended and started anew on the staged weights.
+Weights arrive in two phases. *Stage*: they are written with a manifest, every process reads all of them, and its
+checksums must equal the trainer's; an error here leaves every engine as it was. *Commit*: they are loaded, the prefix
+cache is emptied, and a **canary** is scored on both sides, because checksums of received weights do not show what a
+model computes with. A process that fails after staging is restarted on the staged weights.
 
-Of a model with an adapter the base is staged once, before the first process starts, and versions are the adapter alone.
+For a model with an adapter, the base is staged once, before the first process starts, and each version is the adapter
+alone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Transport = Literal["files", "broadcast"]
 class VllmEngine:
     """Implements `core.protocols.PausableEngine`. Belongs to the event loop that first uses it.
 
-    What is sampled is of the model's distribution, but seeds do not decide it.
+    Samples follow the model's distribution but are not determined by seeds.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class VllmEngine:
         silence_s: float = 600.0,
         host: Host | None = None,
     ) -> None:
-        """Processes start with the first request, which takes the better part of a minute.
+        """Processes start with the first request, which takes most of a minute.
 
         Raises EngineError if there is no interpreter at `python`, weights cannot be staged, or the model has an adapter
         that vLLM cannot hold.
@@ -74,14 +75,14 @@ class VllmEngine:
         Args:
             python: the interpreter that has vLLM.
             num_workers: processes, each with its share of `max_concurrency`.
-            cache_mib: memory of each for keys and values.
-            block_size: tokens of a block; prefixes are found again in whole blocks.
+            cache_mib: memory of each process for keys and values.
+            block_size: tokens of a block; prefixes are reused in whole blocks.
             staging: where weights are written; None is shared memory.
-            transport: how processes that run get new ones: from these files, or from a broadcast over gloo.
+            transport: how running processes get new weights: from these files, or by a broadcast over gloo.
             decode: text of token ids, for stop strings; None refuses them.
-            start_s: a process that is not ready after so long is ended and its requests fail.
-            silence_s: so is one that has something to do and says nothing for so long.
-            host: where they run; None is this machine.
+            start_s: a process that is not ready after this many seconds is ended and its requests fail.
+            silence_s: the same for a process that has work but sends nothing for this many seconds.
+            host: where processes run; None is this machine.
         """
         if not Path(python).is_file():
             raise EngineError(
@@ -116,16 +117,17 @@ class VllmEngine:
             host=host or LocalHost(),
         )
         self._deadline_s = min(DEADLINE_S, silence_s / 2)
-        # Nothing that ends the processes may hold the engine, or it would never be collected.
+        # Nothing that ends the processes may reference the engine, or it would never be collected.
         self._pool = WorkerPool(self._guests.start, num_workers=num_workers, max_open=share, name="vLLM engine")
         weakref.finalize(self, self._pool.kill)
         self._staging_lock = asyncio.Lock()
         self._num_open = 0
         self._is_paused = self._is_closed = False
         self.seconds: Mapping[str, float] = {}
-        """What parts of the last adoption took: `write` by this process, `verify` until all engines had summed."""
+        """Seconds taken by parts of the last adoption: `write` by this process, `verify` until all engines had computed
+        checksums."""
         self.restart_causes: list[str] = []
-        """Why processes were ended and started anew: they failed after staging."""
+        """Why processes were restarted: they failed after staging."""
 
     @property
     def version(self) -> int:
@@ -133,16 +135,17 @@ class VllmEngine:
         return 0 if self._guests.weights is None else self._guests.weights.version
 
     def statistics(self) -> Mapping[str, float]:
-        """Sums over the processes that run, since their start: tokens sampled, of prompts, and of these cached."""
+        """Sums over the running processes since their start: tokens sampled, prompt tokens, and how many of these were
+        cached."""
         counts = self._pool.statistics()
         return {name: sum(count[name] for count in counts) for name in (counts[0] if counts else ())}
 
     def links(self) -> list[Link]:
-        """Those that run."""
+        """Links to the running processes."""
         return self._pool.open_links()
 
     def pids(self) -> list[int]:
-        """Process ids of those that run."""
+        """Process ids of the running processes."""
         return self._pool.pids()
 
     async def check(self) -> None:
@@ -151,7 +154,7 @@ class VllmEngine:
         await self._pool.start()
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
-        """See `Engine.generate`. Raises EngineError also for a grammar, and for stop strings without `decode`."""
+        """See `Engine.generate`. Also raises EngineError for a grammar, and for stop strings without `decode`."""
         if self._is_closed:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)
@@ -178,8 +181,8 @@ class VllmEngine:
         return await self._pool.pause(interrupt)
 
     async def adopt(self, version: int) -> Mapping[str, int]:
-        """See `PausableEngine.adopt`. Raises EngineError naming the tensor that a process read differently, and where
-        the canary of a process that was started anew is wrong too."""
+        """See `PausableEngine.adopt`. Raises EngineError naming the tensor that a process read differently, and if the
+        canary is still wrong after a process was restarted."""
         check_idle(version, 0 if self._is_paused else self._num_open)
         async with self._staging_lock:
             began = time.perf_counter()
@@ -218,7 +221,7 @@ class VllmEngine:
                 self._guests.weights = await self._stage(version=0)
 
     async def _distribute(self, staged: Staged) -> list[tuple[Link, Mapping[str, int]]]:
-        """Let every process that runs hold what is staged; the sums that each answers with."""
+        """Let every running process hold the staged weights. Returns each process's link and checksums."""
         if not self._broadcasts:
             return await self._pool.ask_all("stage", folder=staged.folder)
         tensors = list_hub_tensors(self._model)
@@ -228,7 +231,8 @@ class VllmEngine:
         await self._guests.commit(link, carries=not self._broadcasts)
 
     async def _stage(self, version: int) -> Weights:
-        # What a model computes is proved once, beyond its windows; after that it is the weights that change.
+        # The first time, the canary also proves what the model computes beyond its windows; later only the weights
+        # change.
         is_first = self._guests.weights is None
         num_tokens = count_tokens(self._model, self._max_context) if is_first else NUM_CANARY_TOKENS
 
@@ -255,7 +259,7 @@ class _StopWatch:
         self._end: int | None = None
 
     def hear(self, link: Link, number: int, part: list[int] | None) -> None:
-        """Told of more tokens, or, with None, that the reply begins anew; cuts the request where it should end."""
+        """Receive more tokens, or None if the reply begins again; cuts the request where it should end."""
         if part is None:
             self._token_ids, self._end = [], None
         elif self._end is None:
@@ -266,7 +270,7 @@ class _StopWatch:
                 link.tell("cut", request=number, num_tokens=self._end)
 
     def cut(self, completion: Completion) -> Completion:
-        """The completion up to where it should end: more may have been sampled before the engine heard of it."""
+        """Return the completion up to where it should end: more may have been sampled before the engine heard of it."""
         end = find_stop(completion.token_ids.tolist(), self._stop, self._decode)
         if end is None or end == len(completion.token_ids):
             ends = completion.finish_reason if end is None else FinishReason.STOP

@@ -1,4 +1,4 @@
-"""The vLLM processes of one engine: how each is started, told of new weights, and made to prove them."""
+"""The vLLM processes of one engine: starts them, sends them new weights, and verifies what they hold."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from turnwise.models.staging import Staged
 GUEST = Path(__file__).parent / "guest" / "turnwise_vllm.py"
 REMEDY = "use engine.kind='paged', which samples what the trainer computes"
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
-"""Variables of the environment that vLLM sees."""
+"""Environment variables that vLLM sees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What processes sample from."""
+    """The weights from which processes sample."""
 
     staged: Staged
     canary: Canary
-    """What the trainer's model says with them."""
+    """The canary as scored by the trainer's model with these weights."""
     version: int
 
 
 @dataclass(slots=True, kw_only=True)
 class Guests:
-    """What processes are started with, and the weights that they sample from."""
+    """The settings with which processes start, and the weights from which they sample."""
 
     model: str
-    """The class of the model, for errors."""
+    """Class name of the model, for error messages."""
     python: Path
     settings: Mapping[str, Any]
-    """What the guest reads first, without folders and `version`."""
+    """Settings that the guest reads first, without folders and `version`."""
     logs: Path
-    """A folder for what vLLM prints."""
+    """A folder for vLLM's output."""
     num_threads: int
     start_s: float
     silence_s: float
     host: Host
     base: Staged | None = None
-    """What the staged adapter is for; None before it was staged, and where versions are whole models."""
+    """The staged base of an adapter; None before it is staged, and if versions are whole models."""
     reloads: bool | None = None
-    """Whether a process that runs takes every weight of a new version; None before it was tried."""
+    """Whether a running process takes over every weight of a new version; None before this was tried."""
     weights: Weights | None = None
-    """None before the first request and the first version."""
+    """The present weights; None before the first request and the first version."""
 
     async def start(self, name: str) -> Link:
-        """A process on the staged weights. Raises EngineRefusal where vLLM does not sample the model, EngineError where
-        the process cannot start, read others, or its canary is wrong.
+        """Start a process on the staged weights. Raises EngineRefusal if vLLM cannot sample the model, EngineError if
+        the process cannot start, has read other weights, or its canary is wrong.
 
-        The first one is started on weights of no meaning and takes the staged ones as it would a new version: what it
-        then computes as it was would show in its canary. If it does, every version starts the processes anew, because
-        a step of a trainer may move the canary by less than its bound."""
+        The first one starts on meaningless weights and loads the staged ones as it would a new version: any weight that
+        keeps its old value shows in the canary. If one does, every version restarts the processes, because a trainer's
+        step may move the canary by less than its bound."""
         assert self.weights is not None
         weights = self.weights
         if self.base is None and self.reloads is None:
@@ -79,7 +79,7 @@ class Guests:
         return await self._settle(name, await self._start(name, weights, is_blank=False), weights)
 
     async def _start(self, name: str, weights: Weights, *, is_blank: bool) -> Link:
-        """A process on these weights, or on ones of no meaning."""
+        """Start a process on these weights, or on meaningless ones."""
         folders = {"folder": weights.staged.folder}
         if self.base is not None:
             folders = {"folder": self.base.folder, "adapter": weights.staged.folder}
@@ -109,7 +109,7 @@ class Guests:
             raise EngineRefusal(f"vLLM does not sample {self.model}: {error}; {REMEDY}") from error
 
     async def _settle(self, name: str, link: Link, weights: Weights) -> Link:
-        """The process when it has proved the weights that it holds, or the ones that came meanwhile."""
+        """Return the process once it has verified the weights that it holds, or newer ones that arrived meanwhile."""
         try:
             for staged in (weights.staged,) if self.base is None else (self.base, weights.staged):
                 check_sums(link, staged, await link.ask("sum", folder=str(await link.carry(staged.folder))))
@@ -117,7 +117,7 @@ class Guests:
                 await _check_canary(link, weights.canary)
             except EngineError as error:
                 raise EngineRefusal(f"vLLM does not sample {self.model} as it is: {error}; {REMEDY}") from error
-            # A version may have been adopted meanwhile, without this process.
+            # A version may have been adopted meanwhile without this process.
             while self.weights is not None and self.weights is not weights:
                 if self.reloads is False:
                     link.end("was ended: newer weights came while it started")
@@ -132,9 +132,10 @@ class Guests:
         return link
 
     async def commit(self, link: Link, *, carries: bool = True) -> None:
-        """Let a process load what is staged. Raises EngineError where it fails, or its canary is wrong.
+        """Let a process load the staged weights. Raises EngineError if it fails or its canary is wrong.
 
-        `carries` takes the files to where it runs; else it was sent what they hold, under the name of their folder."""
+        With `carries` the files are copied to where it runs; otherwise it has already received their content, under the
+        name of their folder."""
         assert self.weights is not None
         if self.reloads is False:
             raise EngineError(f"a process of vLLM that runs does not take all new weights of {self.model}")
@@ -149,7 +150,7 @@ async def _check_canary(link: Link, canary: Canary) -> None:
 
 
 def check_sums(link: Link, staged: Staged, sums: Mapping[str, int]) -> None:
-    """Raise EngineError naming the first tensor of which a process has another checksum than was staged."""
+    """Raise EngineError naming the first tensor whose checksum in a process differs from the staged one."""
     tensor = find_difference(staged.file_sums, sums)
     if tensor is not None:
         raise EngineError(f"{link.name} read another {tensor} than the trainer wrote")

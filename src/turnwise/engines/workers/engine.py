@@ -1,8 +1,10 @@
-"""`PagedEngine` in several processes: more cores for sampling, each with the one thread that makes it exact.
+"""Runs `PagedEngine` in several processes: more cores for sampling, each process with the single thread that makes it
+exact.
 
 The parameters of the model move to shared memory, where they change in place; a worker sees the change without a copy
-and packs its weights again when it adopts the version. Same request, same seed: same tokens and log-probabilities in
-every bit, whatever the number of workers, because a row's arithmetic does not depend on its company.
+and packs its weights again when it adopts the version. The same request with the same seed yields the same tokens and
+log-probabilities in every bit, whatever the number of workers, because a row's arithmetic does not depend on the rest
+of its batch.
 
 **No request is computed while weights change.** Change weights when no request is open, or between `pause` and
 `resume`, and call `adopt`; weights that changed without it are noticed at the next request only where autograd counts
@@ -52,16 +54,17 @@ class WorkerEngine:
         start_s: float = 180.0,
         silence_s: float = 600.0,
     ) -> None:
-        """Arguments as `PagedEngine`'s; each worker samples its share of `max_concurrency` and has the cache for that.
+        """Takes the arguments of `PagedEngine`; each worker samples its share of `max_concurrency` and has a cache for
+        that share.
 
         Workers start with the first request, as fresh interpreters, which takes seconds. A script that uses this must
-        keep what it does under `if __name__ == "__main__"`, like all that starts such processes; `decode` must be
-        picklable, and `grammars` must not have compiled any here.
-        Raises EngineError as `PagedEngine` does, and for a model that is not on CPU.
+        keep its code under `if __name__ == "__main__"`, like every script that starts such processes; `decode` must be
+        picklable, and `grammars` must not have compiled a grammar in this process. Raises EngineError as `PagedEngine`
+        does, and for a model that is not on CPU.
 
         Args:
             num_workers: processes, of one thread each.
-            start_s: a worker that is not ready after so long is ended and its requests fail.
+            start_s: a worker that is not ready after this many seconds is ended and its requests fail.
             silence_s: a worker that has something to do and says nothing for so long, which is longer than any single
                 step, is ended and its requests fail.
         """
@@ -70,7 +73,7 @@ class WorkerEngine:
                 f"the model is on {model.device}; engine workers share weights in memory of the CPU, use "
                 "engine.kind='paged'"
             )
-        # Of one page: it refuses what the workers would, and watches the weights. It never runs.
+        # With one page only: it refuses what the workers would refuse, and watches the weights. It never runs.
         self._runner = build_runner(
             model,
             max_concurrency=1,
@@ -98,7 +101,7 @@ class WorkerEngine:
         self._is_paused = False
         self._is_closed = False
         self._renewal: asyncio.Task[Mapping[str, int] | None] | None = None
-        """Tells the workers of weights that changed without `adopt`; requests wait for it."""
+        """Task that tells the workers about weights that changed without `adopt`; requests wait for it."""
         self.version = 0
         weakref.finalize(self, self._pool.kill)
 
@@ -109,23 +112,23 @@ class WorkerEngine:
 
     @property
     def num_computed_tokens(self) -> int:
-        """Tokens run through the model by the workers that run, as of their last messages."""
+        """Tokens run through the model by the running workers, as of their last messages."""
         return self.statistics().num_computed_tokens
 
     def statistics(self) -> EngineStatistics:
-        """Sums over the workers that run, each since its start and as of its last message, which is at most half a
+        """Sums over the running workers, each since its start and as of its last message, which is at most half a
         second old while it samples."""
         counts = self._pool.statistics()
         names = EngineStatistics.__dataclass_fields__
         return EngineStatistics(**{name: sum(count[name] for count in counts) for name in names})  # type: ignore[arg-type]
 
     def worker_pids(self) -> list[int]:
-        """Process ids of the workers that run."""
+        """Process ids of the running workers."""
         return self._pool.pids()
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
-        """See `Engine.generate`. Raises EngineError also when the request's worker ends: the others finish, and it is
-        replaced at the next request."""
+        """See `Engine.generate`. Also raises EngineError if the request's worker ends: the other workers continue, and
+        this one is replaced at the next request."""
         if self._is_closed:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         stamp = self._runner.weights_stamp()
@@ -153,13 +156,13 @@ class WorkerEngine:
         return await self._pool.pause(interrupt)
 
     async def adopt(self, version: int) -> Mapping[str, int]:
-        """See `PausableEngine.adopt`. Every worker computes the checksums of what it holds; raises EngineError also
-        when they differ."""
+        """See `PausableEngine.adopt`. Every worker computes checksums of the weights that it holds; also raises
+        EngineError if they differ."""
         check_idle(version, 0 if self._is_paused else self._num_open)
         self.version = version
         self._stamp = self._runner.weights_stamp()
         sums = await self._pool.adopt(version)
-        # Before the first request there is no worker; those to come pack what is in shared memory.
+        # Before the first request there is no worker; later ones pack what is in shared memory.
         return await asyncio.to_thread(compute_checksums, self._runner.model) if sums is None else sums
 
     async def resume(self) -> None:
@@ -174,9 +177,9 @@ class WorkerEngine:
 
 
 def _share(model: PreTrainedModel) -> PreTrainedModel:
-    """Move what the model holds to shared memory; a second tree of modules around the very same parameters.
+    """Move the model's tensors to shared memory. Returns a second tree of modules around the very same parameters.
 
-    A tree of its own, because hooks that are added to the first one later (of a value head) need not reach the workers.
+    It is a separate tree because hooks added to the first one later (for a value head) must not reach the workers.
     """
     tensors = [*model.parameters(), *model.buffers()]
     with boundary(

@@ -1,6 +1,7 @@
-"""One engine worker as the training process sees it: its process, the socket to it, and the answers it owes.
+"""One engine worker as seen by the training process: its process, its socket, and the answers that it owes.
 
-Every wait ends: with an answer, with the worker, or when it has said nothing for too long, which ends the worker."""
+Every wait ends: with an answer, with the end of the worker, or after too long a silence, at which the worker is
+killed."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from turnwise.hosts.host import RunningProcess
 from turnwise.hosts.local import LOOPBACK
 
 ALIVE_S = 0.5
-"""Most seconds between two signs of life."""
+"""Most seconds between two heartbeats."""
 END_S = 5.0
 """Most seconds that a killed process may take to end."""
 
@@ -36,13 +37,13 @@ class WorkerPlan:
     """What every worker is started with."""
 
     model: PreTrainedModel
-    """Its parameters are in shared memory."""
+    """The model, with its parameters in shared memory."""
     settings: Mapping[str, Any]
-    """Of `PagedEngine`."""
+    """Settings for `PagedEngine`."""
     start_s: float
-    """Longest time from the start of a process to its first word."""
+    """Most seconds from the start of a process to its first message."""
     silence_s: float
-    """Longest time that a worker with something to do says nothing: longer than any single step."""
+    """Most seconds that a worker with work may send nothing: longer than any single step."""
 
 
 class Link:
@@ -58,27 +59,27 @@ class Link:
         carry: Callable[[Path], Awaitable[Path]] | None = None,
         address: str = LOOPBACK,
     ) -> None:
-        """`carry` takes a folder to where the process finds it; None where it is on this machine."""
+        """`carry` copies a folder to where the process finds it; None if the process is on this machine."""
         self.name = f"{process.name} (process {process.pid})"
         self.pid = process.pid
         self.address = address
-        """Of its machine, as others of its host reach it."""
+        """Address of its machine, as reached by other machines of its host."""
         self._process = process
         self._reader, self._writer = reader, writer
         self._silence_s = silence_s
         self._carry = carry
         self._heard = asyncio.get_running_loop().time()
         self.statistics: Mapping[str, Any] = {}
-        """Of its engine, as of its last message."""
+        """Statistics of its engine, as of its last message."""
         self.hear_statistics: Callable[[], None] | None = None
-        """Called when they came; None calls nothing."""
+        """Called when statistics arrive; None calls nothing."""
         self._numbers = itertools.count(READY_ID + 1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._hearing: dict[int, Callable[[Any], None]] = {}
-        """Told of what a request has so far, by number."""
+        """Callbacks for partial replies, by request number."""
         self._reason: str | None = None
         self.refusal: str | None = None
-        """Why it cannot start, as it said itself; None while it has not."""
+        """Why it cannot start, in its own words; None if it has not refused."""
         self._tasks = [asyncio.create_task(self._watch())]
 
     @property
@@ -87,7 +88,7 @@ class Link:
         return self._reason is None
 
     async def hear_ready(self, start_s: float) -> None:
-        """Wait for its first word. Raises EngineError, with the worker ended, when it is not ready in `start_s`."""
+        """Wait for its first message. Raises EngineError, after ending the worker, if it is not ready in `start_s`."""
         ready = self._waiting[READY_ID] = asyncio.get_running_loop().create_future()
         self._tasks.append(asyncio.create_task(self._read()))
         try:
@@ -102,9 +103,9 @@ class Link:
             del self._waiting[READY_ID]
 
     async def ask(self, kind: str, *, hear: Callable[[int, Any], None] | None = None, **fields: Any) -> Any:
-        """The answer. Raises EngineError: what the worker said, or that it ended. Cancelling also cancels the request
-        in the worker. `hear` is called with the request's number and each part that a worker sends before the
-        answer."""
+        """Ask the worker and return its answer. Raises EngineError with the worker's error, or if it ended. Cancelling
+        also cancels the request in the worker. `hear` is called with the request's number and each part that a worker
+        sends before the answer."""
         if self._reason is not None:
             raise EngineError(f"{self.name} {self._reason}")
         loop = asyncio.get_running_loop()
@@ -126,11 +127,11 @@ class Link:
             self._hearing.pop(number, None)
 
     async def carry(self, folder: Path) -> Path:
-        """Where the worker finds what `folder` holds. Raises EngineError."""
+        """Copy `folder` to the worker's machine if needed. Returns where the worker finds it. Raises EngineError."""
         return folder if self._carry is None else await self._carry(folder)
 
     def tell_settings(self, settings: Mapping[str, Any]) -> None:
-        """Send what the worker is built from, before anything else."""
+        """Send the settings from which the worker is built, before anything else."""
         self._writer.write(encode_message(settings))
 
     def tell(self, kind: str, **fields: Any) -> None:
@@ -139,8 +140,8 @@ class Link:
             self._writer.write(encode_message({"kind": kind, **fields}))
 
     def end(self, reason: str, *, is_loss: bool = True) -> None:
-        """Kill the worker; requests that wait for it get EngineError, made of the worker's name and `reason`. Whoever
-        keeps the run is told of a loss."""
+        """Kill the worker; requests that wait for it get an EngineError with the worker's name and `reason`. If it
+        `is_loss`, the keeper of the run is told."""
         if self._reason is not None:
             return
         self._reason = reason
@@ -150,14 +151,14 @@ class Link:
             if task is not asyncio.current_task():
                 task.cancel()
         self.kill()
-        # The transport goes on writing what is queued unless it is told to drop it.
+        # The transport keeps writing queued data unless it is told to drop it.
         self._writer.transport.abort()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(EngineError(f"{self.name} {reason}"))
 
     def kill(self) -> None:
-        """End the process and nothing else; for when there is no event loop."""
+        """Only end the process; for use when there is no event loop."""
         self._process.kill()
         self._process.join(END_S)
 
@@ -201,10 +202,10 @@ class Link:
 
 
 async def start_link(name: str, plan: WorkerPlan) -> Link:
-    """Start a worker and wait until it is ready. Raises EngineError when it is not in `plan.start_s`, or cannot be
-    started at all.
+    """Start a worker and wait until it is ready. Raises EngineError if it is not ready in `plan.start_s` or cannot be
+    started.
 
-    The process lives no longer than the thread that runs this.
+    The process ends with the thread that runs this.
     """
     ours, theirs = socket.socketpair()
     process = multiprocessing.get_context("spawn").Process(

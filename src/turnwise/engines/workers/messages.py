@@ -1,13 +1,12 @@
-"""Messages between the training process and an engine worker: plain JSON, each message after its length in four
+"""Messages between the training process and an engine worker: plain JSON, each message preceded by its length in four
 bytes.
 
-A number comes back as the same float in every bit (Python writes the shortest text that reads back equal). Nothing that
-a model produced is ever unpickled.
+A float is read back with the same bits (Python writes the shortest text that reads back equal). Nothing that a model
+produced is ever unpickled.
 
 To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, each with an `id` where an answer is expected.
 From it: `{"id", "answer"}`, `{"id", "error"}`, `{"id", "part"}` for what a request has so far, and a message without
-`id` as a sign of life, all with its `statistics`.
-The first answer, id 0, says that the worker is ready."""
+`id` as a heartbeat, all with its `statistics`. The first answer, with id 0, says that the worker is ready."""
 
 from __future__ import annotations
 
@@ -35,18 +34,18 @@ from turnwise.core.types import (
 )
 
 READY_ID = 0
-"""The answer of this id says that the worker is ready."""
+"""The answer with this id says that the worker is ready."""
 _LENGTH = struct.Struct(">I")
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
-    """Length and JSON. Raises TypeError for what is not plain data."""
+    """Encode a message as length and JSON. Raises TypeError for anything but plain data."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return _LENGTH.pack(len(body)) + body
 
 
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """The next message; None when the other side is gone, also in the middle of one."""
+    """Return the next message; None if the other side has closed the connection, even in the middle of a message."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         message: dict[str, Any] = json.loads(await reader.readexactly(length))
@@ -56,12 +55,12 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
 
 
 def encode_request(prompt_ids: IntArray, params: SamplingParams, session: Session) -> dict[str, Any]:
-    """The fields of `generate`."""
+    """Return the fields of `generate`."""
     return {"prompt_ids": prompt_ids.tolist(), "params": asdict(params), "session": asdict(session)}
 
 
 def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams, Session]:
-    """What `encode_request` was given."""
+    """Return the arguments of `encode_request`."""
     params = dict(fields["params"])
     grammar = params.pop("grammar")
     for name in ("stop", "stop_token_ids"):
@@ -74,7 +73,7 @@ def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams,
 
 
 def encode_completion(completion: Completion) -> dict[str, Any]:
-    """The answer to `generate`."""
+    """Return the answer to `generate`."""
     lists = {name: getattr(completion, name) for name in ("token_ids", "logprobs", "versions", "full_logprobs")}
     return {
         **{name: None if values is None else values.tolist() for name, values in lists.items()},
@@ -86,12 +85,12 @@ def encode_completion(completion: Completion) -> dict[str, Any]:
 
 
 def encode_experts(experts: ByteArray) -> dict[str, Any]:
-    """Experts `[R, layers, k]` as plain data."""
+    """Return experts `[R, layers, k]` as plain data."""
     return {"shape": list(experts.shape), "bytes": base64.b64encode(experts.tobytes()).decode()}
 
 
 def decode_completion(fields: Mapping[str, Any]) -> Completion:
-    """What `encode_completion` was given."""
+    """Return the argument of `encode_completion`."""
     versions, full, experts = fields["versions"], fields["full_logprobs"], fields.get("experts")
     return Completion(
         token_ids=to_ids(fields["token_ids"]),
@@ -106,5 +105,5 @@ def decode_completion(fields: Mapping[str, Any]) -> Completion:
 
 
 def decode_experts(fields: Mapping[str, Any]) -> ByteArray:
-    """What `encode_experts` was given. Raises ValueError where the bytes do not have the shape."""
+    """Return the argument of `encode_experts`. Raises ValueError if the bytes do not fit the shape."""
     return to_experts(np.frombuffer(base64.b64decode(fields["bytes"]), np.uint8).reshape(fields["shape"]))

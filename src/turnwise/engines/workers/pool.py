@@ -1,5 +1,5 @@
-"""The workers of one engine: they start, end and are replaced here, and are sent what concerns all of them: the weight
-version, and whether to pause."""
+"""The workers of one engine: starts, ends and replaces them, and sends them what concerns all: the weight version, and
+whether to pause."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from turnwise.models.checksums import find_difference
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where one worker runs, and the next one if it ends."""
+    """The place of one worker, and of its replacements."""
 
     name: str
     link: Link | None = None
-    """The one that runs, or that ended last."""
+    """The link to the worker that runs, or that ended last."""
     starting: asyncio.Task[Link] | None = None
 
 
@@ -37,8 +37,8 @@ class WorkerPool:
     def __init__(
         self, start: Callable[[str], Awaitable[Link]], *, num_workers: int, max_open: int, name: str = "engine worker"
     ) -> None:
-        """`start` starts the worker of a name and returns when it is ready; `max_open` requests a worker samples at
-        once."""
+        """`start` starts the worker with a name and returns when it is ready; a worker samples at most `max_open`
+        requests at once."""
         self._start_link = start
         self._router = Router(num_workers=num_workers, max_open=max_open)
         self._name = name
@@ -46,7 +46,7 @@ class WorkerPool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._version = 0
         self._folder: Path | None = None
-        """Of what every worker was told to adopt last, and a new one is told first."""
+        """The folder that every worker was last told to adopt; a new worker is told it first."""
         self._is_paused = False
 
     async def ask_one(
@@ -56,8 +56,8 @@ class WorkerPool:
         session: Session,
         hear: Callable[[Link, int, Any], None] | None = None,
     ) -> Any:
-        """The answer of the worker that keeps `session`. Raises EngineError for this request alone. `hear` is called
-        with the worker, the request's number and each part that comes before the answer."""
+        """Ask the worker that keeps `session` and return its answer. An EngineError concerns this request alone. `hear`
+        is called with the worker, the request's number and each part that arrives before the answer."""
         self._bind()
         for place in self._places:
             self._begin(place)
@@ -72,24 +72,25 @@ class WorkerPool:
             self._router.end(number)
 
     async def start(self) -> None:
-        """Start all workers that do not run, and wait until they are ready. Raises EngineError where one cannot."""
+        """Start all workers that do not run, and wait until they are ready. Raises EngineError if one cannot start."""
         self._bind()
         for place in self._places:
             self._begin(place)
         await asyncio.gather(*(self._wait_for_start(place) for place in self._places if place.starting is not None))
 
     def find(self, session: Session) -> Link | None:
-        """The worker that keeps a conversation; None where none does, or it has not started yet."""
+        """Return the worker that keeps a conversation; None if none does, or it has not started yet."""
         number = self._router.find(session)
         return None if number is None else self._places[number].link
 
     def release(self, session: Session) -> Link | None:
-        """Forget where a conversation is kept; the worker that kept it, None if none does any more."""
+        """Forget where a conversation is kept. Returns the worker that kept it, None if none does any more."""
         number = self._router.release(session)
         return None if number is None else self._places[number].link
 
     async def pause(self, interrupt: Interrupt) -> int:
-        """Every worker stops; the number of sampled tokens thrown away. One that does not answer is ended."""
+        """Stop every worker. Returns the number of sampled tokens thrown away. A worker that does not answer is
+        ended."""
         self._bind()
         self._is_paused = True
         links = self.open_links()
@@ -97,23 +98,23 @@ class WorkerPool:
             *(link.ask("pause", interrupt=interrupt) for link in links), return_exceptions=True
         )
         for link, answer in zip(links, answers, strict=True):
-            # A worker that ended computes nothing either.
+            # A worker that has ended computes nothing either.
             if isinstance(answer, BaseException) and (link.is_open or not isinstance(answer, EngineError)):
                 raise answer
         return sum(answer for answer in answers if not isinstance(answer, BaseException))
 
     def remember(self, version: int, folder: Path | None = None) -> None:
-        """What workers that start from now on are told to adopt; forget what is cached. `folder` holds the weights of
-        workers that do not read them elsewhere."""
+        """Set what workers started from now on adopt, and forget what is cached. `folder` holds the weights for workers
+        that do not read them elsewhere."""
         self._bind()
         self._version, self._folder = version, folder
         self._router.forget()
 
     async def adopt(self, version: int) -> Mapping[str, int] | None:
-        """Every worker goes on with the weights as they are; the checksums of what all of them hold, None if no worker
-        runs. One that has ended is replaced at the next request, with the weights as they are then.
+        """Let every worker adopt the weights as they are. Returns the checksums on which all agree, None if no worker
+        runs. A worker that has ended is replaced at the next request, with the weights as they are then.
 
-        Raises EngineError naming the tensor in which two of them differ.
+        Raises EngineError naming the tensor in which two workers differ.
         """
         self.remember(version)
         answers: list[tuple[Link, Mapping[str, int]]] = await self.ask_all("adopt", version=version)
@@ -126,8 +127,8 @@ class WorkerPool:
         return answers[0][1] if answers else None
 
     async def ask_all(self, kind: str, folder: Path | None = None, **fields: Any) -> list[tuple[Link, Any]]:
-        """The answers of all workers that are there; `folder` is carried to where each runs. One that ends meanwhile is
-        replaced at the next request. Raises EngineError when one fails and goes on."""
+        """Ask all running workers and return their answers; `folder` is copied to where each runs. A worker that ends
+        meanwhile is replaced at the next request. Raises EngineError if one fails but keeps running."""
 
         async def ask(link: Link) -> Any:
             return await link.ask(kind, **fields, **await _carry(link, folder))
@@ -140,9 +141,9 @@ class WorkerPool:
         return [(link, answer) for link, answer in zip(links, answers, strict=True) if link.is_open]
 
     async def restart(self, reasons: Mapping[Link, str]) -> None:
-        """End these workers, each for its reason, and start others in their places; requests under way fail.
+        """End these workers, each for its reason, and start others in their places; their open requests fail.
 
-        Raises EngineError when one does not start.
+        Raises EngineError if one does not start.
         """
         places = [(place, place.link) for place in self._places if place.link is not None and place.link in reasons]
         for place, link in places:
@@ -152,16 +153,16 @@ class WorkerPool:
             await self._wait_for_start(place)
 
     async def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self._is_paused = False
         await asyncio.gather(*(link.ask("resume") for link in self.open_links()), return_exceptions=True)
 
     def statistics(self) -> list[Mapping[str, Any]]:
-        """Of each worker that runs, as of its last message."""
+        """Statistics of each running worker, as of its last message."""
         return [link.statistics for link in self.open_links() if link.statistics]
 
     def pids(self) -> list[int]:
-        """Of the workers that run."""
+        """Process ids of the running workers."""
         return [link.pid for link in self.open_links() if link.pid is not None]
 
     async def close(self) -> None:
@@ -174,12 +175,12 @@ class WorkerPool:
                 place.link.end("was ended: the engine was closed", is_loss=False)
 
     def kill(self) -> None:
-        """End the processes of an engine that was never closed."""
+        """Kill the processes of an engine that was never closed."""
         for link in self.open_links():
             link.kill()
 
     def open_links(self) -> list[Link]:
-        """The workers that run."""
+        """Links of the running workers."""
         return [place.link for place in self._places if place.link is not None and place.link.is_open]
 
     def _bind(self) -> None:
@@ -189,10 +190,10 @@ class WorkerPool:
         self._loop = loop
 
     def _begin(self, place: Place) -> None:
-        """Start a worker here unless one runs or starts."""
+        """Start a worker here unless one is running or starting."""
         if (place.link is None or not place.link.is_open) and (place.starting is None or place.starting.done()):
             place.starting = asyncio.create_task(self._start(place))
-            # Read the error also where no request waits for this start.
+            # Retrieve the error even if no request waits for this start.
             place.starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _wait_for_start(self, place: Place) -> Link:

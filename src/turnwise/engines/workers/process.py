@@ -1,6 +1,6 @@
-"""One engine worker: a paged engine behind a socket, in a process of its own with one torch thread.
+"""One engine worker: a paged engine behind a socket, in its own process with one torch thread.
 
-It ends when the thread that started it ends, however that happens (Linux: the kernel kills it), and when the socket
+It ends when the thread that started it ends, for whatever reason (Linux: the kernel kills it), and when the socket
 closes. A worker that has answered `pause` computes nothing until `resume`."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from turnwise.models.experts import register_experts
 def run_worker(
     end: socket.socket, parent_pid: int, model: PreTrainedModel, settings: Mapping[str, Any], alive_s: float
 ) -> None:
-    """The whole life of a worker. `model` is on shared memory, `settings` are those of `PagedEngine`; `alive_s` between
-    signs of life."""
+    """Run a worker from start to end. `model` is in shared memory, `settings` are those of `PagedEngine`; `alive_s` is
+    the time between heartbeats."""
     if not follow_parent(parent_pid):
         return
     torch.set_num_threads(1)
@@ -70,7 +70,7 @@ class _Worker:
                 self.is_paused = False
                 await self.engine.resume()
             case "adopt":
-                # The training process judges when weights may change; here requests stop between two tokens.
+                # The training process decides when weights may change; here requests stop between two tokens.
                 if not self.is_paused:
                     await self.engine.pause("continue")
                 try:

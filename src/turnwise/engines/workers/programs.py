@@ -1,4 +1,4 @@
-"""Workers that are programs of their own, wherever they run."""
+"""Workers that are separate programs, on any host."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ async def start_program(
     start_s: float,
     silence_s: float,
 ) -> Link:
-    """Start a program on `host`, tell it its settings and where it finds each of `folders`, and wait until it is ready.
+    """Start a program on `host`, send it its settings and the place of each of `folders`, and wait until it is ready.
 
-    Raises EngineRefusal with what it says when it cannot start, EngineError with the end of its log when it ends
-    without a word or is not ready in `start_s`, or cannot be started at all.
+    Raises EngineRefusal with its message if it says that it cannot start, EngineError with the end of its log if it
+    ends without a message or is not ready in `start_s`, or if it cannot be started.
     """
     running, end = await host.start(program)
     try:

@@ -1,7 +1,7 @@
-"""Which worker a request goes to, from sessions and counts alone.
+"""Chooses the worker of a request, from sessions and counts alone.
 
-Members of a group share most of their tokens, and turns of a conversation all of them, so both are kept together: a
-worker has a cache of its own."""
+Members of a group share most of their tokens, and turns of a conversation all of them, so both are kept together: each
+worker has its own cache."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class Router:
     """Conversations and open requests by worker, numbered from 0."""
 
     def __init__(self, *, num_workers: int, max_open: int) -> None:
-        """`max_open` requests a worker samples at once; with as many it is full."""
+        """A worker is full when it samples `max_open` requests at once."""
         self._max_open = max_open
         self._num_open = [0] * num_workers
         self._num_kept = [0] * num_workers
         self._groups: dict[str, dict[str, int]] = {}
-        """By group and name: the worker that keeps the conversation."""
+        """By group and session name: the worker that keeps the conversation."""
         self._out: set[int] = set()
 
     def start(self, session: Session) -> int:
-        """The worker of a new request: the one that keeps its conversation.
+        """Return the worker for a new request: the one that keeps its conversation.
 
-        A new conversation is kept with the first of its group, unless that worker is full and another is not; else
-        with the worker that keeps fewest. At least one must not be out."""
+        A new conversation goes to the worker of its group's first one, unless that worker is full and another is not;
+        otherwise to the worker that keeps the fewest conversations. At least one worker must not have left."""
         members = self._groups.setdefault(session.group, {})
         worker = members.get(session.name)
         if worker is None:
@@ -39,15 +39,15 @@ class Router:
         return worker
 
     def end(self, worker: int) -> None:
-        """A request of this worker is over."""
+        """Record that a request of this worker has ended."""
         self._num_open[worker] -= 1
 
     def find(self, session: Session) -> int | None:
-        """The worker that keeps a conversation; None for an unknown one."""
+        """Return the worker that keeps a conversation; None for an unknown one."""
         return self._groups.get(session.group, {}).get(session.name)
 
     def release(self, session: Session) -> int | None:
-        """The conversation is over. Returns the worker that kept it; None for an unknown one."""
+        """Forget a conversation. Returns the worker that kept it; None for an unknown one."""
         members = self._groups.get(session.group, {})
         worker = members.pop(session.name, None)
         if worker is not None:
@@ -70,7 +70,7 @@ class Router:
         self._out.discard(worker)
 
     def forget(self) -> None:
-        """Caches are gone, so no conversation is kept anywhere; does nothing while requests are open."""
+        """Forget where conversations are kept, because caches are gone; does nothing while requests are open."""
         if not any(self._num_open):
             self._groups.clear()
             self._num_kept = [0] * len(self._num_kept)

@@ -1,4 +1,4 @@
-"""The process at the other end of a link: it answers messages, says that it lives, and ends with its parent."""
+"""The process at the other end of a link: answers messages, sends heartbeats, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -16,39 +16,41 @@ from turnwise.engines.workers.messages import READY_ID, encode_message, read_mes
 from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
 AT_ONCE = ("generate", "play", "pause")
-"""Replies, episodes and a pause that waits for them may take long; the answers to other messages keep their order."""
+"""Messages answered concurrently: replies, episodes and a pause that waits for them may take long. Other answers keep
+their order."""
 
 
 class Service(Protocol):
-    """What answers."""
+    """The object that answers messages."""
 
     async def answer(self, message: Mapping[str, Any]) -> Any:
-        """Plain data. Raises EngineError for a message that it does not know."""
+        """Answer with plain data. Raises EngineError for a message that it does not know."""
         ...
 
     def statistics(self) -> Mapping[str, Any]:
-        """What every message says of it."""
+        """Statistics sent with every message."""
         ...
 
     @property
     def is_computing(self) -> bool:
-        """Whether it computes and cannot say so: a step that hangs shows no sign of life."""
+        """Whether it is computing and cannot send heartbeats: a step that hangs sends none."""
         ...
 
 
 MAX_LOG_BYTES, KEPT_LOG_BYTES = 16 * 2**20, 2**20
-"""Size from which a program's log is cut, and how much of its end is kept."""
+"""Size in bytes above which a program's log is cut, and how many bytes of its end are kept."""
 TERM_S = 20
-"""Seconds that a process lives after SIGTERM unless the training process, which decides, ends it before."""
+"""Seconds that a process survives SIGTERM unless the training process, which decides, ends it before."""
 Say = Callable[[], None]
-"""Sends the statistics as they are."""
+"""Sends the present statistics."""
 
 
 def follow_parent(parent_pid: int) -> bool:
-    """End with the thread that started this process, and ignore the terminal's interrupt; False where it has ended."""
+    """End with the thread that started this process, and ignore the terminal's interrupt. Returns False if that thread
+    has ended."""
     # The terminal's interrupt goes to the whole foreground group; the training process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A scheduler tells every process of a job to end; multiprocessing does, and waits, when its parent ends.
+    # A scheduler sends this to every process of a job; multiprocessing sends it, and waits, when its parent ends.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(TERM_S))
     with contextlib.suppress(OSError):
         set_pdeathsig()
@@ -60,8 +62,8 @@ async def serve(
     build: Callable[[Mapping[str, Any], Say], Awaitable[Service]],
     settings: Mapping[str, Any] | None,
 ) -> None:
-    """Build a service of its settings, which come first over the socket where they are None, and answer until the other
-    side is gone. `settings["alive_s"]` is between signs of life."""
+    """Build a service from its settings (None: they arrive first over the socket) and answer until the other side
+    closes the socket. `settings["alive_s"]` is the time between heartbeats."""
     reader, writer = await asyncio.open_connection(sock=end)
     has_log = settings is None  # a program's output is a file of its own, see `Program.log`
     settings = settings if settings is not None else await read_message(reader)
@@ -83,7 +85,7 @@ async def serve(
 
 
 def cut_log(output: int) -> None:
-    """Keep the end of a file that this process appends to, a log in shared memory: environments may print at every
+    """Keep only the end of a log to which this process appends, in shared memory: environments may print at every
     step."""
     if os.fstat(output).st_size <= MAX_LOG_BYTES:
         return
@@ -96,7 +98,7 @@ def cut_log(output: int) -> None:
 
 @dataclass(slots=True)
 class _Server:
-    """A service, and tasks by the number of the message they answer."""
+    """A service, and its tasks by the number of the message that they answer."""
 
     writer: asyncio.StreamWriter
     service: Service = field(init=False)
@@ -106,8 +108,8 @@ class _Server:
         self.writer.write(encode_message({**fields, "statistics": dict(self.service.statistics())}))
 
     async def say_alive(self, alive_s: float, has_log: bool) -> None:
-        """A sign of life unless one step is computed all the time, so that a step that hangs is noticed; and the log of
-        a program is kept short."""
+        """Send heartbeats unless a single step computes all the time, so that a hanging step is noticed; also keep a
+        program's log short."""
         last: Mapping[str, Any] = {}
         while True:
             await asyncio.sleep(alive_s)
@@ -124,7 +126,7 @@ class _Server:
             task = self.tasks.get(int(message["request"]))
             if task is not None:
                 task.cancel()
-                # Gone from the service before the next message is read.
+                # The task has left the service before the next message is read.
                 await asyncio.wait([task])
         elif number is None:
             await self.service.answer(message)

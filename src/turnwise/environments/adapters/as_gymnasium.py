@@ -1,4 +1,4 @@
-"""The other way: a family of Turnwise as a Gymnasium environment whose observations and actions are text."""
+"""Exports a Turnwise family as a Gymnasium environment whose observations and actions are text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     import gymnasium
 
 NUM_TASKS = 2**20
-"""Tasks that a seed chooses from, where the family has no end."""
+"""Number of tasks from which a seed chooses if the family is endless."""
 
 
 def to_gymnasium(family: EnvironmentFamily, *, split: Split = "train", max_turns: int = 16) -> gymnasium.Env[str, str]:
-    """A `gymnasium.Env` that plays one task of the family per episode, chosen by the seed of `reset`.
+    """Return a `gymnasium.Env` that plays one task of the family per episode, chosen by the seed of `reset`.
 
-    An action is a reply: a JSON object `{"name": ..., "arguments": {...}}` calls a tool, any other text is said. An
-    observation is the text of the new messages. The reward comes with the last step. Text outside printable ASCII is
-    escaped, since the spaces must name their characters. Where an environment asks in several conversations, `info`
-    says whose turn it is. Raises ConfigError without gymnasium.
+    An action is a reply: a JSON object `{"name": ..., "arguments": {...}}` calls a tool, any other text is a message.
+    An observation is the text of the new messages. The reward comes with the last step. Text outside printable ASCII is
+    escaped, since the spaces must name their characters. If an environment asks in several conversations, `info` says
+    whose turn it is. Raises ConfigError without gymnasium.
     """
     require_package("gymnasium", "1.0", "gymnasium")
     import gymnasium
@@ -56,7 +56,7 @@ def to_gymnasium(family: EnvironmentFamily, *, split: Split = "train", max_turns
             }
 
         def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-            """Say something. Raises EnvironmentFault before `reset`, and for an episode that could not be judged."""
+            """Send a reply. Raises EnvironmentFault before `reset`, and for an episode that could not be judged."""
             episode = self._episode
             observation = _escape(self._loop.run_until_complete(episode.reply(read_reply(action, episode.num_replies))))
             is_done, is_truncated = episode.is_done, episode.is_truncated

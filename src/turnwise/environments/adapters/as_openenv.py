@@ -1,4 +1,4 @@
-"""The other way: a family of Turnwise as an OpenEnv server."""
+"""Exports a Turnwise family as an OpenEnv server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from turnwise.environments.adapters.packages import require_package
 def to_openenv(
     family: EnvironmentFamily, *, split: Split = "train", max_turns: int = 16, max_sessions: int = 64
 ) -> Any:
-    """An OpenEnv application (of FastAPI) that uvicorn serves: `app = to_openenv(family)`, then `uvicorn module:app`.
+    """Return an OpenEnv application (FastAPI) that uvicorn serves: `app = to_openenv(family)`, then `uvicorn
+    module:app`.
 
     A session plays one task per episode, the split's task at `seed`. The action's field `text` is a reply: a JSON
-    object `{"name": ..., "arguments": {...}}` calls a tool, any other text is said. An observation has the `text` of
-    the new messages, and after a reset the `tools` as JSON. The reward comes with the last step. Where an environment
+    object `{"name": ..., "arguments": {...}}` calls a tool, any other text is a message. An observation has the `text`
+    of the new messages, and after a reset the `tools` as JSON. The reward comes with the last step. If an environment
     asks in several conversations, `metadata` says whose turn it is. Raises ConfigError without openenv.
     """
     require_package("openenv", "0.10", "openenv")
@@ -26,7 +27,7 @@ def to_openenv(
     from openenv.core.env_server.types import Action, Observation, State
 
     class Reply(Action):  # type: ignore[misc] # Any where openenv is missing
-        """What the player says or calls."""
+        """The player's reply: text or a call."""
 
         text: str
 
@@ -72,7 +73,7 @@ def to_openenv(
             raise NotImplementedError("the server calls step_async")
 
         def close(self) -> None:
-            """Free the episode; the server calls this in a thread of its own when the session ends."""
+            """Free the episode; the server calls this in a separate thread when the session ends."""
             if self._loop is not None and not self._loop.is_closed():
                 asyncio.run_coroutine_threadsafe(self._episode.close(), self._loop)
 

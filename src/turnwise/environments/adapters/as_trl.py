@@ -1,4 +1,4 @@
-"""The other way: a family of Turnwise as a class for TRL's `environment_factory`."""
+"""Exports a Turnwise family as a class for TRL's `environment_factory`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnwise.environments.adapters.outward import OutwardEpisode, call_message,
 from turnwise.environments.episodes import run_apart
 
 ANSWER = "answer"
-"""The method that says a text. TRL tells an environment of calls only, never of what a reply says."""
+"""The method that sends a text. TRL tells an environment about calls only, never about a reply's text."""
 TYPES: Mapping[str, type] = {
     "string": str,
     "integer": int,
@@ -27,11 +27,12 @@ TYPES: Mapping[str, type] = {
 
 
 def to_trl(family: EnvironmentFamily, *, split: Split = "train", max_turns: int = 16) -> type:
-    """A class for `GRPOTrainer(environment_factory=...)`: the family's tools and `answer(text)` are its methods.
+    """Return a class for `GRPOTrainer(environment_factory=...)`, whose methods are the family's tools and
+    `answer(text)`.
 
-    `reset` opens the task that the row's column `index` names, and returns the text that TRL appends to the prompt;
-    rows of `to_trl_rows` have that column. The tools are those of the split's first task. `get_reward` is None, which
-    TRL leaves out, where the episode cannot be judged. Raises ConfigError where a tool's name cannot be a method's.
+    `reset` opens the task named by the row's column `index`, and returns the text that TRL appends to the prompt; rows
+    of `to_trl_rows` have that column. The tools are those of the split's first task. `get_reward` returns None, which
+    TRL leaves out, if the episode cannot be judged. Raises ConfigError if a tool's name cannot be a method's.
     """
 
     class FamilyEnvironment:
@@ -47,7 +48,7 @@ def to_trl(family: EnvironmentFamily, *, split: Split = "train", max_turns: int 
             return join_texts(opening.messages)
 
         def get_reward(self) -> float | None:
-            """The reward of what was called and answered so far; None if the episode cannot be judged."""
+            """Return the reward of the calls and answers so far; None if the episode cannot be judged."""
             try:
                 return self._loop.run_until_complete(self._episode.score()).total
             except EnvironmentFault:
@@ -74,7 +75,7 @@ def to_trl(family: EnvironmentFamily, *, split: Split = "train", max_turns: int 
 
 
 def to_trl_rows(count: int) -> list[dict[str, Any]]:
-    """Rows of a training set for `to_trl`: an empty question, to which `reset` appends, and the task's index."""
+    """Return rows of a training set for `to_trl`: an empty question, to which `reset` appends, and the task's index."""
     return [{"prompt": [{"role": "user", "content": ""}], "index": index} for index in range(count)]
 
 
@@ -95,8 +96,8 @@ def _describe(name: str, schema: Mapping[str, Any]) -> str:
 
 
 def build_method(tool: ToolSpec) -> Callable[..., str]:
-    """A method whose signature and docstring give the tool's schema again, read as TRL reads them: names, types,
-    descriptions, choices, and what is required. Bounds of numbers have no such form and are left out."""
+    """Build a method from whose signature and docstring TRL reads the tool's schema again: names, types, descriptions,
+    choices, and what is required. Bounds of numbers cannot be expressed and are left out."""
     properties = {name: part if isinstance(part, Mapping) else {} for name, part in tool.properties.items()}
     required = set(tool.required)
     parameters = [

@@ -1,4 +1,4 @@
-"""Drawings for a terminal as plain text."""
+"""Converts drawings for a terminal to plain text."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 
 MARKS: Mapping[str, str] = {"41": "[]", "43": "[]", "42": "{}", "34": "<>", "35": "()"}
-"""What stands around a character that a drawing shows in a colour. FrozenLake and Taxi highlight the player, Taxi in
-green with a passenger aboard; it writes the passenger's place in blue and the destination in magenta."""
+"""Marks put around a character that a drawing colours. FrozenLake and Taxi highlight the player, Taxi in green with a
+passenger aboard; it writes the passenger's place in blue and the destination in magenta."""
 
 _PIECE = re.compile(r"\x1b\[([\d;]*)m|(.)", re.DOTALL)
 
 
 def write_colours(drawing: str) -> str:
-    """A drawing for a terminal as plain text, with `MARKS` for its colours."""
+    """Convert a drawing for a terminal to plain text, with `MARKS` for its colours."""
     text = ""
     codes: list[str] = []
     for code, character in _PIECE.findall(drawing):
@@ -26,5 +26,5 @@ def write_colours(drawing: str) -> str:
 
 
 def space_out(text: str) -> str:
-    """` F @ H` of `F[S]H`, so that every cell is one word and the highlighted one is the player."""
+    """Convert `F[S]H` to ` F @ H`, so that every cell is one word and the highlighted one is the player."""
     return "\n".join("".join(f" {cell}" for cell in re.sub(r"\[.\]", "@", line)) for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""What knows the answer: planners over the states of another package's environment, for oracles and demonstrators."""
+"""Planners over the states of another package's environment, for oracles and demonstrators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _MAX_STATES = 20_000
 
 
 def solve_table(table: Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]) -> dict[int, int]:
-    """The best action of every state of a table `P[state][action] = [(probability, next state, reward, over)]`."""
+    """Return the best action of every state of a table `P[state][action] = [(probability, next state, reward,
+    over)]`."""
     values = dict.fromkeys(table, 0.0)
 
     def worth(outcomes: Sequence[tuple[float, int, float, bool]]) -> float:
@@ -29,14 +30,14 @@ def solve_table(table: Mapping[int, Mapping[int, Sequence[tuple[float, int, floa
 
 
 def find_plan(env: Any, actions: Sequence[int], last_move: int) -> deque[int] | None:
-    """The numbers of the actions on a shortest way to a reward; None where there is none within `_MAX_STATES` states.
+    """Return the numbers of the actions on a shortest path to a reward; None if there is none within `_MAX_STATES`
+    states.
 
-    It looks at the whole grid, which the player cannot. Only actions above `last_move` change
-    the grid.
+    The search sees the whole grid, unlike the player. Only actions above `last_move` change the grid.
     """
     world = copy.deepcopy(env)
     world.max_steps = 10**9
-    world.gen_obs = dict  # the search reads no view, and drawing one is most of a step's time
+    world.gen_obs = dict  # the search reads no view, and drawing one takes most of a step's time
     met: set[tuple[Any, ...]] = set()
     queue: deque[tuple[Any, ...]] = deque([(world.grid, world.carrying, world.agent_pos, world.agent_dir, ())])
     while queue and len(met) < _MAX_STATES:

@@ -1,4 +1,4 @@
-"""TextWorld's facts as lines of text."""
+"""Writes TextWorld's facts as lines of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 
 def describe_facts(facts: Sequence[Any]) -> str:
-    """What can be seen from where the player is, a fact a line: not what other rooms or closed things hold."""
+    """Describe what the player can see from their place, one fact per line, without the content of other rooms and
+    closed things."""
     names = [(fact.name, *(argument.name for argument in fact.arguments)) for fact in facts]
     room = next(fact[2] for fact in names if fact[:2] == ("at", "P"))
     here = {fact[1] for fact in names if fact[0] == "at" and fact[2] == room and fact[1] != "P"} | {"I"}

@@ -1,4 +1,4 @@
-"""A family of text games: tasks are seeds, policies play the game itself, texts are gathered by playing."""
+"""A family of text games: tasks are seeds, policies play the game itself, and sample texts come from playing."""
 
 from __future__ import annotations
 
@@ -30,46 +30,47 @@ from turnwise.rendering.calls import format_calls
 
 
 class GameArguments(FamilyArguments):
-    """Arguments of every adapter; each adds its own."""
+    """Arguments shared by all adapters; each adds its own."""
 
     reply: ReplyKind = "call"
     """"call": an action is a call of the tool `act`; "text": the reply's text is the action."""
     max_actions: int = Field(30, ge=1, le=100_000)
-    """An episode ends after so many actions, illegal ones included."""
+    """The episode ends after this many actions, illegal ones included."""
     reward: Literal["game", "success"] = "game"
     """The total: the sum of the game's rewards, or 1 for success."""
     show_actions: Literal["never", "once", "always"] = "once"
     """Where the legal actions are listed: nowhere, in the first message, or in every one."""
     instructions: str = ""
-    """Text in front of the first message."""
+    """Text put before the first message."""
     split_by: Literal["seed", "opening"] = "seed"
-    """What keeps the splits apart: no seed is in both, or no first message is in both. A game with a handful of
-    openings has seeds only."""
+    """What separates the splits: they share no seed, or no first message. A game with few openings can only be split by
+    seed."""
     naive_skill: Share = 0.3
-    """Probability that an action of the naive policy is the expert's; else it is a random legal one."""
+    """Probability that the naive policy takes the expert's action; otherwise it takes a random legal one."""
 
 
 class GameFamily:
     """Implements `EnvironmentFamily` for the games that `build_game` makes."""
 
     def __init__(self, name: str, kind: str, chosen: GameArguments, build_game: Callable[[], TextGame]) -> None:
-        """`name` is the environment of the tasks, `kind` their kind in reports."""
+        """`name` is the environment named by the tasks, `kind` their kind in reports."""
         self._name = name
         self._kind = kind
         self._chosen = chosen
         self.build_game = build_game
-        """Makes the game of one episode."""
+        """Builds the game of one episode."""
         self.rules = GameRules(
             **{key: getattr(chosen, key) for key in inspect.signature(GameRules).parameters},
         )
-        """How the games are played."""
+        """Rules by which the games are played."""
 
     # ------------------------------------------------------------------------------------------- tasks
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split, which has no end: a seed, and the text the game opens with under it.
+        """Return the index-th task of a split, which is endless: a seed, and the text with which the game opens under
+        it.
 
-        Raises IndexError for a negative index, ConfigError where no opening of the split turns up.
+        Raises IndexError for a negative index, ConfigError if no opening of the split is found.
         """
         check_index(split, index)
         for attempt in range(MAX_DRAWS):
@@ -85,11 +86,11 @@ class GameFamily:
         )
 
     def kind_of(self, seed: int) -> str:
-        """The kind, for reports, of the task with this seed."""
+        """Return the kind, for reports, of the task with this seed."""
         return self._kind
 
     def _open(self, seed: int) -> tuple[Message, ...]:
-        """The first messages; none where the game is over at once."""
+        """Return the first messages; none if the game is over at once."""
         game = self.build_game()
         try:
             with boundary(EnvironmentFault, f"{self._name} cannot open {self.kind_of(seed)} with seed {seed}"):
@@ -99,15 +100,17 @@ class GameFamily:
             game.close()
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `GameEnvironment`."""
+        """Build a fresh, single-use `GameEnvironment`."""
         return GameEnvironment(self.build_game, self.rules)
 
     # ------------------------------------------------------------------------------------------- policies
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle" (the expert), "random" (over legal actions) or "naive" (a weak mixture of both).
+        """Return a scripted policy: "oracle" (the expert), "random" (over legal actions) or "naive" (a weak mixture of
+        both).
 
-        Raises ConfigError naming these; a game without an expert has no oracle, and its naive policy is the random one.
+        Raises ConfigError listing these; a game without an expert has no oracle, and its naive policy is the random
+        one.
         """
         policies: dict[str, ScriptedPolicy] = {
             "random": GamePolicy(self, 0.0),
@@ -128,7 +131,8 @@ class GameFamily:
             game.close()
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training games as the naive policy plays them: openings, actions, what is seen, an error."""
+        """Return `count` texts from training games played by the naive policy: openings, actions, observations, an
+        error."""
         texts: list[str] = []
         index = 0
         while len(texts) < count:
@@ -160,13 +164,14 @@ class GameFamily:
 
 
 def choose_action(game: TextGame, random: Random, skill: float) -> str:
-    """The expert's action with probability `skill`, else a random one."""
+    """Return the expert's action with probability `skill`, otherwise a random one."""
     expert = game.expert_action() if random.random() < skill else None
     return expert if expert is not None else game.random_action(random)
 
 
 class GamePolicy:
-    """Implements `ScriptedPolicy`: it plays a game of its own along with the conversation, so it can ask the expert."""
+    """Implements `ScriptedPolicy`: plays its own copy of the game along with the conversation, so that it can ask the
+    expert."""
 
     def __init__(self, family: GameFamily, skill: float) -> None:
         """`skill` is the probability of the expert's action."""
@@ -177,7 +182,7 @@ class GamePolicy:
         self._played: list[str] = []
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next action."""
+        """Return the next action."""
         replies = [message for message in messages if message.role == "assistant"]
         game = self._catch_up(
             int(task.payload["seed"]), [action for reply in replies for action in read_actions(reply)]
@@ -185,7 +190,8 @@ class GamePolicy:
         return write_action(choose_action(game, rng, self._skill), self._family.rules, len(replies))
 
     def _catch_up(self, seed: int, actions: list[str]) -> TextGame:
-        """A game of the seed in which the actions were taken: the one at hand if it is on the way there."""
+        """Return a game of the seed in which these actions were taken, continuing the present one if its actions are a
+        prefix."""
         if self._game is None or seed != self._seed or self._played != actions[: len(self._played)]:
             if self._game is not None:
                 self._game.close()
@@ -196,5 +202,5 @@ class GamePolicy:
             try:
                 self._game.step(check_action(self._game, action))
             except ToolFailure:
-                continue  # the environment answered it with an error, and the game stayed as it was
+                continue  # the environment answered this action with an error, and the game did not change
         return self._game

@@ -1,6 +1,6 @@
 """Gymnasium's environments with one discrete action, as text: FrozenLake, Taxi, CliffWalking, Blackjack and others.
 
-What the player sees is the `ansi` rendering where there is one, else the observation's numbers.
+The player sees the `ansi` rendering if there is one, otherwise the observation's numbers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "Blackjack": ("stick", "hit"),
     "CartPole": ("left", "right"),
 }
-"""Names of the actions by the environment's name without its version; others are numbers."""
+"""Names of the actions, by the environment's name without its version; the actions of other environments are
+numbers."""
 
 
 class GymnasiumArguments(GameArguments):
     """Which environment, and how it is drawn."""
 
     id: str
-    """As in `gymnasium.make`."""
+    """Id for `gymnasium.make`."""
     make: dict[str, JsonValue] = Field(default_factory=dict)
     """Further keyword arguments of `gymnasium.make`."""
     map_size: int = Field(0, ge=0, le=64)
-    """FrozenLake only: every seed has a random map of so many rows and columns; 0 keeps the environment's map."""
+    """FrozenLake only: every seed has a random map with this many rows and columns; 0 keeps the environment's map."""
     spaced: bool = False
-    """Whether a drawing has spaces between its characters and "@" for the player, which makes every cell a token."""
+    """Whether a drawing has spaces between its characters and "@" for the player, which makes every cell one token."""
     win_reward: float = 0.0
     """The game is won when it ends and its last reward is above this."""
 
@@ -58,7 +59,8 @@ class GymnasiumGame(TextGame):
         self._values: dict[int, int] | None = None
 
     def open(self, seed: int) -> str:
-        """Make the environment and reset it. Raises ConfigError where it is unknown or its actions are no list."""
+        """Make the environment and reset it. Raises ConfigError if it is unknown or its actions are not a discrete
+        list."""
         import gymnasium
 
         chosen = self._chosen
@@ -83,8 +85,8 @@ class GymnasiumGame(TextGame):
         return self._look()
 
     def _read_mask(self, info: Mapping[str, Any]) -> dict[int, bool] | None:
-        """Which actions may be taken, by number; None where nothing says so. Raises EnvironmentFault for another
-        length."""
+        """Return which actions may be taken, by number; None if there is no mask. Raises EnvironmentFault for a mask of
+        another length."""
         mask = info.get("action_mask")
         if mask is None:
             return None
@@ -92,7 +94,7 @@ class GymnasiumGame(TextGame):
             raise EnvironmentFault(
                 f"{self._chosen.id}: info['action_mask'] has {len(mask)} entries for {len(self._names)} actions"
             )
-        return dict(zip(self._names.values(), map(bool, mask), strict=True))  # as Discrete.sample reads it
+        return dict(zip(self._names.values(), map(bool, mask), strict=True))  # read as by Discrete.sample
 
     def _look(self) -> str:
         if self._env.render_mode != "ansi":
@@ -102,13 +104,13 @@ class GymnasiumGame(TextGame):
         return space_out(text) if self._chosen.spaced else text
 
     def legal_actions(self) -> Sequence[str]:
-        """The names of the actions, without those that `info["action_mask"]` forbids."""
+        """Return the names of the actions, without those that `info["action_mask"]` forbids."""
         if self._mask is None:
             return tuple(self._names)
         return tuple(name for name, number in self._names.items() if self._mask[number])
 
     def step(self, action: str) -> Outcome:
-        """See `TextGame.step`. An episode that the environment's own time limit ends is not won."""
+        """See `TextGame.step`. An episode ended by the environment's own time limit is not won."""
         self._state, reward, terminated, truncated, info = self._env.step(self._names[action])
         self._mask = self._read_mask(info)
         return Outcome(
@@ -119,7 +121,7 @@ class GymnasiumGame(TextGame):
         )
 
     def expert_action(self) -> str | None:
-        """The best action by value iteration, where the environment publishes its transitions as `P`."""
+        """Return the best action by value iteration, if the environment publishes its transitions as `P`."""
         table = getattr(self._env.unwrapped, "P", None)
         if table is None:
             return None
@@ -146,7 +148,7 @@ def _draws_text(name: str) -> bool:
 
 
 def write_numbers(observation: Any) -> str:
-    """An observation as text: numbers apart by spaces, rows and entries of a dict by lines."""
+    """Write an observation as text: numbers separated by spaces, rows and dict entries on separate lines."""
     if isinstance(observation, Mapping):
         return "\n".join(f"{key}: {write_numbers(value)}" for key, value in observation.items())
     if isinstance(observation, str):
@@ -156,7 +158,7 @@ def write_numbers(observation: Any) -> str:
     if isinstance(observation, np.ndarray) and observation.ndim:
         return ("\n" if observation.ndim > 1 else " ").join(map(write_numbers, observation))
     if isinstance(observation, float | np.floating) and math.isfinite(observation):
-        # As many digits as its own type has, and no more than three after the point.
+        # As many digits as the type has, and at most three after the point.
         return np.format_float_positional(observation, precision=3, trim="-")
     return str(observation)
 

@@ -1,7 +1,8 @@
-"""MiniGrid as text: the mission, and the player's own view of 7 by 7 cells as places ahead of it and beside it.
+"""MiniGrid as text: the mission, and the player's own view of 7 by 7 cells, described relative to the player (ahead, to
+the side).
 
-The view is the environment's partial observation and nothing more; walls are named where the way is blocked, empty and
-unseen cells are left out.
+The view is exactly the environment's partial observation; walls are named where they block the way, empty and unseen
+cells are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from turnwise.environments.adapters.text_game import Outcome, TextGame
 from turnwise.environments.arguments import read_arguments
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
-"""By number, as in `minigrid.core.actions.Actions`: turn left, turn right, move forward, and so on."""
+"""Actions by number, as in `minigrid.core.actions.Actions`: turn left, turn right, move forward, and so on."""
 
 _FORWARD = ACTIONS.index("forward")
 _PLAIN = ("unseen", "empty", "floor", "wall")
@@ -30,11 +31,11 @@ class MiniGridArguments(GameArguments):
     """Which environment."""
 
     id: str
-    """As in `gymnasium.make`, such as "MiniGrid-DoorKey-5x5-v0"."""
+    """Id for `gymnasium.make`, such as "MiniGrid-DoorKey-5x5-v0"."""
     make: dict[str, JsonValue] = Field(default_factory=dict)
     """Further keyword arguments of `gymnasium.make`."""
     actions: list[str] = Field(default_factory=lambda: list(ACTIONS))
-    """The actions on offer; fewer make a random walk less hopeless."""
+    """Available actions; with fewer, a random walk succeeds more often."""
 
 
 class MiniGridGame(TextGame):
@@ -47,7 +48,7 @@ class MiniGridGame(TextGame):
         self._plan: deque[int] | None = None
 
     def open(self, seed: int) -> str:
-        """Make the environment and reset it. Raises ConfigError where it is unknown."""
+        """Make the environment and reset it. Raises ConfigError if it is unknown."""
         import gymnasium
         import minigrid  # noqa: F401 - registers its environments
 
@@ -62,11 +63,11 @@ class MiniGridGame(TextGame):
         return held + describe_view(observation["image"].tolist())
 
     def legal_actions(self) -> Sequence[str]:
-        """The actions on offer; one without effect is legal."""
+        """Return the available actions; actions without effect are legal."""
         return self._chosen.actions
 
     def step(self, action: str) -> Outcome:
-        """See `TextGame.step`. The reward is the environment's own, which shrinks with the number of steps."""
+        """See `TextGame.step`. The reward is the environment's, which decreases with the number of steps."""
         number = ACTIONS.index(action)
         if self._plan and self._plan[0] == number:
             self._plan.popleft()
@@ -77,7 +78,8 @@ class MiniGridGame(TextGame):
         return Outcome(text=self._look(observation), reward=float(reward), done=done, won=won)
 
     def expert_action(self) -> str | None:
-        """The first step of a shortest way to a reward, by breadth-first search over copies of the environment."""
+        """Return the first step of a shortest path to a reward, by breadth-first search over copies of the
+        environment."""
         if not self._plan:
             self._plan = find_plan(
                 self._env.unwrapped, [ACTIONS.index(name) for name in self._chosen.actions], _FORWARD
@@ -91,7 +93,8 @@ class MiniGridGame(TextGame):
 
 
 def describe_view(image: Sequence[Sequence[Sequence[int]]]) -> str:
-    """The observation's `[width, height, 3]` cells (kind, colour, state) as a line per thing seen, nearest first.
+    """Describe the observation's `[width, height, 3]` cells (kind, colour, state), one line per visible thing, nearest
+    first.
 
     The player stands in the middle of the last row and looks up.
     """

@@ -1,6 +1,6 @@
-"""OpenSpiel: its games with text of their own; one player learns, the others are played here.
+"""OpenSpiel's games that have text; one player learns, the others are played here.
 
-The player sees `observation_string` (or the information state where there is none) and acts in the words of
+The player sees `observation_string` (or the information state if there is none) and acts in the words of
 `action_to_string`. Chance and opponents are drawn from the task's seed.
 """
 
@@ -24,18 +24,18 @@ Show = Literal["never", "once", "always"]
 
 
 class OpenSpielArguments(GameArguments):
-    """Which game, and against whom."""
+    """Which game, and against which opponent."""
 
     game: str
-    """As in `pyspiel.load_game`, such as "tic_tac_toe"."""
+    """Name for `pyspiel.load_game`, such as "tic_tac_toe"."""
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
     """Parameters of the game."""
     player: int = Field(0, ge=0)
-    """Whom the model plays."""
+    """Index of the player that the model plays."""
     opponent: Literal["random", "search"] = "random"
-    """The other players: random legal actions, or Monte Carlo tree search, for games of perfect information."""
+    """The other players: random legal actions, or Monte Carlo tree search for games of perfect information."""
     simulations: int = Field(200, ge=1, le=1_000_000)
-    """Simulations a move of the search, as opponent and as expert."""
+    """Simulations per move of the search, both as opponent and as expert."""
     show_actions: Show = "always"
     """As in `GameArguments`."""
 
@@ -48,7 +48,7 @@ class OpenSpielGame(TextGame):
         self._chosen = chosen
 
     def open(self, seed: int) -> str:
-        """Load the game and play to the model's first move. Raises ConfigError for a game without turns or text."""
+        """Load the game and play up to the model's first move. Raises ConfigError for a game without turns or text."""
         pyspiel = importlib.import_module("pyspiel")
 
         chosen = self._chosen
@@ -74,7 +74,7 @@ class OpenSpielGame(TextGame):
         return "" if self.is_over_at_once else self._look()
 
     def _run_to_move(self) -> None:
-        """Play chance and the other players until the model is to move or the game is over."""
+        """Play chance and the other players until it is the model's move or the game is over."""
         while not self._state.is_terminal() and self._state.current_player() != self._chosen.player:
             if self._state.is_chance_node():
                 actions, weights = zip(*self._state.chance_outcomes(), strict=True)
@@ -106,11 +106,11 @@ class OpenSpielGame(TextGame):
         return {self._state.action_to_string(player, a).strip(): a for a in self._state.legal_actions(player)}
 
     def legal_actions(self) -> Sequence[str]:
-        """The game's own names of the legal actions."""
+        """Return the game's own names of the legal actions."""
         return tuple(self._actions())
 
     def step(self, action: str) -> Outcome:
-        """See `TextGame.step`. The game is won when the model's returns are above 0."""
+        """See `TextGame.step`. The game is won if the model's returns are above 0."""
         self._state.apply_action(self._actions()[action])
         self._run_to_move()
         before, self._returned = self._returned, float(self._state.returns()[self._chosen.player])
@@ -118,13 +118,13 @@ class OpenSpielGame(TextGame):
         return Outcome(text=self._look(), reward=self._returned - before, done=done, won=done and self._returned > 0)
 
     def expert_action(self) -> str | None:
-        """The move of a tree search; None where information is hidden."""
+        """Return the move of a tree search; None in games with hidden information."""
         if not self._is_open:
             return None
         return str(self._state.action_to_string(self._chosen.player, self._search(self._seed % 2**31))).strip()
 
     def random_action(self, random: Random) -> str:
-        """Any legal action."""
+        """Return any legal action."""
         return random.choice(list(self._actions()))
 
 

@@ -1,7 +1,8 @@
-"""OpenEnv: an environment behind a server, reached with the package's generic client, which imports nothing of it.
+"""OpenEnv: an environment behind a server, reached with the package's generic client, which does not import the
+environment.
 
-The server runs already (`url`), or is started on loopback for the run (`app`). Every episode is a session, and a
-scripted policy plays in one of its own, so the server must allow several at once.
+The server already runs (`url`), or is started on loopback for the run (`app`). Every episode is a session, and a
+scripted policy plays in its own session, so the server must allow several at once.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ class OpenEnvArguments(GameArguments):
     """Which server, and how text becomes an action."""
 
     url: str = ""
-    """Address of a server that runs, such as "http://127.0.0.1:8000"."""
+    """Address of a running server, such as "http://127.0.0.1:8000"."""
     app: str = ""
-    """Instead of `url`: the application "module:name" that uvicorn serves on loopback as long as the run lasts."""
+    """Instead of `url`: the application "module:name", served by uvicorn on loopback during the run."""
     start_timeout_s: Seconds = 120.0
     """Seconds until a started server must answer."""
     field: str = ""
-    """Field of the environment's action that takes the text; empty reads the text as a JSON object of all fields."""
+    """Field of the environment's action that holds the text; empty reads the text as a JSON object of all fields."""
     actions: list[str] = Field(default_factory=list)
-    """The legal actions; none allows any text."""
+    """The legal actions; an empty list allows any text."""
     observation: str = ""
-    """Field of the observation that the player sees; empty shows every field in a line of its own."""
+    """Field of the observation that the player sees; empty shows every field on its own line."""
     win_reward: float = 0.0
-    """The episode is won when it ends and its last reward is above this."""
+    """The episode is won if it ends and its last reward is above this."""
 
 
 class OpenEnvGame(TextGame):
     """One session."""
 
     def __init__(self, chosen: OpenEnvArguments, url: str) -> None:
-        """`url` is the server's."""
+        """`url` is the server's address."""
         self._chosen = chosen
         self._url = url
         self._client: Any = None
 
     def open(self, seed: int) -> str:
-        """Connect and reset. Raises ConfigError where no server answers."""
+        """Connect and reset. Raises ConfigError if no server answers."""
         from openenv import GenericEnvClient
 
         with boundary(ConfigError, f"no OpenEnv server answers at {self._url}"):
@@ -76,11 +77,11 @@ class OpenEnvGame(TextGame):
         )
 
     def legal_actions(self) -> Sequence[str]:
-        """As the recipe lists them."""
+        """Return the actions listed in the recipe."""
         return self._chosen.actions
 
     def step(self, action: str) -> Outcome:
-        """See `TextGame.step`. What the server refuses to read is an illegal action."""
+        """See `TextGame.step`. Text that the server cannot read is an illegal action."""
         fields = {self._chosen.field: action} if self._chosen.field else _read_object(action)
         try:
             result = self._client.step(fields)
@@ -109,10 +110,7 @@ def _read_object(action: str) -> dict[str, Any]:
 
 
 def start_server(app: str, timeout_s: float) -> tuple[str, subprocess.Popen[bytes]]:
-    """Serve an application on a free port of loopback: its URL and process.
-
-    Raises ConfigError if it does not answer.
-    """
+    """Serve an application on a free port of loopback. Returns its URL and process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,7 +1,7 @@
-"""One task of a family at a time, for the interfaces of others that reset and step.
+"""Plays one task of a family at a time, for other packages' interfaces with reset and step.
 
-An environment that asks in several conversations is played reply by reply: what is shown is what was asked first, and
-the next reply is its answer.
+An environment that asks in several conversations is played reply by reply: the first open request is shown, and the
+next reply answers it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from turnwise.serving.episode import OutsideEpisode, choose_reward
 
 
 class OutwardEpisode:
-    """An episode that is opened again and again; every opening ends the one before."""
+    """An episode that can be opened again; every opening ends the previous one."""
 
     def __init__(self, family: EnvironmentFamily, *, split: Split, max_turns: int) -> None:
         """`max_turns` is the number of replies in a conversation after which an episode is truncated."""
@@ -25,7 +25,7 @@ class OutwardEpisode:
 
     @property
     def num_replies(self) -> int:
-        """Replies since the opening."""
+        """Number of replies since the opening."""
         return self._episode.num_replies if self._episode else 0
 
     @property
@@ -35,19 +35,19 @@ class OutwardEpisode:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether it has had all its replies without an end."""
+        """Whether it used up its replies without ending."""
         return self._episode is not None and self._episode.is_truncated
 
     @property
     def voice(self) -> dict[str, str]:
-        """Who speaks next: role, conversation and tools; empty where there is one conversation, and at the end."""
+        """Who speaks next: role, conversation and tools; empty if there is one conversation, and at the end."""
         if self._episode is None or self._episode.is_single or not self._episode.wanted:
             return {}
         ask = self._episode.wanted[0]
         return {"role": ask.role, "conversation": ask.conversation, "tools": describe_tools(ask.tools)}
 
     async def open(self, index: int) -> tuple[Task, Opening]:
-        """Open the split's task at `index`, which is also the episode's seed."""
+        """Open the split's task at `index`, which is also the episode's seed. Returns the task and the opening."""
         await self.close()
         task = self._family.task(self._split, index)
         environment = self._family.build_environment(task)
@@ -57,7 +57,8 @@ class OutwardEpisode:
         return task, Opening(messages=first.messages if first else (), tools=first.tools if first else ())
 
     async def reply(self, message: Message) -> str:
-        """The text of what the environment answers. Raises EnvironmentFault where no episode is under way."""
+        """Send a reply and return the text of the environment's answer. Raises EnvironmentFault if no episode is
+        open."""
         episode = self._require()
         if episode.is_over:
             raise EnvironmentFault("the episode is over; call reset")
@@ -66,14 +67,14 @@ class OutwardEpisode:
         return join_texts([*ended, *(episode.first.messages if episode.first else ())])
 
     async def score(self) -> Scored:
-        """The reward of the replies so far. Raises EnvironmentFault where the episode cannot be judged."""
+        """Return the reward of the replies so far. Raises EnvironmentFault if the episode cannot be judged."""
         reward = choose_reward(await self._require().score())
         if isinstance(reward, Invalid):
             raise EnvironmentFault(f"the episode could not be judged: {reward.reason}")
         return reward
 
     async def close(self) -> None:
-        """Free the episode, if there is one. Raises EnvironmentFault when that fails."""
+        """Free the episode, if there is one. Raises EnvironmentFault if that fails."""
         episode, self._episode = self._episode, None
         if episode is not None and (problem := await episode.close()):
             raise EnvironmentFault(problem)
@@ -85,14 +86,15 @@ class OutwardEpisode:
 
 
 def join_texts(messages: Sequence[Message]) -> str:
-    """The texts of messages, an empty line between two."""
+    """Join the texts of messages, separated by empty lines."""
     return "\n\n".join(message.text for message in messages)
 
 
 def read_reply(action: str, number: int) -> Message:
-    """The reply that a text stands for: `{"name": ..., "arguments": {...}}` calls a tool, any other text is said.
+    """Return the reply that a text means: `{"name": ..., "arguments": {...}}` calls a tool, any other text is a
+    message.
 
-    `number` keeps call ids apart.
+    `number` makes call ids unique.
     """
     try:
         call = json.loads(action)
@@ -104,11 +106,11 @@ def read_reply(action: str, number: int) -> Message:
 
 
 def call_message(name: str, arguments: object, number: int) -> Message:
-    """A reply that calls one tool; `number` keeps call ids apart."""
+    """Return a reply that calls one tool; `number` makes call ids unique."""
     written = json.dumps(arguments, ensure_ascii=False)
     return text_message("assistant", "", tool_calls=(ToolCall(id=f"call_{number}", name=name, arguments=written),))
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
-    """Tools as JSON: a name, a description and a schema each."""
+    """Describe tools as JSON, each by name, description and schema."""
     return json.dumps([[tool.name, tool.description, tool.parameters] for tool in tools])

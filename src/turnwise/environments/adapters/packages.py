@@ -1,4 +1,4 @@
-"""Whether an optional package is there and new enough, in one clear line where it is not."""
+"""Checks that an optional package is installed and new enough."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from turnwise.core.errors import ConfigError
 
 
 def require_package(package: str, minimum: str, extra: str) -> str:
-    """The installed version of a distribution. Raises ConfigError with the remedy where it is missing or too old."""
+    """Return the installed version of a distribution. Raises ConfigError with the remedy if it is missing or too
+    old."""
     remedy = f"install it with: pip install 'turnwise[{extra}]'"
     try:
         installed = version(package)
@@ -21,5 +22,5 @@ def require_package(package: str, minimum: str, extra: str) -> str:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    """`(1, 10)` of "1.10rc1": the leading numbers, which is all that a lower bound needs."""
+    """Return the leading numbers of a release, `(1, 10)` for "1.10rc1", which suffice for a lower bound."""
     return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+]", release)[0])))

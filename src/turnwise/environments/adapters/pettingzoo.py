@@ -1,7 +1,7 @@
 """PettingZoo's turn-based (AEC) environments as text; one agent learns, the others play random legal actions.
 
-Tic-tac-toe and Connect Four are drawn as boards, others by their `ansi` rendering where they have one; the rest show
-the numbers of the observation, which is what PettingZoo gives: OpenSpiel has text for most of these games.
+Tic-tac-toe and Connect Four are drawn as boards, others by their `ansi` rendering if they have one; the rest show the
+observation's numbers, all that PettingZoo offers (OpenSpiel has text for most of these games).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "texas_holdem": ("call", "raise", "fold", "check"),
     "rps": ("rock", "paper", "scissors"),
 }
-"""Names of the actions by the module's name without its version; others are numbers."""
+"""Names of the actions, by the module's name without its version; the actions of other environments are numbers."""
 
 
 class PettingZooArguments(GameArguments):
@@ -35,7 +35,7 @@ class PettingZooArguments(GameArguments):
     make: dict[str, JsonValue] = Field(default_factory=dict)
     """Keyword arguments of that function."""
     player: int = Field(0, ge=0)
-    """Index into the environment's `possible_agents` of the one that learns."""
+    """Index into the environment's `possible_agents` of the agent that learns."""
     show_actions: Literal["never", "once", "always"] = "always"
     """As in `GameArguments`."""
 
@@ -50,7 +50,7 @@ class PettingZooGame(TextGame):
         self._env: Any = None
 
     def open(self, seed: int) -> str:
-        """Make the environment and play to the learning agent's first move. Raises ConfigError where it cannot."""
+        """Make the environment and play up to the learning agent's first move. Raises ConfigError if it cannot."""
         chosen = self._chosen
         import pettingzoo  # noqa: F401 - the module below is one of its own, or built on it
 
@@ -71,7 +71,7 @@ class PettingZooGame(TextGame):
     def _run_to_move(self) -> None:
         """Play the other agents until the learning agent moves next or no agent is left.
 
-        `env.last` gives an agent what it was rewarded with since its last move."""
+        `env.last` returns an agent's reward since its last move."""
         self._reward, self._done = 0.0, False
         for agent in self._env.agent_iter():
             observation, reward, terminated, truncated, info = self._env.last()
@@ -102,11 +102,11 @@ class PettingZooGame(TextGame):
         return {names[n]: n for n in range(count) if self._mask is None or self._mask[n]}
 
     def legal_actions(self) -> Sequence[str]:
-        """The actions that the mask allows, by name or number."""
+        """Return the actions that the mask allows, by name or number."""
         return tuple(self._actions())
 
     def step(self, action: str) -> Outcome:
-        """See `TextGame.step`. The game is won when it ends with a reward above 0."""
+        """See `TextGame.step`. The game is won if it ends with a reward above 0."""
         self._env.step(self._actions()[action])
         self._run_to_move()
         done, reward = bool(self._done), self._reward
@@ -119,7 +119,7 @@ class PettingZooGame(TextGame):
 
 
 def _mask_of(observation: Any, info: Mapping[str, Any]) -> Any:
-    """The action mask, of the observation or the info; None where everything is allowed."""
+    """Return the action mask from the observation or the info; None if everything is allowed."""
     return observation["action_mask"] if isinstance(observation, Mapping) else info.get("action_mask")
 
 
@@ -129,10 +129,10 @@ def _draw_rows(values: Any) -> str:
 
 BOARDS: Mapping[str, Callable[[Any], str]] = {
     "connect_four": _draw_rows,
-    # Its cells are numbered down the columns.
+    # Its cells are numbered by columns.
     "tictactoe": lambda values: _draw_rows(values.transpose(1, 0, 2)),
 }
-"""How the boards of games with two planes (mine, theirs) are drawn: x is the player, o the other."""
+"""Functions that draw the boards of games with two planes (mine, theirs): x is the player, o the opponent."""
 
 
 class PettingZoo(GameFamily):

@@ -1,7 +1,7 @@
-"""reasoning-gym: one question, one reply whose text is the answer, judged by the data set's own scorer.
+"""reasoning-gym: one question and one reply, whose text is the answer; the data set's own scorer judges it.
 
-The scorers were not written for hostile answers, so they run in a process of their own (`rewards.math_verifier`). Those
-that evaluate the answer as Python are not used: there, only the data set's own answer is right.
+The scorers were not written for hostile answers, so they run in a separate process (`rewards.math_verifier`). Scorers
+that evaluate the answer as Python are not used: for their data sets, only the data set's own answer is right.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ EVALUATING = frozenset(
         *("puzzle24", "simple_integration", "spiral_matrix", "string_insertion"),
     }
 )
-"""Data sets whose scorers call `eval` or sympy's parser, which does, on the answer."""
+"""Data sets whose scorers call `eval` on the answer, or sympy's parser, which does so."""
 
 _NUM_ENTRIES = 2**31
 _LISTED = ("acre", "gsm_symbolic", "list_functions", "word_ladder")
-"""Data sets that make a list as long as their size when they are opened, so theirs is smaller."""
+"""Data sets that build a list as long as their size when they are opened, so their size is smaller."""
 _NUM_LISTED = 10_000
 
 
 class ReasoningGymArguments(GameArguments):
-    """Which data sets, and how their entries are made."""
+    """Which data sets, and how their entries are generated."""
 
     datasets: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Data set to weight, such as {"maze": 1.0}."""
     options: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    """Arguments of data sets, by name, such as {"maze": {"max_dist": 5}}."""
+    """Arguments of data sets by name, such as {"maze": {"max_dist": 5}}."""
     compare_timeout_s: float = Field(10.0, gt=0, le=3600)
-    """Seconds the scorer may take for one answer."""
+    """Most seconds that the scorer may take for one answer."""
     tool_timeout_s: Seconds = 90.0
-    """Seconds an answer may take in all: that, and the start of the process that scores, which imports the package."""
+    """Most seconds that an answer may take in total: the scorer, and the start of its process, which imports the
+    package."""
     reply: ReplyKind = "text"
     """As in `GameArguments`."""
     split_by: Literal["seed", "opening"] = "opening"
@@ -59,13 +60,13 @@ class ReasoningGymGame(TextGame):
     """One question."""
 
     def __init__(self, chosen: ReasoningGymArguments, weights: Mapping[str, float], verifier: MathVerifier) -> None:
-        """`weights` are the checked ones of `chosen.datasets`."""
+        """`weights` are the checked weights of `chosen.datasets`."""
         self._chosen = chosen
         self._weights = weights
         self._verifier = verifier
 
     def open(self, seed: int) -> str:
-        """The question. Raises ConfigError where the data set is unknown or refuses its options."""
+        """Return the question. Raises ConfigError if the data set is unknown or refuses its options."""
         self._dataset = choose_dataset(self._weights, seed)
         self._entry = self._draw(rng("entry", seed))
         return str(self._entry["question"])
@@ -77,34 +78,34 @@ class ReasoningGymGame(TextGame):
             return entry
 
     def step(self, action: str) -> Outcome:
-        """Judge the answer: 1 for full marks of the scorer, else 0."""
+        """Judge the answer: 1 if the scorer gives full marks, else 0."""
         right = self.judge(action)
         return Outcome(text="", reward=float(right), done=True, won=right)
 
     def judge(self, answer: str) -> bool:
-        """Whether the data set's scorer gives full marks. Raises RewardError where it hangs or dies."""
+        """Return whether the data set's scorer gives full marks. Raises RewardError if it hangs or dies."""
         how = scorer_of(self._dataset, self._entry)
         if how == "scorer":
             return len(answer) <= MAX_ACTION_CHARS and self._verifier.score(answer, self._dataset, self._entry)
         return answer.split() == str(self._entry["answer"]).split()
 
     def expert_action(self) -> str | None:
-        """The data set's own answer; None for an entry without one."""
+        """Return the data set's own answer; None for an entry without one."""
         return None if self._entry["answer"] is None else str(self._entry["answer"])
 
     def random_action(self, random: Random) -> str:
-        """The answer to another question of the data set."""
+        """Return the answer to another question of the data set."""
         return str(self._draw(random)["answer"])
 
 
 def choose_dataset(weights: Mapping[str, float], seed: int) -> str:
-    """The data set of a seed."""
+    """Return the data set that a seed chooses."""
     return rng("data set", seed).choices(list(weights), list(weights.values()))[0]
 
 
 def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text"]:
-    """Who judges: the data set's scorer, or equality of words, where it would evaluate the answer or its entry is no
-    Python literal, as which it travels to the process that scores."""
+    """Return who judges: the data set's scorer, or equality of words if the scorer would evaluate the answer, or if the
+    entry cannot be sent to the scoring process as a Python literal."""
     if dataset in EVALUATING:
         return "text"
     try:
@@ -115,18 +116,18 @@ def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text
 
 @cache
 def open_dataset(name: str, options: str) -> Any:
-    """A data set with its options as JSON; its entries are a function of their index."""
+    """Open a data set with its options as JSON; its entries are a function of their index."""
     create = importlib.import_module("reasoning_gym").create_dataset
     return create(name, size=count_entries(name), seed=0, **json.loads(options))
 
 
 def count_entries(name: str) -> int:
-    """How many entries of a data set are drawn from."""
+    """Return from how many entries of a data set tasks are drawn."""
     return _NUM_LISTED if name in _LISTED else _NUM_ENTRIES
 
 
 def list_datasets() -> list[str]:
-    """The names of all data sets but `composite`, which only combines others."""
+    """Return the names of all data sets except `composite`, which only combines others."""
     return sorted(set(importlib.import_module("reasoning_gym.factory").DATASETS) - {"composite"})
 
 
@@ -143,5 +144,5 @@ class ReasoningGym(GameFamily):
         super().__init__("reasoning_gym", "", chosen, lambda: ReasoningGymGame(chosen, weights, verifier))
 
     def kind_of(self, seed: int) -> str:
-        """The name of the data set."""
+        """Return the name of the data set."""
         return choose_dataset(self._weights, seed)

@@ -1,6 +1,7 @@
-"""The seam of every adapter: an episode of another package's environment as text, and that text as an `Environment`.
+"""The common interface of adapters: an episode of another package's environment as text, and that text as an
+`Environment`.
 
-An adapter writes a `TextGame`. Everything else is here: the tool, illegal actions, limits, the reward.
+An adapter implements `TextGame`. This module adds the tool, illegal actions, limits and the reward.
 """
 
 from __future__ import annotations
@@ -28,41 +29,43 @@ _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one action led to."""
+    """The result of one action."""
 
     text: str
-    """What the player sees next."""
+    """Text that the player sees next."""
     reward: float = 0.0
     done: bool = False
     """Whether the game is over."""
     won: bool = False
-    """Whether it ended in success; read where `done`."""
+    """Whether it ended in success; read only if `done`."""
 
 
 class TextGame:
-    """One episode. Methods may block: they run in a thread, under a deadline. Open once, then step until done."""
+    """One episode. Methods may block: they run in a thread, under a deadline. Open it once, then step until it is
+    done."""
 
     is_over_at_once = False
-    """Set by `open` where there is nothing to play, as when an opponent resigns first; such a seed is skipped."""
+    """Set by `open` if there is nothing to play, for example because an opponent resigns first; such a seed is
+    skipped."""
 
     def open(self, seed: int) -> str:
-        """Start the episode that `seed` fixes; what the player sees first."""
+        """Start the episode determined by `seed`. Returns what the player sees first."""
         raise NotImplementedError(f"{type(self).__name__} must define open")
 
     def step(self, action: str) -> Outcome:
-        """Take an action that is legal. Raises ToolFailure to tell the player what was wrong with it."""
+        """Take a legal action. Raises ToolFailure to tell the player what was wrong with it."""
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
     def legal_actions(self) -> Sequence[str]:
-        """The actions possible in this state; empty where any text is one."""
+        """Return the legal actions in this state; empty if any text is legal."""
         return ()
 
     def expert_action(self) -> str | None:
-        """A good action in this state, from knowledge the player lacks; None if there is none."""
+        """Return a good action in this state, from knowledge that the player lacks; None if there is none."""
         return None
 
     def random_action(self, random: Random) -> str:
-        """Any legal action; "0" where any text is one."""
+        """Return any legal action; "0" if any text is legal."""
         return random.choice(list(self.legal_actions()) or ["0"])
 
     def close(self) -> None:
@@ -71,24 +74,24 @@ class TextGame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameRules:
-    """How a game is played here."""
+    """Rules by which a game is played."""
 
     reply: ReplyKind
     """"call": an action is a call of the tool `act`; "text": the reply's text is the action."""
     max_actions: int
-    """An episode ends after so many actions, illegal ones included."""
+    """The episode ends after this many actions, illegal ones included."""
     reward: Literal["game", "success"]
-    """What the total is: the sum of the game's rewards, or 1 for success."""
+    """The total reward: the sum of the game's rewards, or 1 for success."""
     show_actions: Literal["never", "once", "always"]
     """Where the legal actions are listed: nowhere, in the first message, or in every one."""
     instructions: str
-    """Text in front of the first message."""
+    """Text put before the first message."""
     tool_timeout_s: float
     max_observation_chars: int
 
 
 def check_action(game: TextGame, action: str) -> str:
-    """The action without space at its ends. Raises ToolFailure for one that is not legal, or too long."""
+    """Return the action without surrounding space. Raises ToolFailure if it is illegal or too long."""
     action = action.strip()
     legal = game.legal_actions()
     if legal and action not in legal:
@@ -99,19 +102,19 @@ def check_action(game: TextGame, action: str) -> str:
 
 
 def list_actions(game: TextGame, text: str) -> str:
-    """The text, and the legal actions in a line below."""
+    """Append the legal actions to the text, on a line below it."""
     legal = game.legal_actions()
     return f"{text}\nActions: {', '.join(legal)}" if legal else text
 
 
 def write_prompt(game: TextGame, opening: str, rules: GameRules) -> tuple[Message, ...]:
-    """The first message of an episode that was just opened."""
+    """Return the first message of an episode that was just opened."""
     text = opening if rules.show_actions == "never" else list_actions(game, opening)
     return (text_message("user", f"{rules.instructions}{text}\n"),)
 
 
 def write_action(action: str, rules: GameRules, number: int) -> Message:
-    """The reply that takes an action; `number` counts the replies so far and keeps call ids apart."""
+    """Return the reply that takes an action; `number` counts the replies so far and makes call ids unique."""
     if rules.reply == "text":
         return answer_message(action)
     arguments = json.dumps({"action": action}, ensure_ascii=False)
@@ -121,7 +124,7 @@ def write_action(action: str, rules: GameRules, number: int) -> Message:
 
 
 def read_actions(reply: Message) -> list[str]:
-    """The actions that a reply takes: those of its calls, or else its text, inside `<answer>` if it has one."""
+    """Return the actions of a reply: those of its calls, or else its text, inside `<answer>` if it has one."""
     if reply.tool_calls:
         return [str(json.loads(call.arguments)["action"]) for call in reply.tool_calls]
     answer = _ANSWER.search(reply.text)
@@ -135,7 +138,7 @@ class GameEnvironment(ToolEnvironment):
     """
 
     def __init__(self, build_game: Callable[[], TextGame], rules: GameRules) -> None:
-        """`build_game` makes the game of one episode."""
+        """`build_game` builds the game of one episode."""
         super().__init__(tool_timeout_s=rules.tool_timeout_s, max_observation_chars=rules.max_observation_chars)
         self._build_game = build_game
         self._rules = rules
@@ -145,7 +148,7 @@ class GameEnvironment(ToolEnvironment):
         self._over = self._won = False
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """Open the game of the task's own seed. Raises EnvironmentFault where it opens with another text."""
+        """Open the game of the task's own seed. Raises EnvironmentFault if it opens with another text."""
 
         def start() -> tuple[Message, ...]:
             self._game = self._build_game()
@@ -160,7 +163,7 @@ class GameEnvironment(ToolEnvironment):
         return prompt, [self.act]
 
     async def reset(self, task: Task, seed: int) -> Opening:
-        """See `Environment.reset`; no tool is shown where the reply's text is the action."""
+        """See `Environment.reset`; no tool is shown if the reply's text is the action."""
         opening = await super().reset(task, seed)
         return opening if self._rules.reply == "call" else replace(opening, tools=())
 
@@ -206,7 +209,7 @@ class GameEnvironment(ToolEnvironment):
         return replace(result, signals=signals)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Return the game's rewards or its success; only a game that was won is a success."""
+        """Return the game's rewards or its success; only a won game is a success."""
         values = {
             "success": float(self._won),
             "game_reward": self._total,
@@ -218,7 +221,7 @@ class GameEnvironment(ToolEnvironment):
 
     async def teardown(self) -> None:
         """Close the game."""
-        if self._game is not None and not self.thread.is_busy:  # else it hangs, and was left behind
+        if self._game is not None and not self.thread.is_busy:  # else it hangs, and was abandoned
             await self._in_time(self._game.close, "closing")
 
     async def _in_time(self, job: Callable[[], T], what: str) -> T:

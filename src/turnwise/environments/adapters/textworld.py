@@ -1,7 +1,7 @@
-"""TextWorld: games that its generator makes from seeds, or a game file of yours.
+"""TextWorld: games generated from seeds, or a user's game file.
 
-`narrate` compiles each game with Inform 7 and shows its prose, which takes seconds a game; without it the player reads
-the facts of the room, in the words of the package, which takes a fraction of that.
+`narrate` compiles each game with Inform 7 and shows its prose, which takes seconds per game; without it the player
+reads the facts of the room in the package's words, which is much faster.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from turnwise.environments.adapters.text_game import Outcome, ReplyKind, TextGam
 from turnwise.environments.arguments import Seconds, read_arguments
 
 LOOKING = ("examine", "inventory", "look")
-"""First words of the commands that change nothing."""
+"""First words of commands that change nothing."""
 
 
 class TextWorldArguments(GameArguments):
-    """Which games are made."""
+    """Which games are generated."""
 
     game: str = ""
-    """Path of a game file (`.z8` or `.json`) that every task plays; empty makes games from seeds."""
+    """Path of a game file (`.z8` or `.json`) that every task plays; empty generates games from seeds."""
     rooms: int = Field(3, ge=1, le=100)
-    """Rooms of a game."""
+    """Number of rooms."""
     objects: int = Field(4, ge=1, le=100)
-    """Least number of things in it."""
+    """Least number of objects."""
     quest_length: int = Field(3, ge=1, le=50)
-    """Commands of the shortest solution."""
+    """Number of commands in the shortest solution."""
     theme: str = "house"
     """Grammar of the package: "house", or "basic" with names such as box88."""
     hints: bool = True
     """Whether the objective spells out every step, or only the last."""
     num_games: int = Field(0, ge=0)
-    """Different games of a split, which its tasks take in turn; 0 makes a new one for every task."""
+    """Number of different games per split, which its tasks use in turn; 0 generates a new game for every task."""
     narrate: bool = True
-    """Whether games are compiled and tell their own story, or the player reads facts."""
+    """Whether games are compiled and narrate themselves; otherwise the player reads facts."""
     looking: bool = False
-    """Whether the commands that change nothing (examine, look, inventory) are legal; what they tell is shown anyway."""
+    """Whether commands that change nothing (examine, look, inventory) are legal; their output is shown anyway."""
     reply: ReplyKind = "text"
     """As in `GameArguments`."""
     tool_timeout_s: Seconds = 120.0
-    """Seconds one command, or making a game, may take."""
+    """Most seconds that one command, or generating a game, may take."""
 
 
 class TextWorldGame(TextGame):
     """One episode."""
 
     def __init__(self, chosen: TextWorldArguments, folder: Path) -> None:
-        """`folder` keeps the games that were made."""
+        """`folder` stores the generated games."""
         self._chosen = chosen
         self._folder = folder
         self._env: Any = None
 
     def open(self, seed: int) -> str:
-        """Make the game unless that was done before, and start it."""
+        """Generate the game unless it exists, and start it."""
         import textworld
 
         path = Path(self._chosen.game) if self._chosen.game else make_game(self._chosen, seed, self._folder)
@@ -82,12 +82,12 @@ class TextWorldGame(TextGame):
         return describe_facts(self._state["facts"])
 
     def legal_actions(self) -> Sequence[str]:
-        """The commands that the game admits."""
+        """Return the commands that the game accepts."""
         commands = self._state["admissible_commands"]
         return tuple(c for c in commands if self._chosen.looking or c.split()[0] not in LOOKING)
 
     def step(self, action: str) -> Outcome:
-        """Give a command. The reward is what the game's score rises by, over its largest score."""
+        """Send a command. The reward is the increase of the game's score, divided by its maximum score."""
         self._state, score, done = self._env.step(action)
         gained, self._score = score - self._score, score
         return Outcome(
@@ -98,7 +98,7 @@ class TextWorldGame(TextGame):
         )
 
     def expert_action(self) -> str | None:
-        """The next command of the package's own solution from here."""
+        """Return the next command of the package's own solution from here."""
         commands = self._state["policy_commands"]
         return str(commands[0]) if commands else None
 
@@ -109,7 +109,7 @@ class TextWorldGame(TextGame):
 
 
 def make_game(chosen: TextWorldArguments, seed: int, folder: Path) -> Path:
-    """The file of the game with this seed, made at the first call."""
+    """Return the file of the game with this seed, generated at the first call."""
     import textworld
 
     if chosen.num_games:
@@ -133,7 +133,7 @@ def make_game(chosen: TextWorldArguments, seed: int, folder: Path) -> Path:
 def _knowledge() -> Any:
     from textworld.generator.data import KnowledgeBase
 
-    return KnowledgeBase.default()  # parsing it takes longer than making a game
+    return KnowledgeBase.default()  # parsing it takes longer than generating a game
 
 
 class TextWorld(GameFamily):

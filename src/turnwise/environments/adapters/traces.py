@@ -1,4 +1,5 @@
-"""What a task of verifiers is given to score: a trace of the conversation; and what a task must not need."""
+"""Builds the trace of a conversation that a verifiers task scores, and refuses tasks that need more than text and
+tools."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from turnwise.core.types import Message, text_message
 
 
 def build_trace(row: Any, replies: Sequence[Message], observations: Mapping[str, str]) -> Any:
-    """A `Trace` of one conversation, as a harness of the package records it, without tokens."""
+    """Build a `Trace` of one conversation like a harness of the package, without tokens."""
     from verifiers.v1.configs.agent import AgentConfig
     from verifiers.v1.graph import MessageNode
     from verifiers.v1.runtimes import SubprocessConfig
@@ -33,7 +34,8 @@ def build_trace(row: Any, replies: Sequence[Message], observations: Mapping[str,
 
 
 def read_prompt(row: Any) -> tuple[Message, ...]:
-    """The first messages of a task. Raises ConfigError where the package's user would open the conversation."""
+    """Return the first messages of a task. Raises ConfigError if the package's simulated user would open the
+    conversation."""
     if row.data.prompt is None:
         raise ConfigError(f"task {row.data.idx} has no prompt: its user opens the conversation, which needs a model")
     system = (text_message("system", row.data.system_prompt),) if row.data.system_prompt else ()

@@ -1,7 +1,7 @@
-"""Tasksets of verifiers (v1): their prompts, their tools, called in this process, and their own rewards.
+"""Tasksets of verifiers (v1): their prompts, their tools (called in this process), and their own rewards.
 
-A reward gets a trace of the conversation, as in the package. What needs a container, a runtime or a judge's model is
-refused by name when the run starts.
+A reward gets a trace of the conversation, as in the package. Tasks that need a container, a runtime or a judge model
+are refused by name when the run starts.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from turnwise.tools.tool import Tool
 
 
 class VerifiersArguments(FamilyArguments):
-    """Which taskset, and where its rows are divided."""
+    """Which taskset, and how its rows are split."""
 
     taskset: str
-    """Its id: an importable module that exports one `Taskset` in `__all__`."""
+    """Id of the taskset: an importable module that exports one `Taskset` in `__all__`."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
     """Fields of the taskset's own config."""
     max_tasks: int = Field(10_000, ge=2, le=10_000_000)
-    """Most rows that are read; a taskset may have no end."""
+    """Most rows that are read; a taskset may be endless."""
     heldout_every: int = Field(4, ge=2)
-    """Every so manyth row is held out."""
+    """Every row whose index is a multiple of this is held out."""
 
 
 class VerifiersEnvironment(ToolEnvironment):
     """One task. Parts of the reward: `success`, the task's rewards by name, each unweighted, and its metrics."""
 
     def __init__(self, row: Any, toolsets: Sequence[Any], **limits: Any) -> None:
-        """`row` is a task of the package; `toolsets` serve this episode alone."""
+        """`row` is a task of the package; `toolsets` serve only this episode."""
         super().__init__(**limits)
         self._row = row
         self._toolsets = toolsets
         self._seen: list[Message] = []
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The prompt; the tools keep the names that the package gives them."""
+        """Return the prompt and the tools, which keep the package's names."""
         from verifiers.v1.utils.decorators import discover_decorated
 
         for toolset in self._toolsets:
@@ -62,7 +62,7 @@ class VerifiersEnvironment(ToolEnvironment):
         return task.prompt, ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Let the task score a trace of the prompt, the replies and what the tools answered."""
+        """Let the task score a trace of the prompt, the replies and the tools' answers."""
         trace = build_trace(self._row, replies, {r.call.id: r.observation for r in self.tool_records})
         if self._toolsets:
             trace.state = self._toolsets[-1].state
@@ -78,8 +78,8 @@ class VerifiersEnvironment(ToolEnvironment):
 
 
 def build_tool(function: Callable[..., object], server: str) -> Tool:
-    """A function of a toolset as a tool. Like in the package's server, it is called with what its annotations make of
-    the arguments: a pydantic model for an object, a date for a text. What they refuse is told to the model."""
+    """Convert a function of a toolset to a tool. As in the package's server, arguments are converted by its
+    annotations: an object to a pydantic model, a text to a date. Refusals are reported to the model."""
     arguments_of = _read_signature(function)
     spec = _describe(function, server, arguments_of)
 
@@ -97,8 +97,8 @@ def build_tool(function: Callable[..., object], server: str) -> Tool:
 
 
 def _read_signature(function: Callable[..., object]) -> type[BaseModel]:
-    """A model of a call's arguments. Its fields have names of their own, so that no parameter hides a method of
-    pydantic's, and the parameters' as aliases."""
+    """Build a pydantic model of a call's arguments. Its fields have generated names, so that no parameter hides a
+    method of pydantic, and the parameters' names as aliases."""
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(inspect.signature(function, eval_str=True).parameters.values()):
         is_bare, needed = parameter.annotation is parameter.empty, parameter.default is parameter.empty
@@ -110,18 +110,19 @@ def _read_signature(function: Callable[..., object]) -> type[BaseModel]:
 
 
 def _describe(function: Callable[..., object], server: str, arguments_of: type[BaseModel]) -> ToolSpec:
-    """What the model is told: the name with the server's as prefix, the docstring, a schema from the type hints."""
+    """Return what the model is told: the name prefixed with the server's, the docstring, and a schema from the type
+    hints."""
     schema = arguments_of.model_json_schema(by_alias=True)
     parameters = {"type": "object", "properties": schema.get("properties", {}), "required": schema.get("required", [])}
     if "$defs" in schema:
-        parameters["$defs"] = schema["$defs"]  # what references in the properties point to
+        parameters["$defs"] = schema["$defs"]  # targets of references in the properties
     name = getattr(function, "tool_name", None) or function.__name__
     description = inspect.getdoc(function) or name
     return ToolSpec(name=f"{server}_{name}" if server else name, description=description, parameters=parameters)
 
 
 class Verifiers:
-    """Implements `EnvironmentFamily`. There is no oracle: a taskset says how to judge, not what to say."""
+    """Implements `EnvironmentFamily`. There is no oracle: a taskset defines how to judge, not what to say."""
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `VerifiersArguments`. Raises ConfigError."""
@@ -140,7 +141,8 @@ class Verifiers:
             check_row(row)
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split; "train" starts over after its last row, "heldout" ends with IndexError."""
+        """Return the index-th task of a split; "train" starts over after its last row, "heldout" ends with
+        IndexError."""
         check_index(split, index)
         rows = self._rows[split]
         if not rows or (split == "heldout" and index >= len(rows)):
@@ -150,18 +152,18 @@ class Verifiers:
         return Task(environment="verifiers", prompt=read_prompt(rows[place]), payload=payload)
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use environment with tool servers of its own."""
+        """Build a fresh, single-use environment with its own tool servers."""
         row = self._rows[task.payload["split"]][task.payload["row"]]
         toolsets = [*type(self._taskset).toolsets(self._taskset.config), *type(row).toolsets(row.config)]
         limits = {"tool_timeout_s": self._chosen.tool_timeout_s}
         return VerifiersEnvironment(row, toolsets, max_observation_chars=self._chosen.max_observation_chars, **limits)
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """Only "random", which answers with a word of the prompt. Raises ConfigError for another."""
+        """Return the policy "random", which answers with a word of the prompt. Raises ConfigError for other names."""
         return choose_policy(name, {"random": _Parrot()})
 
     def texts(self, count: int) -> list[str]:
-        """`count` prompts of training tasks."""
+        """Return `count` prompts of training tasks."""
         return ["\n".join(message.text for message in self.task("train", at).prompt) for at in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What a plain class offers as an environment, read from the class: the contract of TRL's `environment_factory`.
+"""The contract between a plain class and its environment, read from the class: that of TRL's `environment_factory`.
 
     reset(**row)        opens an episode; returns the first observation (text, messages, parts of text) or None
     public methods      are tools, except `reset` and `get_reward`
@@ -8,7 +8,7 @@
     _oracle()           the right thing to do next: ("tool", {arguments}), or text that ends the episode
     _close()            frees what the object took; called at the end, whatever happened
 
-The last three are ours. A name that starts with an underscore is no tool, here and in TRL.
+The last three are Turnwise's additions. A name that starts with an underscore is not a tool, here and in TRL.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.tools.tool import to_tool
 
 RESERVED = ("reset", "get_reward")
-"""Public methods that are no tools."""
+"""Public methods that are not tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """What one class offers."""
+    """The members that one class offers."""
 
     build: Callable[[], Any]
     """The class, called without arguments for every episode."""
@@ -40,20 +40,21 @@ class Contract:
     takes_seed: bool
     """Whether `reset` takes `seed`, by name or among `**row`."""
     has_reward: bool
-    """Whether there is `get_reward`; else the attribute `reward` is read."""
+    """Whether `get_reward` exists; otherwise the attribute `reward` is read."""
     has_oracle: bool
     has_close: bool
-    """Whether there is `_close`."""
+    """Whether `_close` exists."""
 
 
 def is_plain_class(thing: object) -> bool:
-    """Whether this is a class with `reset` that is neither an environment of Turnwise nor a family of them."""
+    """Return whether this is a class with `reset` that is neither a Turnwise environment nor a family."""
     is_ours = isinstance(thing, type) and issubclass(thing, ToolEnvironment)
     return isinstance(thing, type) and hasattr(thing, "reset") and not (is_ours or hasattr(thing, "build_environment"))
 
 
 def read_contract(plain: type) -> Contract:
-    """What the class offers. Raises ConfigError when it has no tool, or its constructor or `reset` cannot be called."""
+    """Read what the class offers. Raises ConfigError if it has no tool, or its constructor or `reset` cannot be
+    called."""
     functions = [name for name, _ in inspect.getmembers(plain, predicate=_is_method)]
     tools = {name: _read_spec(plain, name) for name in functions if name not in RESERVED and name[0] != "_"}
     if "reset" not in functions:
@@ -76,13 +77,13 @@ def read_contract(plain: type) -> Contract:
 
 
 def _is_method(member: object) -> bool:
-    """Whether a class's attribute is a method of any kind: also of the class, or what a decorator made of one."""
+    """Return whether a class's attribute is a method of any kind, including class methods and decorated ones."""
     is_wrapped = callable(member) and not isinstance(member, type) and hasattr(member, "__wrapped__")
     return inspect.isfunction(member) or inspect.ismethod(member) or is_wrapped
 
 
 def _read_spec(plain: type, name: str) -> ToolSpec:
-    """What the model is told about a method. Raises ConfigError naming class, method and what is missing."""
+    """Return what the model is told about a method. Raises ConfigError naming class, method and what is missing."""
     function = getattr(plain, name)
     is_whole = isinstance(inspect.getattr_static(plain, name), staticmethod | classmethod)
     try:
@@ -104,11 +105,11 @@ def _check_constructor(plain: type) -> None:
             "move them to reset as columns of the rows"
         ) from None
     except ValueError:
-        pass  # a class written in C has no signature; building it will show
+        pass  # a class written in C has no signature; problems appear when it is built
 
 
 def check_row(contract: Contract, row: Mapping[str, Any]) -> None:
-    """Raise ConfigError when `reset` does not take the columns of a row, naming what is missing or unknown."""
+    """Raise ConfigError if `reset` does not accept the columns of a row, naming what is missing or unknown."""
     reset = contract.build.reset  # type: ignore[attr-defined]
     try:
         inspect.signature(reset).bind(None, **row)
@@ -120,11 +121,11 @@ def check_row(contract: Contract, row: Mapping[str, Any]) -> None:
 
 
 def read_messages(prompt: object, observation: object, where: str) -> tuple[Message, ...]:
-    """The first messages of an episode: those of the row's column "prompt", then what `reset` returned.
+    """Return the first messages of an episode: those of the row's column "prompt", then what `reset` returned.
 
-    As in TRL, returned text goes to the end of the last message; behind the assistant's it is a message of the user.
-    Returned messages follow the prompt's. Raises EnvironmentFault when either is something else, or when there is no
-    text at all.
+    As in TRL, returned text is appended to the last message; after an assistant message it becomes a user message.
+    Returned messages follow the prompt's. Raises EnvironmentFault if either is something else, or if there is no text
+    at all.
     """
     messages = [text_message("user", prompt)] if isinstance(prompt, str) else _read_list(prompt, f"prompt of {where}")
     if isinstance(observation, Sequence) and not isinstance(observation, str) and _have(observation, "role"):
@@ -162,7 +163,7 @@ def _have(items: Sequence[Any], *keys: str) -> bool:
 
 
 def read_text(content: object, where: str) -> str:
-    """Text, or the joined parts `{"type": "text", "text": ...}`. Raises EnvironmentFault for anything else."""
+    """Return text, or the joined parts `{"type": "text", "text": ...}`. Raises EnvironmentFault for anything else."""
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence) and _have(content, "type"):
@@ -174,7 +175,8 @@ def read_text(content: object, where: str) -> str:
 
 
 def read_next(step: object, contract: Contract) -> tuple[str, dict[str, Any]] | str:
-    """What `_oracle` returned: a call or the text that ends the episode. Raises EnvironmentFault for anything else."""
+    """Read what `_oracle` returned: a call, or the text that ends the episode. Raises EnvironmentFault for anything
+    else."""
     if isinstance(step, str):
         return step
     match step:

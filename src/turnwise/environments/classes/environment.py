@@ -1,4 +1,4 @@
-"""One episode of a plain class: its methods are the tools, its state gives the reward."""
+"""One episode of a plain class: its methods are the tools, its state determines the reward."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from turnwise.tools.tool import clip, to_text
 
 
 class ClassEnvironment(ToolEnvironment):
-    """Plays one episode on an object of its own.
+    """Plays one episode on its own object.
 
-    The object is made, played, scored and closed in one thread, so it may hold what belongs to a thread (a connection
-    of SQLite, a browser); its `async` methods run on the event loop.
+    The object is made, played, scored and closed in one thread, so it may hold objects bound to a thread (an SQLite
+    connection, a browser); its `async` methods run on the event loop.
 
-    What a method raises is told to the model, as in TRL, and is on record as the call's error. A method that runs past
-    `tool_timeout_s` makes the trajectory Invalid, and so does a reward that is missing or no finite number.
+    Exceptions of a method are reported to the model, as in TRL, and recorded as the call's error. A method that exceeds
+    `tool_timeout_s` makes the trajectory Invalid, and so does a reward that is missing or not a finite number.
     """
 
     def __init__(self, contract: Contract, *, tool_timeout_s: float, max_observation_chars: int) -> None:
@@ -34,9 +34,10 @@ class ClassEnvironment(ToolEnvironment):
         self._played: Any = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """Builds the object and opens it with the task's row. The seed is in the row, not `seed`: it names the task."""
+        """Build the object and open it with the task's row. The seed comes with the row and identifies the task; the
+        argument `seed` is not used."""
         contract, row = self._contract, dict(task.payload["row"])
-        if "question" in task.payload:  # of `turnwise ask`, which changes a task's words
+        if "question" in task.payload:  # set by `turnwise ask`, which changes a task's words
             raise EnvironmentFault(f"{contract.name} opens with what reset returns and takes no other question")
         self._played = await self._run(contract.build, f"{contract.name}()")
         observation = await self._run(lambda: self._played.reset(**row), f"{contract.name}.reset")
@@ -59,7 +60,7 @@ class ClassEnvironment(ToolEnvironment):
         except EnvironmentFault as fault:
             cause = fault.__cause__
             raised = to_text(f"{type(cause).__name__}: {cause}")
-            is_told = isinstance(cause, ValueError)  # by convention what the model did wrong
+            is_told = isinstance(cause, ValueError)  # by convention, the model's mistake
             observation, cut = clip(f"error: {to_text(str(cause)) if is_told else raised}", self._max_observation_chars)
             record = ToolRecord(
                 call=call,
@@ -74,7 +75,8 @@ class ClassEnvironment(ToolEnvironment):
         return record
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """What `get_reward` returns, or the attribute `reward`: a number, or a dict with "reward" and its parts."""
+        """Return the result of `get_reward`, or the attribute `reward`: a number, or a dict with "reward" and its
+        parts."""
         name = f"{self._contract.name}.{'get_reward()' if self._contract.has_reward else 'reward'}"
         read = self._played.get_reward if self._contract.has_reward else self._read_attribute
         return await score_guarded(read, self._tool_timeout_s, where=name, thread=self.thread)
@@ -83,13 +85,14 @@ class ClassEnvironment(ToolEnvironment):
         return self._played.reward
 
     async def ask_oracle(self) -> tuple[str, dict[str, Any]] | str:
-        """What `_oracle` of this episode says is right to do next. Raises EnvironmentFault when it cannot say."""
+        """Return the next step that this episode's `_oracle` considers right. Raises EnvironmentFault if it cannot
+        say."""
         step = await self._run(lambda: self._played._oracle(), f"{self._contract.name}._oracle")
         return read_next(step, self._contract)
 
     async def teardown(self) -> None:
-        """Let `_close` free what the object took, and let go of it in its own thread."""
-        if self._played is None or self.thread.is_busy:  # a method that hangs was left behind
+        """Let `_close` free what the object holds, and drop the object in its own thread."""
+        if self._played is None or self.thread.is_busy:  # a method that hangs was abandoned
             return
         if self._contract.has_close:
             await self._run(self._played._close, f"{self._contract.name}._close")
@@ -100,14 +103,14 @@ class ClassEnvironment(ToolEnvironment):
         self._played = None
 
     async def _run(self, method: Callable[[], Any], name: str) -> Any:
-        """What a method returns. Raises EnvironmentFault naming it when it raises or runs past its seconds."""
+        """Return a method's result. Raises EnvironmentFault naming the method if it raises or exceeds its time."""
         timeout_s = self._tool_timeout_s
         deadline = asyncio.timeout(timeout_s)
         try:
             with boundary(EnvironmentFault, f"{name} failed"):
                 async with deadline:
                     return await named(name, run_method(method, thread=self.thread))
-        except ToolFailure as failure:  # told to a model, where there is one to tell
+        except ToolFailure as failure:  # reported to a model, where there is one
             raise EnvironmentFault(f"{name} failed: {failure}") from failure
         except EnvironmentFault as fault:
             if not deadline.expired():

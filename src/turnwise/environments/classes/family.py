@@ -25,13 +25,14 @@ from turnwise.environments.file_splits import MAX_BAD_ROWS, FromFiles
 from turnwise.rendering.calls import format_calls
 
 MAX_EPISODES = 200
-"""Episodes that are played for texts; more texts are these again."""
+"""Most episodes played to collect texts; further texts repeat these."""
 PLAY_S = 120.0
-"""Seconds after which no further episode is played for texts: a slow class has fewer of them."""
+"""Seconds after which no further episode is played to collect texts: a slow class plays fewer."""
 MAX_FAILURES = 3
-"""Episodes that fail before no further one is played for texts: a tool that hangs costs its whole limit each time."""
+"""Number of failed episodes after which no further one is played for texts: a hanging tool costs its whole limit each
+time."""
 MAX_SEED = 2**31 - 1
-"""Largest seed `reset` is given: what numpy and C libraries take."""
+"""Largest seed passed to `reset`: what numpy and C libraries accept."""
 MAX_TURNS = 64
 _REMEDY = 'give it a method _oracle(self) that returns the right call, ("tool", {arguments})'
 
@@ -40,20 +41,20 @@ class ClassArguments(FamilyArguments):
     """Where the rows come from, and how the scripted policies play."""
 
     rows: Annotated[Sequence[Mapping[str, Any]] | None, SkipValidation] = None
-    """The rows themselves; None takes those of `path`."""
+    """The rows themselves; None reads those of `path`."""
     path: str = ""
-    """JSONL, JSON or Parquet file of rows; their columns are the arguments of `reset`. Empty, and without `rows`, every
-    task is a row without columns but its seed."""
+    """JSONL, JSON or Parquet file of rows; their columns are the arguments of `reset`. If it is empty and there are no
+    `rows`, every task is a row without columns except its seed."""
     heldout_path: str = ""
     """JSONL, JSON or Parquet file of held-out rows; empty holds out a tenth of the rows."""
     max_bad_rows: Share = MAX_BAD_ROWS
-    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
-    of the run."""
+    """Largest share of a file's rows that may be bad: these are left out, counted and named by file and line. With
+    more, the run does not start."""
     random_calls: int = Field(3, ge=1, le=MAX_TURNS - 1)
-    """Calls after which the random policy ends its episode, if the class does not end it before."""
+    """Number of calls after which the random policy ends its episode, unless the class ends it before."""
     naive_skill: Share = 0.0
-    """Probability that the naive policy, the default demonstrator, does what the oracle does; else it calls at
-    random."""
+    """Probability that the naive policy, the default demonstrator, acts like the oracle; otherwise it makes random
+    calls."""
 
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
@@ -67,15 +68,16 @@ class ClassArguments(FamilyArguments):
 
 
 class ClassFamily(FromFiles):
-    """Implements `EnvironmentFamily` for a class that knows nothing of Turnwise; `classes.contract` says what it has.
+    """Implements `EnvironmentFamily` for a class that does not know Turnwise; `classes.contract` describes its members.
 
-    Tasks are pure functions of its arguments. An object is built anew for every episode.
+    Tasks are pure functions of its arguments. A new object is built for every episode.
     """
 
     def __init__(self, plain: type, **arguments: Any) -> None:
         """`arguments` are the fields of `ClassArguments`.
 
-        Raises ConfigError naming the class and what it lacks, or the argument; DataError for a row of the wrong layout.
+        Raises ConfigError naming the class and what it lacks, or the argument; DataError for a row with the wrong
+        layout.
         """
         self._chosen = chosen = read_arguments(ClassArguments, arguments)
         self._contract = contract = read_contract(plain)
@@ -95,7 +97,7 @@ class ClassFamily(FromFiles):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a run lacks because the class does, and what stands out in the rows; one line each."""
+        """Notes, one line each, on what a run lacks because the class lacks it, and on conspicuous rows."""
         name, notes = self._contract.name, [*super().notes]
         if not self._contract.has_oracle:
             notes.append(f"{name} has no _oracle: demonstrations only call at random, and no task is proved solvable")
@@ -106,7 +108,7 @@ class ClassFamily(FromFiles):
         return tuple(notes)
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th task of a split: a row, and a seed where `reset` takes one and the row has none.
+        """Return the index-th task of a split: a row, and a seed if `reset` takes one and the row has none.
 
         Raises IndexError for a negative index and past the end of the held-out rows.
         """
@@ -117,13 +119,13 @@ class ClassFamily(FromFiles):
         name = self._contract.name
         if row.get("prompt") is not None:
             prompt = read_messages(row["prompt"], None, name)
-        else:  # what the model reads is known after reset
+        else:  # the prompt is known only after reset
             columns = ", ".join(f"{key}={value!r}" for key, value in row.items())
             prompt = (text_message("user", f"{name}.reset({columns})"),)
         return Task(environment=name, prompt=prompt, payload={"row": row})
 
     def build_environment(self, task: Task) -> ClassEnvironment:
-        """A fresh, single-use environment."""
+        """Build a fresh, single-use environment."""
         return self._build()
 
     def _build(self) -> ClassEnvironment:
@@ -133,7 +135,7 @@ class ClassFamily(FromFiles):
         )
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """ "random", "naive" (the demonstrator) and, where the class has `_oracle`, "oracle". Raises ConfigError."""
+        """Return "random", "naive" (the demonstrator) or, if the class has `_oracle`, "oracle". Raises ConfigError."""
         random = RandomPolicy(contract=self._contract, num_calls=self._chosen.random_calls)
         oracle = OraclePolicy(build=self._build)
         naive = NaivePolicy(skill=self._chosen.naive_skill, oracle=oracle, random=random)
@@ -142,9 +144,9 @@ class ClassFamily(FromFiles):
         return choose_policy(name, {"oracle": oracle, "random": random, "naive": naive})
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts: the tools' schemas, then what is read and written in episodes of the random policy.
+        """Return `count` texts: the tools' schemas, then messages of episodes played by the random policy.
 
-        Raises what the last episode raised when none can be played.
+        Raises what the last episode raised if none can be played.
         """
         texts = [
             json.dumps({"name": spec.name, "description": spec.description, "parameters": spec.parameters})
@@ -159,7 +161,7 @@ class ClassFamily(FromFiles):
         return [texts[index % len(texts)] for index in range(count)]
 
     async def _play(self, count: int) -> list[Played]:
-        """Random episodes of the first training tasks; those that fail are left out, unless all do."""
+        """Play random episodes of the first training tasks; failed ones are left out, unless all fail."""
         episodes: list[Played] = []
         failures: list[TurnwiseError] = []
         random, deadline = self.policy("random"), time.monotonic() + PLAY_S
@@ -177,7 +179,7 @@ class ClassFamily(FromFiles):
 
 
 def _write_call(call: ToolCall) -> str:
-    """The call as the renderer "calls" writes it, where it can."""
+    """Write the call as the renderer "calls" does, if it can."""
     try:
         return f" {format_calls((call,))}"
     except RenderError:

@@ -1,4 +1,4 @@
-"""Policies for plain classes: what the class says is right, calls drawn at random, and a mixture of the two."""
+"""Policies for plain classes: the oracle that the class provides, random calls, and a mixture of the two."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OraclePolicy:
-    """Plays the episode so far again on an object of its own and asks that for the next step."""
+    """Replays the episode so far on its own object and asks that object for the next step."""
 
     build: Callable[[], ClassEnvironment]
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """See `ScriptedPolicy.reply`. Raises EnvironmentFault when the class cannot say what is right."""
+        """See `ScriptedPolicy.reply`. Raises EnvironmentFault if the class cannot say what is right."""
         step = run_apart(self._ask(task, messages))
         if isinstance(step, str):
             return text_message("assistant", step)
@@ -50,7 +50,7 @@ class OraclePolicy:
 class RandomPolicy:
     """Calls a tool drawn at random with arguments that fit its schema; ends after `num_calls` calls.
 
-    Numbers lie between the smallest and the largest that the opening mentions, words come from it.
+    Numbers lie between the smallest and the largest in the opening; words come from the opening.
     """
 
     contract: Contract
@@ -67,7 +67,7 @@ class RandomPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaivePolicy:
-    """With probability `skill` what the oracle does, else what the random policy does."""
+    """Acts like the oracle with probability `skill`, otherwise like the random policy."""
 
     skill: float
     oracle: ScriptedPolicy
@@ -88,7 +88,7 @@ def _call(name: str, arguments: Mapping[str, Any], *, number: int) -> Message:
 
 
 def draw_arguments(schema: Mapping[str, Any], messages: Sequence[Message], rng: Random) -> dict[str, Any]:
-    """Arguments that fit a tool's JSON schema: all required ones, and each other one half the time."""
+    """Draw arguments that fit a tool's JSON schema: all required ones, and each other one half the time."""
     opening = " ".join(message.text for message in messages if message.role in ("system", "user"))
     required = schema.get("required") or ()
     return {
@@ -99,7 +99,7 @@ def draw_arguments(schema: Mapping[str, Any], messages: Sequence[Message], rng: 
 
 
 def _draw(schema: Mapping[str, Any] | bool, opening: str, rng: Random) -> Any:
-    """A value that fits a schema."""
+    """Draw a value that fits a schema."""
     if not isinstance(schema, Mapping):
         schema = {}
     if "enum" in schema:

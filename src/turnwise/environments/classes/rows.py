@@ -1,4 +1,4 @@
-"""The rows that a plain class's `reset` is called with: from a file, from the recipe, or none."""
+"""The rows passed to a plain class's `reset`: from a file, from the recipe, or none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from turnwise.environments.file_splits import DataFile, FileSplits, Place, descr
 
 Row = Mapping[str, Any]
 HELDOUT_SHARE = 0.1
-"""Share of the rows that are held out where there is no file of held-out rows; at least one row."""
+"""Share of the rows that are held out if there is no file of held-out rows; at least one row."""
 
 
 def load_rows(path: Path, contract: Contract, *, max_bad_share: float) -> RowFile[Row]:
-    """The rows of a file, in order; those that `reset` does not take count as bad. Raises as `load_file` does."""
+    """Load the rows of a file, in order; rows that `reset` does not accept count as bad. Raises as `load_file` does."""
 
     def check(row: dict[str, Any]) -> Row:
         check_plain(row)
@@ -32,7 +32,7 @@ def load_rows(path: Path, contract: Contract, *, max_bad_share: float) -> RowFil
 
 
 def check_rows(rows: Sequence[Row], contract: Contract) -> list[Row]:
-    """The rows of a recipe. Raises ConfigError naming the first that does not fit."""
+    """Return the rows of a recipe. Raises ConfigError naming the first that does not fit."""
     for index, row in enumerate(rows):
         try:
             _check(row, contract)
@@ -46,9 +46,9 @@ def check_rows(rows: Sequence[Row], contract: Contract) -> list[Row]:
 def split_rows(
     rows: Sequence[Row] | RowFile[Row], heldout: RowFile[Row] | None, contract: Contract, seed: int
 ) -> FileSplits[Row]:
-    """The rows by split. Without held-out rows a share of `rows` is held out.
+    """Return the rows by split. Without held-out rows a share of `rows` is held out.
 
-    A single row serves both splits where `reset` takes a seed; raises ConfigError where it does not.
+    A single row serves both splits if `reset` takes a seed; otherwise this raises ConfigError.
     """
     files = [file for file in (rows, heldout) if isinstance(file, RowFile)]
     train, place = (rows.rows, rows.place) if isinstance(rows, RowFile) else (rows, "rows[{}]".format)

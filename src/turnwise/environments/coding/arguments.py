@@ -18,49 +18,51 @@ TestSwitch = Literal["on", "off", "shuffled"]
 
 
 class CodingArguments(FamilyArguments):
-    """Programs that hidden tests judge."""
+    """Programs judged by hidden tests."""
 
     mode: Mode = "generated"
     """"generated": functions of a few numbers, by examples. "files": the user's own rows."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
-    """Kind of function to weight: "arithmetic" gives three results of two numbers, "pipeline" filters, maps and folds a
-    list; None gives both the same weight."""
+    """Kind of function to weight: "arithmetic" computes three results of two numbers, "pipeline" filters, maps and
+    folds a list; None weights both equally."""
     stdin: Share = 0.0
     """Share of generated problems whose program reads standard input; the others define a function."""
     shown: int = Field(1, ge=1, le=8)
-    """Visible examples in the statement; the tool runs programs on all of them."""
+    """Number of visible examples in the statement; the tool runs programs on all of them."""
     visible_tests: int = Field(2, ge=0, le=15)
-    """First tests of a row of a file that are visible; one at least is hidden."""
+    """Number of a file row's first tests that are visible; at least one test stays hidden."""
     hidden_tests: int = Field(10, ge=4, le=15)
-    """Hidden tests of a generated problem; of a row of a file the most, those with the longest input."""
+    """Hidden tests per generated problem; for rows of a file, the maximum (the tests with the longest inputs are
+    kept)."""
     train_path: str = ""
     """JSONL or Parquet training problems of mode "files" (layouts: see `datasets`)."""
     heldout_path: str = ""
     """JSONL or Parquet held-out problems of mode "files"."""
     max_bad_rows: Share = MAX_BAD_ROWS
-    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
-    of the run."""
+    """Largest share of a file's rows that may be bad: these are left out, counted and named by file and line. With
+    more, the run does not start."""
     prompt: Prompt = "chat"
-    """"chat" explains the task, "short" gives the examples alone, in words that a small model copies."""
+    """"chat" explains the task, "short" shows only the examples, in words that a small model can copy."""
     tests: TestSwitch = "on"
-    """"on", or a control that must fail: "off" answers programs with a line that says there are no tests, "shuffled"
-    with the results that they have on another task's examples."""
+    """"on", or a control that must fail: "off" answers every program with a line saying that there are no tests,
+    "shuffled" with its results on another task's examples."""
     max_tests: int = Field(4, ge=0, le=2**62)
-    """Programs an episode may run on the visible examples; further ones are answered with a line that says so."""
+    """Most programs that an episode may run on the visible examples; further ones are answered with a line saying
+    so."""
     wall_s: Seconds = 6.0
-    """Seconds of real time that a call, or a program that reads standard input, may take."""
+    """Most seconds of real time for a call, or for a program that reads standard input."""
     memory_mib: int = Field(512, ge=16, le=2**40)
-    """Memory it may take, in MiB."""
+    """Most memory it may use, in MiB."""
     naive_test: Share = 0.2
-    """Probability that the naive policy runs a program instead of submitting it."""
+    """Probability that the naive policy runs a program before submitting it."""
     naive_fix: Share = 0.3
-    """Probability that it corrects the program after a failing example."""
+    """Probability that the naive policy corrects a program after a failing example."""
     sandbox: str = "local"
-    """"local", or the import path "package.module:callable" of what builds a `Sandbox`."""
+    """"local", or the import path "package.module:callable" of a function that builds a `Sandbox`."""
     sandbox_args: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that call."""
     tool_timeout_s: Seconds = 60.0
-    """Seconds a run may take, waiting for a free place in the sandbox included."""
+    """Most seconds that a run may take, including the wait for a free place in the sandbox."""
 
     @property
     def weights(self) -> dict[Kind, float]:

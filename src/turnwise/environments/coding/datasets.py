@@ -30,7 +30,7 @@ _STDIN = ("stdin", "stdin_stdout")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingRow:
-    """One problem of a file."""
+    """One problem from a file."""
 
     problem: str
     form: Form
@@ -39,20 +39,20 @@ class CodingRow:
     tests: tuple[Test, ...]
     """At least one, all of one form."""
     solution: str
-    """A right program; "" if the row has none."""
+    """A correct program; "" if the row has none."""
     starter: str = ""
     """The code to start from; "" if the row has none."""
     rules: tuple[CallRule, ...] = ()
 
 
 def trim_tests(row: CodingRow, num_visible: int, num_hidden: int) -> CodingRow:
-    """The row with the tests that `choose_hidden` chooses: all those of LiveCodeBench take 12 GB."""
+    """Return the row with only the tests that `choose_hidden` keeps: all tests of LiveCodeBench take 12 GB."""
     visible, hidden = choose_hidden(row.tests, num_visible, num_hidden)
     return replace(row, tests=(*visible, *hidden))
 
 
 def to_coding_row(row: Mapping[str, Any]) -> CodingRow:
-    """A row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
+    """Convert a row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
     fields = to_our_fields(row)
     problem, solution, starter = (fields[name] for name in ("problem", "solution", "starter_code"))
     if not isinstance(problem, str) or not problem.strip():
@@ -97,9 +97,10 @@ def to_coding_row(row: Mapping[str, Any]) -> CodingRow:
 
 
 def choose_hidden(tests: tuple[Test, ...], num_visible: int, num_hidden: int) -> tuple[list[Test], list[Test]]:
-    """The first tests, visible, and of the others those with the longest input, in their order (DeepCoder keeps 15).
+    """Return the first tests, which are visible, and the hidden ones: those of the others with the longest inputs, in
+    their order (DeepCoder keeps 15).
 
-    One test at least is hidden.
+    At least one test is hidden.
     """
     num_visible = min(num_visible, len(tests) - 1)
     rest = list(enumerate(tests[num_visible:]))
@@ -120,7 +121,7 @@ def _from_columns(tests: Mapping[str, Any]) -> Any:
 
 
 def _entry(test: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    """The function that a test calls; "" for standard input."""
+    """Return the function that a test calls; "" for standard input."""
     kind = test.get("testtype") or test.get("type") or ("functional" if test.get("fn_name") else "stdin")
     if kind in _STDIN:
         return ""
@@ -154,25 +155,25 @@ def _read_test(test: Mapping[str, Any], form: Form, number: int) -> Test:
 
 
 def _leaves(value: Any) -> Iterable[Any]:
-    """The values inside lists and objects, however nested."""
+    """Yield the values inside lists and objects, at any depth."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return [value] if parts is None else (leaf for part in parts for leaf in _leaves(part))
 
 
 def _changes_in_place(entry: str, text: str) -> bool:
-    """Whether a signature in the text says that the function returns None."""
+    """Return whether a signature in the text says that the function returns None."""
     return re.search(rf"\bdef\s+{entry}\s*\([^)]*\)\s*->\s*None\b", text) is not None
 
 
 def _find_node(entry: str, text: str) -> str | None:
-    """The class of LeetCode's lists, trees or graphs that a signature names: no test can hold one."""
+    """Return the class of LeetCode's lists, trees or graphs that a signature names: no test can contain one."""
     signature = re.search(rf"\bdef\s+{entry}\s*\([^)]*\)[^:]*:", text)
     named = re.search(r"\b(ListNode|TreeNode|Node|NestedInteger)\b", signature[0]) if signature else None
     return named[1] if named else None
 
 
 def _check_texts(values: Mapping[str, Any]) -> None:
-    """Raise DataError for half of a surrogate pair, which JSON can escape and nothing can write."""
+    """Raise DataError for an unpaired surrogate, which JSON can escape but nothing can encode."""
     for name, value in values.items():
         try:
             json.dumps(value, ensure_ascii=False).encode()

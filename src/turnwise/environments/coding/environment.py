@@ -1,7 +1,7 @@
-"""One episode: a statement by examples, a tool that runs a program on the visible examples, the program submitted.
+"""One episode: a statement by examples, a tool that runs a program on the visible examples, and a submitted program.
 
-A reply runs a program, whose first failing example comes back, or submits one and ends the episode. The model's text is
-never executed outside the sandbox.
+A reply either runs a program and gets its first failing example back, or submits one and ends the episode. The model's
+text is never executed outside the sandbox.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from turnwise_sandbox.types import Limits
 Style = Literal["words", "code"]
 """How values are written: `3 1 5`, or `[3, 1, 5]`."""
 REASONS = ("not_submitted", "timeout", "overfit", "wrong")
-"""Why a program failed, the first that applies: none was submitted; a test did not end in time; every visible example
-passes and a hidden test fails; an example fails."""
+"""Reasons why a program failed, of which the first that applies counts: none was submitted; a test did not end in time;
+every visible example passes and a hidden test fails; an example fails."""
 
 NO_TESTS = "no tests"
 NO_TESTS_LEFT = "no tests left"
 PASS = "pass"
 INVALID_REPLY = "no program"
 MAX_SHOWN = 200
-"""Longest text of a value in an observation, in characters."""
+"""Longest value in an observation, in characters."""
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 
@@ -53,14 +53,14 @@ class CodingEnvironment(ToolEnvironment):
         self._chosen = chosen
         self._style: Style = "words" if chosen.prompt == "short" else "code"
         self._limits = Limits(wall_s=chosen.wall_s, memory_bytes=chosen.memory_mib << 20, output_bytes=1 << 20)
-        """Of one process."""
+        """Limits of one process."""
         self._task = Task(environment="coding", prompt=(text_message("user", ""),), payload={})
         self._seed = 0
         self._tested: tuple[tuple[str, bool], ...] = ()
-        """Every program that ran, and whether it passed."""
+        """Every program that was run, and whether it passed."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The statement and the tool."""
+        """Return the statement and the tool."""
         self._task, self._seed = task, seed
         return task.prompt, (self.python,)
 
@@ -76,7 +76,7 @@ class CodingEnvironment(ToolEnvironment):
             return NO_TESTS_LEFT
         program = strip_fence(code)
         tests = read_tests(self._task, "other" if self._chosen.tests == "shuffled" else "visible")
-        if not tests:  # a row with one test, which is hidden
+        if not tests:  # the row has only one test, which is hidden
             return NO_TESTS
         outcomes = await self._run(program, tests)
         failed = next((number for number, outcome in enumerate(outcomes) if outcome.how != "passed"), None)
@@ -101,20 +101,20 @@ class CodingEnvironment(ToolEnvironment):
         )
 
     def is_failure(self, record: ToolRecord) -> bool:
-        """A run in which an example fails."""
+        """Return whether a run has a failing example."""
         return record.observation not in (PASS, NO_TESTS, NO_TESTS_LEFT)
 
     def invalid_reply(self, message: Message) -> Message:
-        """A fixed text for a reply that neither runs nor submits a program; what was wrong with the call otherwise."""
+        """Return a fixed text for a reply that neither runs nor submits a program, or what was wrong with its call."""
         if all(error.kind == "no_action" for error in message.tool_errors):
             return text_message("tool", INVALID_REPLY)
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 exactly if the program submitted passes every visible and hidden test, else 0.
+        """Return 1 if the submitted program passes every visible and hidden test, else 0.
 
-        Parts: `success`, one of `REASONS` for a failure, `tests` (programs that ran), `red` (one of them failed), and
-        `green` (the program submitted had passed).
+        Parts: `success`, one of `REASONS` for a failure, `tests` (number of programs run), `red` (one of them failed),
+        and `green` (the submitted program had passed).
         """
         program = submitted_program(replies)
         reason = "not_submitted" if program is None else await self._why_failed(program)
@@ -130,7 +130,7 @@ class CodingEnvironment(ToolEnvironment):
         return Scored(total=values["success"], parts=parts)
 
     async def _why_failed(self, program: str) -> str | None:
-        """The first of `REASONS` that applies; None for a program that passes."""
+        """Return the first of `REASONS` that applies; None if the program passes."""
         visible, hidden = read_tests(self._task, "visible"), read_tests(self._task, "hidden")
         outcomes = await self._run(program, [*visible, *hidden])
         if all(outcome.how == "passed" for outcome in outcomes):
@@ -140,7 +140,8 @@ class CodingEnvironment(ToolEnvironment):
         return "overfit" if all(outcome.how == "passed" for outcome in outcomes[: len(visible)]) else "wrong"
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the task and of what was run and read. Equal states have equal hashes."""
+        """Return 16 hexadecimal digits of the task and of all runs with their output. Equal states have equal
+        hashes."""
         return hash_calls(self._task.id, self.tool_records)
 
     async def fork(self) -> CodingEnvironment:
@@ -149,13 +150,13 @@ class CodingEnvironment(ToolEnvironment):
 
 
 def read_tests(task: Task, name: Literal["visible", "hidden", "other"]) -> list[Test]:
-    """The tests of a task's payload under that name."""
+    """Return the tests of a task's payload under this name."""
     return [Test(input=given, output=wanted) for given, wanted in task.payload[name]]
 
 
 def submitted_program(replies: Sequence[Message]) -> str | None:
-    """The program of the last reply, in `<answer>` or else in its last fence; None if there is none or it calls a
-    tool."""
+    """Return the program of the last reply, from `<answer>` or else from its last fence; None if there is none or it
+    calls a tool."""
     if not replies or replies[-1].tool_calls or replies[-1].tool_errors:
         return None
     answer = extract_answer(replies[-1].text)
@@ -166,13 +167,13 @@ def submitted_program(replies: Sequence[Message]) -> str | None:
 
 
 def strip_fence(code: str) -> str:
-    """The program in the last Markdown fence; the text itself where there is none."""
+    """Return the program in the last Markdown fence, or the text itself if there is none."""
     fenced = _FENCE.findall(code)
     return fenced[-1] if fenced else code
 
 
 def describe(test: Test, outcome: Outcome, form: Form, style: Style) -> str:
-    """What the model reads of a failing example: `7 4 2 gave 7 7 want 7 2`."""
+    """Describe a failing example for the model: `7 4 2 gave 7 7 want 7 2`."""
     given = show_input(test.input, form, style)
     if outcome.how != "gave":
         return " ".join(filter(None, (given, outcome.how, outcome.what)))
@@ -181,14 +182,14 @@ def describe(test: Test, outcome: Outcome, form: Form, style: Style) -> str:
 
 
 def show_input(given: Any, form: Form, style: Style) -> str:
-    """The arguments of a call or the text of standard input."""
+    """Show the arguments of a call or the text of standard input."""
     if form == "stdin":
         return _cut(given.strip() if style == "words" else repr(given))
     return _cut(show_value(given, style) if style == "words" else ", ".join(show_value(each, style) for each in given))
 
 
 def show_value(value: Any, style: Style) -> str:
-    """A JSON value in either style."""
+    """Show a JSON value in either style."""
     if isinstance(value, dict) and value.keys() == {LONG}:
         return str(value[LONG])
     if style == "code":
@@ -197,5 +198,5 @@ def show_value(value: Any, style: Style) -> str:
 
 
 def _cut(text: str) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair has no tokens
+    text = text.encode("utf-8", "backslashreplace").decode()  # an unpaired surrogate has no tokens
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -31,7 +31,7 @@ from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise.environments.texts import mix_texts
 
 ENTRY = "solve"
-"""The function that generated problems ask for."""
+"""Name of the function in generated problems."""
 CHAT = (
     "Write a Python program for the task below. You may run a program with the tool `python` first: it is tried on the "
     "visible examples, and the first that fails comes back. Then submit: end with the whole program in one ```python "
@@ -45,14 +45,14 @@ STARTER = "Start from this code:"
 
 
 class Coding(FromFiles, GeneratedFamily[CodingArguments]):
-    """Programs that hidden tests judge."""
+    """Programs judged by hidden tests."""
 
     name = "coding"
     section = CodingArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """See `GeneratedFamily`. Raises ConfigError also where a package is missing, DataError where a file of mode
-        "files" is missing or malformed."""
+        """See `GeneratedFamily`. Also raises ConfigError if a package is missing, DataError if a file of mode "files"
+        is missing or malformed."""
         super().__init__(**arguments)
         chosen = self._chosen
         self._kinds = chosen.weights
@@ -71,8 +71,8 @@ class Coding(FromFiles, GeneratedFamily[CodingArguments]):
     # ------------------------------------------------------------------------------------------- tasks
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Generated splits have no end and share no function. Of files, "train" starts over in a new order after each
-        pass and "heldout" ends. Raises IndexError past the end."""
+        """Generate a task; splits are endless and share no function. From files, "train" starts over in a new order
+        after each pass and "heldout" ends. Raises IndexError past the end."""
         payload = self._generated(split, index) if self._files is None else self._row(self._files, split, index)
         prompt = text_message("user", payload.pop("statement"))
         return (prompt,), {**payload, "split": split}
@@ -117,7 +117,7 @@ class Coding(FromFiles, GeneratedFamily[CodingArguments]):
         }
 
     def _state(self, problem: str, form: Form, entry: str, shown: list[Test], starter: str = "") -> str:
-        """The first message; the code to start from is shown unless the problem has it already."""
+        """Write the first message; the starter code is shown unless the problem contains it."""
         prompt: Prompt = self._chosen.prompt
         if prompt == "short":
             head = entry if form == "functional" else "stdin"
@@ -129,27 +129,28 @@ class Coding(FromFiles, GeneratedFamily[CodingArguments]):
     # ------------------------------------------------------------------------------------------- episodes
 
     def build_environment(self, task: Task) -> CodingEnvironment:
-        """A fresh, single-use `CodingEnvironment`; all of a family share one sandbox, opened for the first program."""
+        """Build a fresh, single-use `CodingEnvironment`; all environments of a family share one sandbox, opened for the
+        first program."""
         return CodingEnvironment(runner=self._runs, chosen=self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = NaivePolicy(self._chosen.naive_test, self._chosen.naive_fix)
         return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive}
 
     def texts(self, count: int) -> list[str]:
-        """`count` of the `sample_texts` of training tasks, mixed. Nothing is run."""
+        """Return `count` of the training tasks' `sample_texts`, mixed. Runs nothing."""
         return mix_texts(self.sample_texts, count, self._chosen.seed)
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Statements, programs and outputs."""
+        """Yield statements, programs and outputs."""
         task = self.task("train", index)
         yield from (task.prompt[0].text, f" {PASS}", f" {NO_TESTS}")
         if "kind" in task.payload:
             yield from self._programs(task)
 
     def _programs(self, task: Task) -> list[str]:
-        """The programs that fit a statement and what the tool says of the wrong ones."""
+        """Return the programs that fit a statement, and the tool's answers to the wrong ones."""
         payload, texts = task.payload, []
         kind: Kind = payload["kind"]
         form: Form = payload["form"]
@@ -174,6 +175,6 @@ def _to_rows(tests: list[Test]) -> list[list[Any]]:
 
 
 def _show_test(test: Test, form: Form, style: Style) -> str:
-    """An example in a statement: `3 1 5 gives 5 3`."""
+    """Show an example in a statement: `3 1 5 gives 5 3`."""
     wanted = test.output if form == "stdin" and style == "words" else show_value(test.output, style)
     return f"{show_input(test.input, form, style)} gives {wanted}"

@@ -1,6 +1,6 @@
-"""The functions of generated problems: small Python expressions made of named parts.
+"""The functions of generated problems: small Python expressions composed of named parts.
 
-Pure: what a function gives is computed from tables, and no text is ever evaluated.
+Pure: results are computed from tables, and no text is ever evaluated.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Literal
 from turnwise.core.protocols import Split
 
 Kind = Literal["arithmetic", "pipeline"]
-"""Three results of two numbers `x` and `y`, or a list of numbers `x` that is filtered, mapped and folded."""
+"""Three results from two numbers `x` and `y`, or a list of numbers `x` that is filtered, mapped and folded."""
 Numbers = tuple[int, ...]
 Value = int | list[int]
 Example = tuple[Numbers, Value]
-"""The numbers of an input, and what the function gives."""
+"""The input numbers and the function's result."""
 
 OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "+": lambda x, y: x + y,
@@ -27,14 +27,14 @@ OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "-": lambda x, y: x - y,
     "%": lambda x, y: x % y,
 }
-"""Of 2 and 2 the first three give 4 and the others 0. `y` is positive."""
+"""On 2 and 2 the first three yield 4 and the others 0. `y` is positive."""
 FOLDS: Mapping[str, tuple[str, Callable[[list[int]], Value]]] = {
     "list": ("list({})", list),
     "sum": ("sum({})", sum),
     "max": ("max(({}), default=0)", lambda values: max(values, default=0)),
     "sorted": ("sorted({})", sorted),
 }
-"""By name: the expression around a generator, and what it computes. Each has a value for no numbers at all."""
+"""By name: the expression around a generator, and what it computes. Each is defined for an empty list."""
 MAPS: Mapping[str, Callable[[int], int]] = {
     "v": lambda v: v,
     "v + 2": lambda v: v + 2,
@@ -61,7 +61,7 @@ class Function:
 
     kind: Kind
     parts: tuple[str, ...]
-    """The operators of the results; of a pipeline a name each from `FOLDS`, `MAPS` and `TESTS`."""
+    """The operators of the results; for a pipeline one name each from `FOLDS`, `MAPS` and `TESTS`."""
 
     @property
     def expression(self) -> str:
@@ -72,7 +72,7 @@ class Function:
         return FOLDS[fold][0].format(f"{change} for v in x{test}")
 
     def compute(self, x: Numbers) -> Value:
-        """What the function gives."""
+        """Compute the function's result."""
         if self.kind == "arithmetic":
             return [OPERATORS[operator](*x) for operator in self.parts]
         fold, change, test = self.parts
@@ -85,18 +85,19 @@ class Space:
 
     split: Mapping[Function, Split]
     groups: tuple[tuple[Function, ...], ...]
-    """Each is drawn equally often. Those of a group of arithmetic agree on 2 and 2."""
+    """Groups are drawn equally often. The arithmetic functions of one group agree on 2 and 2."""
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """All of them."""
+        """All functions of all groups."""
         return tuple(self.split)
 
 
 @cache
 def space_of(kind: Kind) -> Space:
-    """The functions of a kind. A third of them is held out, where the indices of the parts in their tables add up to
-    one more than a multiple of 3: those combinations occur in no training problem, and every part does in every place.
+    """Return the functions of a kind. A third of them is held out: those whose parts' indices in their tables add up to
+    one more than a multiple of 3. These combinations occur in no training problem, but every part occurs in every
+    place.
     """
     groups: dict[str, list[Function]] = {}
     split: dict[Function, Split] = {}
@@ -109,5 +110,5 @@ def space_of(kind: Kind) -> Space:
 
 
 def readings(kind: Kind, examples: Sequence[Example]) -> list[Function]:
-    """The functions of a kind that give the wanted value for every example."""
+    """Return the functions of a kind that yield the wanted value for every example."""
     return [f for f in space_of(kind).functions if all(f.compute(x) == value for x, value in examples)]

@@ -1,7 +1,7 @@
-"""Runs a program on tests in the sandbox and compares what it gives outside of it.
+"""Runs a program on tests in the sandbox and compares its results outside.
 
-The sandbox gets the program and the inputs, never the wanted outputs, so nothing that runs there can know what to
-forge: whatever a program does to its interpreter, it passes a test only by giving the right output for its input.
+The sandbox gets the program and the inputs, never the wanted outputs, so no code there knows what to forge: whatever a
+program does to its interpreter, it passes a test only by returning the right output for its input.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from turnwise_sandbox.grading.cases import Case, CaseOutcome, grade_cases
 from turnwise_sandbox.types import Limits, Profile, Program
 
 Form = Literal["functional", "stdin"]
-"""A program defines a function that is called, or reads standard input and prints."""
+"""A program either defines a function that is called, or reads standard input and prints."""
 How = Literal["passed", "gave", "raised", "died", "timeout"]
 CallRule = Literal["in_place", "wrapped", "whole_keys"]
-"""What a row says of its calls. "in_place": where the function returns None, its first argument after the call is the
-result. "wrapped": the output and a list of it are the same (TACO and APPS wrap outputs in a list). "whole_keys": keys
-of an argument that are whole numbers are numbers, which JSON made texts."""
+"""A row's rules for its calls. "in_place": if the function returns None, its first argument after the call is the
+result. "wrapped": an output and a list that contains only it are equal (TACO and APPS wrap outputs in a list).
+"whole_keys": keys of an argument that are whole numbers are numbers, although JSON made them texts."""
 
 PROFILE: Profile = "std"
-"""Named, because "auto" lets a program choose one by what it imports, perhaps one that this machine cannot start, and
-then its reward would be Invalid instead of 0."""
+"""Fixed, because "auto" would let a program choose a profile by its imports, perhaps one that this machine cannot
+start, which would make its reward Invalid instead of 0."""
 TOLERANCE = 1e-6
-"""Of floating-point numbers."""
+"""Tolerance for floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """An input and the output that it must give."""
+    """An input and its expected output."""
 
     __test__ = False  # not for pytest
 
     input: Any
     """JSON: the list of arguments of a function, or the text of standard input."""
     output: Any
-    """JSON: what the function returns (a tuple as a list), or the text printed, of which words count."""
+    """JSON: the function's return value (a tuple as a list), or the printed text, which is compared word by word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a program made of one test."""
+    """The result of a program on one test."""
 
     how: How
-    """"died": the process ended, by itself or for a limit other than time, before it gave anything. "timeout" is that
-    of the run, so with functional tests the call that hung is the first of several."""
+    """"died": the process ended, by itself or by a limit other than time, before it returned anything. "timeout" refers
+    to the run, so with functional tests the call that hung is the first of several."""
     what: Any = None
-    """The value or text given, or the name of the exception."""
+    """The returned value or printed text, or the name of the exception."""
 
 
 async def run_tests(
@@ -68,12 +68,11 @@ async def run_tests(
     seed: int,
     rules: Collection[CallRule] = (),
 ) -> list[Outcome]:
-    """The outcome of every test, in order.
+    """Run all tests and return their outcomes, in order.
 
-    Functional tests are calls in one process; each may take the real time of `limits`, and what else they allow bounds
-    all together. Each stdin test has a process and limits of its own. `entry` is the name of the function. A program
-    with half of a surrogate pair is no Python and raises SyntaxError. Raises SandboxError when the sandbox itself
-    fails.
+    Functional tests are calls in one process; each may take the real time in `limits`, whose other bounds apply to all
+    calls together. Each stdin test has its own process and limits. `entry` is the name of the function. A program with
+    an unpaired surrogate is not Python and raises SyntaxError. Raises SandboxError if the sandbox itself fails.
     """
     files = {"solution.py": program.encode("utf-8", "surrogatepass")}
     if form == "stdin":
@@ -101,7 +100,7 @@ async def run_tests(
 
 
 def judge_call(report: Sequence[Any], test: Test, rules: Collection[CallRule] = ()) -> Outcome:
-    """The outcome of a call that reported `["gave", value]`, `["other", text]` or `["raised", name]`."""
+    """Return the outcome of a call that reported `["gave", value]`, `["other", text]` or `["raised", name]`."""
     how, what = report
     if how == "raised":
         return Outcome(how="raised", what=str(what)[:40])
@@ -122,8 +121,8 @@ def _read_case(outcome: CaseOutcome) -> Outcome:
 
 
 def is_same(actual: Any, wanted: Any) -> bool:
-    """Whether two JSON values are equal. True is not 1. A float may differ from a wanted whole number by `TOLERANCE`,
-    and where a float is wanted a number may differ from it by `TOLERANCE`, absolute or relative."""
+    """Return whether two JSON values are equal. True is not 1. A float may differ from a wanted whole number by
+    `TOLERANCE`, and if a float is wanted, a number may differ from it by `TOLERANCE`, absolute or relative."""
     if isinstance(actual, list) and isinstance(wanted, list):
         return len(actual) == len(wanted) and all(map(is_same, actual, wanted))
     if isinstance(actual, dict) and isinstance(wanted, dict):

@@ -1,4 +1,4 @@
-"""The layouts of published data sets of programming problems, each read into the fields of ours.
+"""The layouts of published data sets of programming problems, each converted to the fields of our layout.
 
     ours, DeepCoder   "problem", "tests"
     LiveCodeBench     "question_content", "public_test_cases", "private_test_cases", "metadata"
@@ -21,14 +21,14 @@ from turnwise.environments.coding.private_tests import decode_private_tests
 from turnwise.environments.coding.runners import read_whole
 
 _PYTHON3 = (3, "3", "PYTHON3", "python3", "python")
-"""What the column `language` of CodeContests says of Python 3."""
+"""Values of the column `language` of CodeContests that mean Python 3."""
 _ASSERTIONS = ("test_list", "test", "tests_code", "test_code", "asserts", "entry_point", "assert_case")
 
 
 def to_our_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with "problem", "tests", "solution", "starter_code" and "metadata" as ours has them, unchecked.
+    """Return the row with "problem", "tests", "solution", "starter_code" and "metadata" as in our layout, unchecked.
 
-    Raises DataError for a layout that is not known, or known and not of use here.
+    Raises DataError for an unknown layout, and for a known one that is unusable here.
     """
     if "public_test_cases" in row or "private_test_cases" in row:
         return _from_live_code_bench(row)
@@ -54,7 +54,7 @@ def to_our_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_json(value: Any, name: str) -> Any:
-    """The value of a JSON text, anything else as it is. Raises DataError naming the field."""
+    """Return the value of a JSON text, and any other value unchanged. Raises DataError naming the field."""
     if not isinstance(value, str):
         return value
     try:
@@ -122,7 +122,7 @@ def _from_prime_intellect(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _join_messages(prompt: Any) -> Any:
-    """The statement in a prompt of messages: what system and user say, in their order."""
+    """Return the statement in a prompt of messages: the system and user messages, in order."""
     if not isinstance(prompt, list):
         return prompt
     texts = []
@@ -135,7 +135,7 @@ def _join_messages(prompt: Any) -> Any:
 
 
 def _solution(row: Mapping[str, Any]) -> Any:
-    """The first right program in Python; "" if there is none."""
+    """Return the first correct Python program; "" if there is none."""
     for name in ("solution", "gold_standard_solution"):
         if row.get(name):
             return row[name]

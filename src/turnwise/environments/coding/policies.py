@@ -1,7 +1,7 @@
 """Policies written by hand for generated problems: an oracle, a random baseline and the naive demonstrator.
 
-They work from the text that a model would see: the examples of the statement and what the tool printed. Of problems
-from files the oracle reads the solution, where the row has one.
+They work from the text that a model would see: the examples in the statement and the tool's output. For problems from
+files the oracle reads the row's solution, if there is one.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from turnwise.environments.coding.judge import Form
 from turnwise.environments.replies import answer_message
 
 MAX_TESTS = 3
-"""Programs that the oracle and the demonstrator run before they submit."""
+"""Most programs that the oracle and the demonstrator run before they submit."""
 _NUMBER = re.compile(r"-?\d+")
 
 
 def run_message(program: str, number: int) -> Message:
-    """A reply that runs a program; `number` counts the messages so far and keeps call ids apart."""
+    """Return a reply that runs a program; `number` counts the messages so far and makes call ids unique."""
     call = ToolCall(id=f"call_{number}", name="python", arguments=json.dumps({"code": program}, ensure_ascii=False))
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
 def submit_message(program: str) -> Message:
-    """A reply that submits a program."""
+    """Return a reply that submits a program."""
     return answer_message(program)
 
 
 def write_program(function: Function, form: Form, entry: str) -> str:
-    """The program of a function, on one line."""
+    """Write the program of a function, on one line."""
     is_pipeline = function.kind == "pipeline"
     if form == "functional":
         return f"def {entry}({'x' if is_pipeline else 'x, y'}): return {function.expression}"
@@ -45,12 +45,13 @@ def write_program(function: Function, form: Form, entry: str) -> str:
 
 
 def numbers_of(value: Value) -> list[int]:
-    """A value as the numbers that it is written with."""
+    """Return the numbers with which a value is written."""
     return list(value) if isinstance(value, list) else [value]
 
 
 class _Reading:
-    """A conversation about a generated problem: the functions that fit what was read, and the programs that ran."""
+    """A conversation about a generated problem: the functions that fit what was read, and the programs that were
+    run."""
 
     def __init__(self, task: Task, messages: Sequence[Message]) -> None:
         self._task = task
@@ -63,8 +64,8 @@ class _Reading:
         self.outputs = [message.text for message in messages if message.role == "tool"]
 
     def fitting(self) -> list[Function]:
-        """The functions that give what the last failing example wants: those of the statement's, if one of them does;
-        `guesses` where no example failed."""
+        """Return the functions that agree with the last failing example: those among the statement's, if any; `guesses`
+        if no example failed."""
         if not self.outputs or " want " not in self.outputs[-1]:
             return self.guesses
         given, _, rest = self.outputs[-1].partition(" gave ")
@@ -74,16 +75,18 @@ class _Reading:
         return [f for f in self.guesses if f in fits] or fits or self.guesses
 
     def write(self, functions: Sequence[Function], rng: Random) -> str:
-        """The program of one of the functions, chosen at random."""
+        """Write the program of one of the functions, chosen at random."""
         payload = self._task.payload
         return write_program(rng.choice(functions), payload["form"], payload["entry"])
 
 
 class OraclePolicy:
-    """Runs a program that fits the statement, corrects it by the example that fails, and submits on green."""
+    """Runs a program that fits the statement, corrects it by the failing example, and submits once all examples
+    pass."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next program, to run or to submit. Raises ConfigError for a problem from a file without a solution."""
+        """Return the next program, to run or to submit. Raises ConfigError for a problem from a file without a
+        solution."""
         if "kind" not in task.payload:
             if not task.payload["solution"]:
                 raise ConfigError("the oracle needs a \"solution\" in every row; add it, or use policy 'random'")
@@ -97,10 +100,10 @@ class OraclePolicy:
 
 
 class RandomPolicy:
-    """Submits any function of the kind; an empty program for a problem from a file."""
+    """Submits any function of the kind; for a problem from a file, an empty program."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A program, untested."""
+        """Return a program, untested."""
         if "kind" not in task.payload:
             return submit_message("")
         seen = _Reading(task, messages)
@@ -108,10 +111,10 @@ class RandomPolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how programs are written, run and submitted, and rarely what a result is good for.
+    """The demonstrator: shows how programs are written, run and submitted, but rarely how to use a result.
 
-    Any function that fits the statement will do for it. It runs a program with probability `test` and submits it
-    otherwise. After a failing example it corrects the program with probability `fix`, or else submits it as it is.
+    It uses any function that fits the statement. It runs a program with probability `test`, otherwise it submits it.
+    After a failing example it corrects the program with probability `fix`, otherwise it submits it unchanged.
     """
 
     def __init__(self, test: float, fix: float) -> None:
@@ -120,7 +123,7 @@ class NaivePolicy:
         self._fix = fix
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next program, to run or to submit. Raises ConfigError for a problem from a file."""
+        """Return the next program, to run or to submit. Raises ConfigError for a problem from a file."""
         if "kind" not in task.payload:
             raise ConfigError(
                 "the naive policy demonstrates generated problems only; use environment.args.mode='generated', or "

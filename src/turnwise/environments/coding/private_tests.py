@@ -1,4 +1,4 @@
-"""Hidden tests of LiveCodeBench, which are published as a text in a pickle, compressed, in base64.
+"""Decodes the hidden tests of LiveCodeBench, which are published as a text in a pickle, compressed and in base64.
 
 Nothing is unpickled: the operations of the pickle are listed, and only those that write one text are accepted.
 """
@@ -13,13 +13,13 @@ import zlib
 from turnwise.core.errors import DataError
 
 MAX_BYTES = 1 << 30
-"""Longest text, so that a few compressed bytes cannot fill the memory."""
+"""Longest accepted text in bytes, so that a few compressed bytes cannot fill the memory."""
 _FRAMES = ("PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP")
 _TEXTS = ("UNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINUNICODE")
 
 
 def decode_private_tests(text: str) -> str:
-    """The JSON text inside. Raises DataError for anything else, of which nothing is executed."""
+    """Return the JSON text inside. Raises DataError for anything else, and executes nothing."""
     try:
         inflate = zlib.decompressobj()
         content = inflate.decompress(base64.b64decode(text, validate=True), MAX_BYTES)

@@ -1,4 +1,5 @@
-"""Generated problems: a function, examples of it to see, and hidden ones that a program for the seen ones fails."""
+"""Generated problems: a function, visible examples of it, and hidden ones that refute programs made only for the
+visible ones."""
 
 from __future__ import annotations
 
@@ -12,24 +13,24 @@ from turnwise.environments.coding.functions import Example, Function, Kind, Numb
 MAX_DRAWS = 500
 MAX_VISIBLE = 6
 CHOICES = 12
-"""Inputs among which a further example is the one that refutes most readings."""
+"""Number of candidate inputs for a further example; the one that refutes most readings is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A function by examples."""
+    """A function given by examples."""
 
     function: Function
     visible: tuple[Example, ...]
-    """Together only the function agrees with them, of all of its kind. The first alone leaves several readings; the
-    last is of another sort than the others, a longer list or a smaller number first."""
+    """Visible examples. Of all functions of its kind, only this one agrees with all of them. The first alone leaves
+    several readings; the last is of a different sort, a longer list or a smaller number first."""
     hidden: tuple[Example, ...]
-    """Edges: negative and large numbers, zero, the same number twice, lists of other lengths. No input is visible, and
-    together they refute every reading of the first example but the right one."""
+    """Hidden examples, edge cases: negative and large numbers, zero, the same number twice, lists of other lengths. No
+    input is visible, and together they refute every reading of the first example except the right one."""
 
 
 def build_problem(kind: Kind, split: Split, random: Random, *, num_hidden: int) -> Problem:
-    """A problem whose function belongs to the split. Raises ConfigError when `MAX_DRAWS` draws give none."""
+    """Build a problem whose function belongs to the split. Raises ConfigError if `MAX_DRAWS` draws yield none."""
     space = space_of(kind)
     functions = [f for f in random.choice(space.groups) if space.split[f] == split]
     for _ in range(MAX_DRAWS):
@@ -45,7 +46,8 @@ def build_problem(kind: Kind, split: Split, random: Random, *, num_hidden: int) 
 
 
 def _refute(function: Function, left: list[Function], visible: list[Example], random: Random) -> tuple[Example, ...]:
-    """Examples until no other function is left, and one of another sort; none where `MAX_VISIBLE` refute too few."""
+    """Return examples that leave no other function, plus one of another sort; none if `MAX_VISIBLE` examples refute too
+    few."""
     for _ in range(MAX_VISIBLE):
         if not left:
             x = _draw_visible(function.kind, random)
@@ -59,7 +61,7 @@ def _refute(function: Function, left: list[Function], visible: list[Example], ra
 
 
 def _draw_visible(kind: Kind, random: Random) -> Numbers:
-    """The larger number first, or three different ones."""
+    """Draw numbers of which the larger comes first, or three different ones."""
     if kind == "arithmetic":
         y = random.randint(2, 4)
         return random.randint(y + 1, 9), y
@@ -67,7 +69,7 @@ def _draw_visible(kind: Kind, random: Random) -> Numbers:
 
 
 def _draw_hidden(kind: Kind, number: int, random: Random) -> Numbers:
-    """The number-th hidden input."""
+    """Draw the number-th hidden input."""
     if kind == "arithmetic":
         x = (-random.randint(1, 9), 0, random.randint(10, 30), random.randint(-30, 30))[min(number, 3)]
         return x, random.randint(1, 7)

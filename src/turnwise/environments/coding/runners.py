@@ -1,8 +1,8 @@
 """The programs that run a candidate's inside the sandbox.
 
-Both let it write what data of this kind takes for granted: names that the harnesses of LiveCodeBench, TACO and APPS
-import before every program (`List`, `deque`, `inf`), recursion deeper than Python's limit, and whole numbers of any
-length. The names stand behind the program's own and Python's, so they replace nothing.
+Both provide what data of this kind takes for granted: names that the harnesses of LiveCodeBench, TACO and APPS import
+before every program (`List`, `deque`, `inf`), recursion deeper than Python's limit, and whole numbers of any length.
+The names are looked up after the program's own and Python's, so they replace nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 LONG = "whole number of more than 4300 digits"
-"""The only key of an object that stands for such a number, which `int` and `json` refuse to read; its value is the
+"""The only key of an object that represents such a number, which `int` and `json` refuse to read; its value is the
 digits."""
 MAX_DIGITS = 4300
 NAMES = {
@@ -36,12 +36,13 @@ NAMES = {
     "fractions": "Fraction",
     "decimal": "Decimal",
 }
-"""Module to the names that a program may use without importing them, besides the modules themselves."""
+"""For each module, the names that a program may use without importing them, besides the modules themselves."""
 MODULES = (*NAMES, "json", "sys", "time", "numpy", "np")
-"""Those, `np` as numpy. Only what a program's text mentions is imported."""
+"""These modules, with `np` as numpy. Only modules that a program's text mentions are imported."""
 
 STACK_BYTES = 64 << 20
-"""Of a program's main thread, as large as 100,000 calls through `lru_cache` need; Python's own 8 MiB end at 15,000."""
+"""Stack size of a program's main thread, which suffices for 100,000 calls through `lru_cache`; Python's own 8 MiB end
+at 15,000."""
 
 _START = f"""
 import builtins, importlib, json, re, resource, sys, types
@@ -81,7 +82,7 @@ STDIN_RUNNER = f"""{_START}
 sys.path.insert(0, "")
 load("__main__")
 """
-"""Runs the program as the main one, on the standard input that the process was given."""
+"""Runs the program as the main one, with the standard input given to the process."""
 
 WRITER = """
 import json
@@ -109,7 +110,7 @@ def in_order(values):
     except TypeError:
         return sorted(values, key=lambda each: json.dumps(each, default=write))
 """
-"""Defines `write`, which makes of a value that JSON lacks one that it has."""
+"""Defines `write`, which converts a value that JSON lacks to one that it has."""
 
 CALL_RUNNER = f"""{_START}
 import signal
@@ -146,13 +147,13 @@ for number, arguments in enumerate(request["calls"]):
     print(line, file=report, flush=True)
 signal.setitimer(signal.ITIMER_REAL, request["seconds"])
 """
-"""Reports one line per call, so that what ends the process early leaves the rest without an outcome. A timer, which
-starts again with every call, does so; a program that stops the timer has the limits of the process. A method of a
-class `Solution` counts as the function, as in LiveCodeBench; what a program prints goes to standard error. What JSON
-lacks becomes what it has: sets in ascending order, deques, iterators and arrays as lists, numbers of numpy, `decimal`
-and `fractions` as numbers. "other" is the text of a value that JSON cannot hold."""
+"""Reports one line per call, so that an early end of the process leaves the remaining calls without an outcome. A
+timer, restarted with every call, ends the process; a program that stops the timer still has the limits of the process.
+A method of a class `Solution` counts as the function, as in LiveCodeBench; a program's output goes to standard error.
+Values that JSON lacks are converted: sets in ascending order, deques, iterators and arrays as lists, numbers of numpy,
+`decimal` and `fractions` as numbers. "other" is the text of a value that JSON cannot hold."""
 
 
 def read_whole(text: str) -> Any:
-    """A whole number of a JSON text; the object of `LONG` for one that `int` refuses to read."""
+    """Read a whole number from a JSON text; returns the object of `LONG` for one that `int` refuses to read."""
     return int(text) if len(text) <= MAX_DIGITS else {LONG: text}

@@ -1,7 +1,7 @@
 """Countdown's rules and its exact values. Pure functions.
 
-A state is the numbers that are left and the target. An operation replaces two of them by their sum, their product or
-the larger less the smaller; no result is above a limit. The target is reached where it is the only number left.
+A state consists of the remaining numbers and the target. An operation replaces two numbers by their sum, their product,
+or the larger minus the smaller; no result may exceed a limit. The target is reached when it is the only number left.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import lru_cache
 from itertools import combinations
 
 Numbers = tuple[int, ...]
-"""Numbers that are left, ascending."""
+"""The remaining numbers, ascending."""
 _MOVE = re.compile(r"(\d{1,3}) ([-+*]) (\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Move:
-    """One operation: the smaller number first where the order does not matter."""
+    """One operation, with the smaller number first if the order does not matter."""
 
     first: int
     operation: str
@@ -27,7 +27,7 @@ class Move:
 
     @property
     def result(self) -> int:
-        """What the two numbers are replaced by."""
+        """The number that replaces the two."""
         if self.operation == "+":
             return self.first + self.second
         return self.first * self.second if self.operation == "*" else self.first - self.second
@@ -37,7 +37,7 @@ class Move:
 
 
 def parse_move(text: str) -> Move | None:
-    """The operation that a text such as "3 + 5" means; None if it means none."""
+    """Parse an operation such as "3 + 5"; None if the text is not one."""
     match = _MOVE.fullmatch(" ".join(text.split()))
     if match is None:
         return None
@@ -48,8 +48,8 @@ def parse_move(text: str) -> Move | None:
 
 
 def apply_move(left: Numbers, move: Move, limit: int) -> Numbers | None:
-    """What is left after an operation; None where a number is not left, or the result is negative or above the
-    limit."""
+    """Return the numbers after an operation; None if one of its numbers is missing, or the result is negative or above
+    the limit."""
     rest = list(left)
     for number in (move.first, move.second):
         if number not in rest:
@@ -60,7 +60,7 @@ def apply_move(left: Numbers, move: Move, limit: int) -> Numbers | None:
 
 @lru_cache(maxsize=1 << 18)
 def list_moves(left: Numbers, limit: int) -> tuple[Move, ...]:
-    """Every operation that the rules allow, ascending."""
+    """Return every operation that the rules allow, ascending."""
     return tuple(sorted({move for move in _iterate_pairs(left) if apply_move(left, move, limit) is not None}))
 
 
@@ -73,7 +73,7 @@ def _iterate_pairs(left: Numbers) -> Iterator[Move]:
 
 @lru_cache(maxsize=1 << 18)
 def is_solvable(left: Numbers, target: int, limit: int) -> bool:
-    """Whether the target can be reached: the exact value of a state, by exhaustion."""
+    """Return whether the target can be reached, the exact value of a state, by exhaustive search."""
     if len(left) == 1:
         return left[0] == target
     nexts = {apply_move(left, move, limit) for move in list_moves(left, limit)}
@@ -81,11 +81,11 @@ def is_solvable(left: Numbers, target: int, limit: int) -> bool:
 
 
 def format_state(left: Numbers, target: int) -> str:
-    """`left 3 5 7 8 target 24`."""
+    """Write a state: `left 3 5 7 8 target 24`."""
     return f"left {' '.join(map(str, left))} target {target}"
 
 
 def parse_state(text: str) -> tuple[Numbers, int]:
-    """The state in a text that ends as `format_state` writes it."""
+    """Read the state from a text that ends as `format_state` writes it."""
     before, _, target = text.rpartition(" target ")
     return tuple(map(int, before.rpartition("left ")[2].split())), int(target)

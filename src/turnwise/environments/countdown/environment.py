@@ -1,4 +1,4 @@
-"""One episode of Countdown: every reply is an operation, and the environment says what is left.
+"""One episode of Countdown: every reply is an operation, and the environment shows the remaining numbers.
 
     user        left 3 5 7 8 target 24
     assistant   <answer> 5 + 7 </answer>
@@ -6,7 +6,7 @@
     assistant   <answer> 8 - 3 </answer>
     ...
 
-It ends when one number is left, or with a reply that the rules do not allow.
+The episode ends when one number is left, or with a reply that the rules do not allow.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CountdownEnvironment:
         return Opening(messages=task.prompt, tools=())
 
     async def step(self, message: Message) -> StepResult:
-        """Carry out an operation. Raises EnvironmentFault outside an episode."""
+        """Apply an operation. Raises EnvironmentFault outside an episode."""
         if self._is_over:
             raise EnvironmentFault("CountdownEnvironment is stepped outside an episode; reset a new one")
         move = parse_move(extract_answer(message.text) or "")
@@ -52,21 +52,21 @@ class CountdownEnvironment:
         return StepResult(observations=shown, done=self._is_over)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 where the target is the only number left, else 0; with the parts `success` and `broke_rules`."""
+        """Return 1 if the target is the only number left, else 0; with the parts `success` and `broke_rules`."""
         success = float(not self._broke_rules and self._left == (self._target,))
         return Scored.of(success, {"success": success, "broke_rules": self._broke_rules})
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     async def fork(self) -> CountdownEnvironment:
         """See `ForkableEnvironment.fork`."""
         return copy.copy(self)
 
     def state_hash(self) -> str:
-        """The state itself."""
+        """Return the state itself."""
         return ("broken " if self._broke_rules else "") + format_state(self._left, self._target)
 
     def exact_value(self) -> float:
-        """1 where the target can still be reached, else 0."""
+        """Return 1 if the target can still be reached, else 0."""
         return float(not self._broke_rules and is_solvable(self._left, self._target, self._limit))

@@ -25,23 +25,23 @@ from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.texts import take_texts
 
 DIGITS = range(1, 10)
-"""What the numbers of a task are drawn from."""
+"""The numbers from which a task's numbers are drawn."""
 MIN_TARGET = 10
 HELD_OUT = 3
-"""One in so many tasks is held out."""
+"""One task in this many is held out."""
 
 
 class Countdown(GeneratedFamily[CountdownArguments]):
-    """A target to be reached from a few numbers; it can be reached in every task.
+    """Targets to be reached from a few numbers; every task is solvable.
 
-    All tasks that there are belong to one split each; states that come after the first operation are met in both.
+    Every possible task belongs to one split; states after the first operation can occur in both.
     """
 
     name = "countdown"
     section = CountdownArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Held-out tasks are all different; training tasks come again after the last.
+        """Generate a task; held-out tasks are all different, training tasks repeat after the last one.
 
         Raises IndexError past the last held-out task.
         """
@@ -54,7 +54,7 @@ class Countdown(GeneratedFamily[CountdownArguments]):
 
     @cached_property
     def _splits(self) -> dict[Split, list[tuple[Numbers, int]]]:
-        """Every task that can be solved, in an order that the seed gives."""
+        """Return every solvable task by split, in an order determined by the seed."""
         chosen = self._chosen
         every = [
             (numbers, target)
@@ -67,11 +67,11 @@ class Countdown(GeneratedFamily[CountdownArguments]):
         return {"heldout": every[:num_held_out], "train": every[num_held_out:]}
 
     def build_environment(self, task: Task) -> CountdownEnvironment:
-        """A fresh, single-use `CountdownEnvironment`."""
+        """Build a fresh, single-use `CountdownEnvironment`."""
         return CountdownEnvironment(self._chosen.limit)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         limit = self._chosen.limit
         return {
             "oracle": SightedPolicy(limit, sight=1.0),
@@ -80,7 +80,8 @@ class Countdown(GeneratedFamily[CountdownArguments]):
         }
 
     def texts(self, count: int) -> list[str]:
-        """`count` states and operations of training tasks; one order of random numbers leads through all of them."""
+        """Return `count` states and operations of training tasks; one sequence of random numbers determines all of
+        them."""
         return take_texts(partial(self._walk, rng(self._chosen.seed, "countdown texts")), count)
 
     def _walk(self, random: Random, index: int) -> Iterator[str]:

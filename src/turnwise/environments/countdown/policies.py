@@ -11,13 +11,14 @@ from turnwise.environments.replies import answer_message
 
 
 class SightedPolicy:
-    """Makes an operation from which the target can be reached, where it sees one; else any that the rules allow.
+    """Makes an operation that keeps the target reachable, if it sees one; otherwise any legal operation.
 
     With `sight=1` it is the oracle, with `sight=0` and `sees_last=False` it is random.
     """
 
     def __init__(self, limit: int, *, sight: float, sees_last: bool = True) -> None:
-        """`sight` is the probability of seeing; `sees_last` says whether it sees every last operation."""
+        """`sight` is the probability of seeing such an operation; `sees_last` says whether it always sees the last
+        one."""
         self._limit = limit
         self._sight = sight
         self._sees_last = sees_last

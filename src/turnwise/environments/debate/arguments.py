@@ -10,19 +10,19 @@ Protocol = Literal["debate", "consultancy", "given", "hard", "none"]
 
 
 class DebateArguments(FamilyArguments):
-    """Debaters who quote dated lines before a judge that sees only what the quotes show.
+    """Debaters who quote dated lines to a judge that sees only what the quotes show.
 
-    There are no tools, so what limits them is not read.
+    There are no tools, so the limits of tools are not read.
     """
 
     protocol: Protocol = "debate"
-    """"debate": two debaters; "consultancy": `first` alone, right or not. Where only the judge speaks: "given" quotes
-    lines drawn at random, "hard" the latest line of either side and irrelevant ones, "none" nothing."""
+    """"debate": two debaters; "consultancy": `first` alone, right or wrong. With the other protocols only the judge
+    speaks: "given" quotes random lines, "hard" the latest line of either side and irrelevant ones, "none" nothing."""
     verify: bool = True
     """Whether a quote must be a line of the record; false is a control that must fail."""
     swap: bool = False
-    """Whether A and B are exchanged in every case: what is right must stay right."""
+    """Whether A and B are exchanged in every case; results must not change."""
     naive_right: Share = 0.35
-    """Probability with which the naive policy quotes the latest line of its own, and decides by the rule."""
+    """Probability with which the naive policy quotes the latest line of its own side, and decides by the rule."""
     naive_fabricated: Share = 0.2
-    """Share of the naive debaters' quotes that are made up. The others are the oldest line of the record."""
+    """Share of the naive debaters' quotes that are made up; the other quotes are the oldest line of the record."""

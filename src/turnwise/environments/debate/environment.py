@@ -1,12 +1,12 @@
-"""One case: debaters quote lines of a record, a judge who sees only what the quotes show decides.
+"""One case: debaters quote lines of a record, and a judge who sees only what the quotes show decides.
 
     first0, second0      both quote a line, at the same time
     first1, second1      both quote another, having seen the first two
     verdict              the judge sees the day of every verified quote and which side it supports
 
-Every reply has a conversation of its own. `first` argues for A, `second` for B, whatever is true: what one of them wins
-the other loses. In a consultancy there is only `first`. Where quotes are given, the environment draws them, and only
-the judge speaks.
+Every reply has its own conversation. `first` argues for A and `second` for B, whatever is true: one's win is the
+other's loss. In a consultancy there is only `first`. With given quotes, the environment draws them and only the judge
+speaks.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ NUM_GIVEN = 4
 VERDICT = "verdict"
 """The judge's conversation."""
 DEBATERS: Mapping[Protocol, tuple[str, ...]] = {"debate": (FIRST, SECOND), "consultancy": (FIRST,)}
-"""The roles that quote, where any does."""
+"""The roles that quote, by protocol; none if the quotes are given."""
 
 
 def describe(case: Case) -> tuple[Message, ...]:
-    """All of a case, which nobody reads."""
+    """Describe the whole case; no role reads this."""
     return (text_message("user", f" lines {' '.join(case.lines)} candidates {' '.join(case.candidates)}"),)
 
 
 def build_quote_prompt(case: Case, side: Side, heard: Sequence[str]) -> tuple[Message, ...]:
-    """The opening in which a side quotes: the record, its candidate, its own lines, what both quoted before."""
+    """Build the opening in which a side quotes: the record, its candidate, its own lines, and what both sides quoted
+    before."""
     own, candidate = " ".join(case.list_support(side)), case.candidates[SIDES.index(side)]
     text = f" lines {' '.join(case.lines)} heard {' '.join(heard) or NOTHING} for {candidate} own {own} quote"
     return (text_message("user", text),)
 
 
 def build_verdict_prompt(shown: Sequence[str]) -> tuple[Message, ...]:
-    """The opening in which the judge decides."""
+    """Build the opening in which the judge decides."""
     return (text_message("user", f" quotes {' '.join(shown) or NOTHING} verdict"),)
 
 
 class DebateEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but the quotes that are given."""
+    """Implements `AskingEnvironment`. Only given quotes are random."""
 
     def __init__(self, chosen: DebateArguments) -> None:
         self._chosen = chosen
@@ -60,9 +61,9 @@ class DebateEnvironment:
             can_replay=True,
         )
         self._quotes: dict[str, str] = {}
-        """What was quoted, by conversation, in the order in which it was asked for."""
+        """Quotes by conversation, in the order of the requests."""
         self._wanted: list[str] = []
-        """Conversations with a reply that is asked for."""
+        """Conversations with an open request."""
         self._verdict: Side | None = None
 
     async def begin(self, task: Task, seed: int) -> Asked:
@@ -76,7 +77,7 @@ class DebateEnvironment:
         return self._ask_judge(draw(self._case, NUM_GIVEN, random) if draw else [])
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take a quote, or the verdict."""
+        """Accept a quote, or the verdict."""
         if conversation not in self._wanted:
             raise EnvironmentFault(f"DebateEnvironment is told a reply in {conversation!r}, which it did not ask for")
         self._wanted.remove(conversation)
@@ -91,8 +92,9 @@ class DebateEnvironment:
         return self._ask_round(number) if number < NUM_ROUNDS else self._ask_judge(list(self._quotes.values()))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """A debater wins 1 or loses 1 by the verdict; without one it loses if a limit cut its reply off, so that nobody
-        gains by breaking off. The judge gets 1 for a right verdict. "success" is a right verdict, for all."""
+        """Return the rewards. A debater gets 1 or -1 by the verdict; without a verdict it loses if a limit cut its
+        reply off, so that nobody gains by breaking off. The judge gets 1 for a right verdict. For all roles, "success"
+        is a right verdict."""
         cut_off = (end.conversation or "")[:-1]
         winner = self._verdict
         if winner is None and cut_off in self._debaters:
@@ -107,7 +109,7 @@ class DebateEnvironment:
         return {**rewards, JUDGE: Scored.of(is_right, {"success": is_right})}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _accept(self, quotes: Iterable[str]) -> list[str]:
         return [self._case.accept(quote, verify=self._chosen.verify) for quote in quotes]

@@ -23,32 +23,33 @@ from turnwise.environments.generated import GeneratedFamily
 
 
 class Debate(GeneratedFamily[DebateArguments]):
-    """Cases that a judge decides by what is quoted to it.
+    """Cases that a judge decides from quotes.
 
     Tasks and texts do not depend on the protocol, so that runs of different protocols share a tokenizer. A task's kind
-    is the side that is right: in a consultancy, "B" are the cases in which the consultant argues for what is false.
+    is the side that is right: in a consultancy, the "B" cases are those in which the consultant argues for the wrong
+    side.
     """
 
     name = "debate"
     section = DebateArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no seed."""
+        """Generate a task; splits are endless and share no seed."""
         seed = derive_seed(self._chosen.seed, "debate", split, index)
         case = build_case(seed)
         return describe(case), {"seed": seed, "kind": f"{case.truth} is right"}
 
     def build_environment(self, task: Task) -> DebateEnvironment:
-        """A fresh, single-use `DebateEnvironment`."""
+        """Build a fresh, single-use `DebateEnvironment`."""
         return DebateEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = NaivePolicy(right=self._chosen.naive_right, fabricated=self._chosen.naive_fabricated)
         return {"oracle": BestPolicy(), "random": RandomPolicy(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts and right replies."""
+        """Yield prompts and right replies."""
         case, random = build_case(self.task("train", index).payload["seed"]), Random(index)
         quotes = draw_quotes(case, NUM_GIVEN, random)
         for side in SIDES:

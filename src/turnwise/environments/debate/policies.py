@@ -11,8 +11,8 @@ from turnwise.environments.replies import answer_message
 
 
 class BestPolicy:
-    """Quotes the latest line of its own, and decides by the latest quote that supports a side, evenly where that says
-    nothing. With true debaters the oracle."""
+    """Quotes the latest line of its own side, and decides by the latest quote that supports a side, at random if there
+    is none. With truthful debaters it is the oracle."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         words = messages[-1].text.split()
@@ -24,9 +24,9 @@ class BestPolicy:
 class NaivePolicy:
     """The demonstrator.
 
-    With the probability `right` it quotes the latest line of its own, or decides by the latest quote that supports a
-    side; else it quotes the oldest line of the record, or decides by the last quote it read. The share `fabricated` of
-    its quotes is made up for its candidate, on any day.
+    With probability `right` it quotes the latest line of its own side, or decides by the latest quote that supports a
+    side; otherwise it quotes the oldest line of the record, or decides by the last quote it read. A share `fabricated`
+    of its quotes is made up for its candidate, with any day.
     """
 
     def __init__(self, *, right: float, fabricated: float) -> None:
@@ -45,7 +45,7 @@ class NaivePolicy:
 
 
 class RandomPolicy:
-    """Quotes any line of the record, decides evenly."""
+    """Quotes any line of the record and decides at random."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         words = messages[-1].text.split()

@@ -1,1 +1,1 @@
-"""Questions that a planner has answered by searchers, each in a conversation of its own."""
+"""Questions that a planner answers through searchers, each in its own conversation."""

@@ -10,28 +10,27 @@ from turnwise.core.errors import ConfigError
 from turnwise.environments.search_qa.arguments import SearchArguments
 
 CHAINS = ("no_search", "1hop", "2hop", "3hop", "unanswerable")
-"""Kinds of questions that one sub-question after the other answers."""
+"""Kinds of questions that a sequence of sub-questions answers."""
 Agents = Literal["two", "one"]
 AnswerSwitch = Literal["kept", "swapped"]
 
 
 class DelegateArguments(SearchArguments):
-    """The search world's questions, answered by a planner that calls searchers.
+    """Questions of the search world, answered by a planner that calls searchers.
 
-    The arguments of `search_qa` mean what they mean there; the questions are chains in formal words about generated
-    worlds.
+    The arguments of `search_qa` have the same meaning; the questions are formally worded chains about generated worlds.
     """
 
     agents: Agents = "two"
-    """"two" roles, a planner and its searchers; "one", which searches by itself, for comparison."""
+    """"two": a planner and searchers. "one": a single agent that searches by itself, for comparison."""
     answers: AnswerSwitch = "kept"
-    """"kept", or a control that must fail: "swapped" replaces what a searcher answers with the right answer of another
-    task. Read with two roles."""
+    """"kept", or a control that must fail: "swapped" replaces a searcher's answer by the right answer to another task.
+    Read only with two roles."""
     max_depth: int = Field(2, ge=1, le=100)
-    """How deep agents may ask one another: at 1 the planner asks searchers, which ask none. A deeper call ends the
-    episode. Read with two roles."""
+    """Maximum depth of calls: with 1 the planner asks searchers, which cannot ask others. A deeper call ends the
+    episode. Read only with two roles."""
     max_replies: int = Field(24, ge=3, le=10_000)
-    """Most replies of all agents of an episode together. Read with two roles."""
+    """Most replies of all agents of an episode together. Read only with two roles."""
 
     @model_validator(mode="after")
     def _check_chains(self) -> Self:

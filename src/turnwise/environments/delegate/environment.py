@@ -1,7 +1,7 @@
-"""One question: a planner asks searchers, each starts from nothing but a sub-question, and sees only their answers.
+"""One question: a planner asks searchers, each of which starts with only a sub-question, and sees only their answers.
 
-What a searcher reads is gone with it: the planner's context holds its sub-questions and the answers, however many
-passages were read for them. A searcher may ask searchers of its own, to a depth.
+What a searcher reads is lost when it ends: the planner's context holds only its sub-questions and the answers, however
+many passages were read for them. A searcher may ask further searchers, up to a maximum depth.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ PLANNER, SEARCHER = "planner", "searcher"
 ASK = "ask"
 """Name of the tool that calls a searcher."""
 NO_ANSWER = "no answer"
-"""What the caller sees of a searcher that answered with nothing."""
+"""What the caller sees if a searcher's answer is empty."""
 
 
 def build_prompt(query: str) -> tuple[Message, ...]:
-    """The opening of a searcher's conversation."""
+    """Build the opening of a searcher's conversation."""
     return (text_message("user", f"Find {query}\n"),)
 
 
 class Agent(ToolEnvironment):
-    """What one agent can do: ask, and search if it is a searcher. Knows who waits for its answer."""
+    """One agent's tools: ask, and search if it is a searcher. Knows who waits for its answer."""
 
     def __init__(self, name: str, role: str, search: SearchEnvironment, chosen: DelegateArguments) -> None:
         super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self.name, self.role, self.search = name, role, search
         self.caller: tuple[Agent, int] | None = None
-        """Who asked it, and the place of its answer among `caller.observations`; None for the planner."""
+        """The agent that asked it, and the index of its answer in `caller.observations`; None for the planner."""
         self.asked: list[str] = []
-        """What the reply under way asks."""
+        """Sub-questions asked by the present reply."""
         self.observations: list[Message] = []
-        """What its last reply came to, as far as it is known."""
+        """Observations from its last reply, as far as they are known."""
         self.num_waiting = 0
-        """Answers that it waits for."""
+        """Number of answers that it waits for."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The task's prompt, and the tools of the role."""
+        """Return the task's prompt and the role's tools."""
         await self.search.setup(task, seed)
         return task.prompt, (self.search.search, self.ask) if self.role == SEARCHER else (self.ask,)
 
@@ -64,12 +64,12 @@ class Agent(ToolEnvironment):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """What it is offered."""
+        """The tools that the agent is offered."""
         return tuple(tool.spec for tool in self._tools.values())
 
 
 class DelegateEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but what the search's control draws."""
+    """Implements `AskingEnvironment`. Only the search's control is random."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class DelegateEnvironment:
         build_search: Callable[[], SearchEnvironment],
         swap: Callable[[int], str] | None,
     ) -> None:
-        """`build_search` makes the task's search, one for each agent; `swap` gives what replaces the n-th answer, None
-        where answers are kept. As many searchers may be at work at once as the budget of replies allows."""
+        """`build_search` builds the task's search, one for each agent; `swap` returns the replacement of the n-th
+        answer, None if answers are kept. As many searchers may work at once as the budget of replies allows."""
         self.spec = EpisodeSpec(
             roles=(RoleSpec(name=PLANNER), RoleSpec(name=SEARCHER, max_open=chosen.max_replies)),
             max_replies=chosen.max_replies,
@@ -96,7 +96,7 @@ class DelegateEnvironment:
         return Asked(asks=(Ask(messages=task.prompt, role=PLANNER, tools=planner.tools),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take a call or an answer of an agent; an answer goes to who asked for it."""
+        """Process an agent's call or answer; an answer goes to the agent that asked."""
         if conversation not in self._agents:
             raise EnvironmentFault(f"DelegateEnvironment is told a reply in {conversation!r}, which it did not ask for")
         agent = self._agents[conversation]
@@ -107,17 +107,17 @@ class DelegateEnvironment:
         places = [i for i, record in enumerate(result.tool_records) if record.call.name == ASK and not record.error]
         asks = [await self._call(agent, query, place) for query, place in zip(agent.asked, places, strict=True)]
         agent.asked, agent.num_waiting = [], len(asks)
-        # What a searcher will answer is not known yet: a call of one has no record.
+        # A searcher's answer is not known yet: its call has no record.
         records = tuple(record for i, record in enumerate(result.tool_records) if i not in places)
         return Asked(asks=tuple(asks) or (_go_on(agent),), tool_records=records)
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The search world's reward of what the planner answers, for both roles."""
+        """Return the search world's reward for the planner's answer, for both roles."""
         reward = await self._agents[MAIN].search.score(replies.get(MAIN, ()), end.stop)
         return {PLANNER: reward, SEARCHER: reward}
 
     async def close(self) -> None:
-        """Free what the agents hold."""
+        """Close the agents' environments."""
         for agent in self._agents.values():
             await agent.close()
 
@@ -138,7 +138,7 @@ class DelegateEnvironment:
         )
 
     def _deliver(self, agent: Agent, reply: Message) -> tuple[Ask, ...]:
-        """Hand an answer to who asked for it, and let it go on once it waits for no other."""
+        """Deliver an answer to the agent that asked, which continues once it waits for no other."""
         if agent.caller is None:
             return ()
         caller, place = agent.caller

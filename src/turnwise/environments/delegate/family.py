@@ -19,18 +19,18 @@ from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.search_qa.family import SearchQA
 
 SWAPPED_FROM = 1000
-"""Tasks of a split among which another one's answer is drawn."""
+"""Number of tasks of a split among which another task's answer is drawn."""
 
 
 class Delegate(GeneratedFamily[DelegateArguments]):
-    """The search world's questions, for a planner that calls searchers. Tasks are those of `SearchQA` with the same
+    """Questions of the search world for a planner that calls searchers. Tasks are those of `SearchQA` with the same
     arguments."""
 
     name = "delegate"
     section = DelegateArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """See `GeneratedFamily`. Raises RewardError where the reward fails its own cases."""
+        """See `GeneratedFamily`. Raises RewardError if the reward fails its own cases."""
         super().__init__(**arguments)
         self._search = SearchQA(**self._chosen.model_dump(include=set(SearchArguments.model_fields)))
 
@@ -39,7 +39,7 @@ class Delegate(GeneratedFamily[DelegateArguments]):
         return self._search.generate(split, index)
 
     def build_environment(self, task: Task) -> Environment | AskingEnvironment:
-        """A fresh, single-use `DelegateEnvironment`; a `SearchEnvironment` for one agent."""
+        """Build a fresh, single-use `DelegateEnvironment`, or a `SearchEnvironment` for one agent."""
         if self._chosen.agents == "one":
             return self._search.build_environment(task)
         swap = partial(self._draw_answer, task) if self._chosen.answers == "swapped" else None
@@ -51,18 +51,18 @@ class Delegate(GeneratedFamily[DelegateArguments]):
         return environment
 
     def _draw_answer(self, task: Task, number: int) -> str:
-        """The right answer of another task of the split."""
+        """Return the right answer to another task of the split."""
         index = rng(self._chosen.seed, task.id, "swapped", number).randrange(SWAPPED_FROM)
         return self._search.gold_answer(self._search.task(task.payload["split"], index))
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         if self._chosen.agents == "one":
             return self._search.policies()
         return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": NaivePolicy(self._chosen.naive_wander)}
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as policies meet them: prompts, passages, calls (`rendering.calls`),
+        """Return `count` texts of training tasks as policies see them: prompts, passages, calls (`rendering.calls`),
         answers; the same for two roles and for one."""
         texts: list[str] = []
         for text in self._search.texts(count):

@@ -1,4 +1,4 @@
-"""Scripted policies that speak for the planner and for its searchers; the opening tells them which they are."""
+"""Scripted policies that speak for the planner and its searchers; the opening shows which of these they are."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from turnwise.environments.search_qa.wordings import innermost_phrase, list_rela
 from turnwise.environments.search_qa.world import RELATIONS
 
 FIND = "Find "
-"""What a searcher's opening begins with."""
+"""How a searcher's opening begins."""
 
 
 class OraclePolicy:
-    """The planner asks one relation of the chain after the other and answers with what the last searcher found; a
-    searcher searches once and answers with what the passages state, "unknown" where they do not."""
+    """The planner asks for the relations of the chain one by one and answers with what the last searcher found; a
+    searcher searches once and answers with what the passages state, or "unknown"."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call, or the answer."""
+        """Return the next call, or the answer."""
         seen = Conversation.of(messages)
         if (query := read_opening(messages)) is not None:
             return find(query, seen)
@@ -42,11 +42,11 @@ class OraclePolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how to ask, to search and to answer, not what to ask for.
+    """The demonstrator: shows how to ask, search and answer, but not what to ask for.
 
-    The planner asks for the first relation only and answers with what it gives: right for one hop, wrong for more. With
-    probability `wander` it asks for more about what was found, under a relation drawn at random from the question's
-    words. It never asks more than `MAX_ASKED` times.
+    The planner asks only for the first relation and answers with the result: right for one hop, wrong for more. With
+    probability `wander` it asks more about what was found, under a relation drawn at random from the question's words.
+    It never asks more than `MAX_ASKED` times.
     """
 
     MAX_ASKED = 3
@@ -56,7 +56,7 @@ class NaivePolicy:
         self._wander = wander
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first call, a rare further one, or the answer."""
+        """Return the first call, a rare further one, or the answer."""
         seen = Conversation.of(messages)
         if not seen.results or read_opening(messages) is not None:
             return OraclePolicy().reply(task, messages, rng)
@@ -71,7 +71,7 @@ class RandomPolicy:
     """Asks and searches for random things up to three times, then answers with something it read."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A random call or a random answer."""
+        """Return a random call or a random answer."""
         seen = Conversation.of(messages)
         names = seen.names() or list(seen.results) or [UNKNOWN]
         if len(seen.queries) == 3 or (seen.queries and rng.random() < 0.5):
@@ -81,13 +81,13 @@ class RandomPolicy:
 
 
 def read_opening(messages: Sequence[Message]) -> str | None:
-    """What a searcher is to find; None in the planner's conversation."""
+    """Return what a searcher must find; None in the planner's conversation."""
     opening = messages[0].text
     return opening.removeprefix(FIND).strip() if opening.startswith(FIND) else None
 
 
 def find(query: str, seen: Conversation) -> Message:
-    """A searcher's next reply: the search, then what the passages state about exactly what was asked."""
+    """Return a searcher's next reply: the search, then what the passages state about exactly the query."""
     if not seen.queries:
         return search_message(query, 0)
     answers = [target for relation, subject, target in seen.facts() if query == f"{relation} of {subject}"]
@@ -95,6 +95,6 @@ def find(query: str, seen: Conversation) -> Message:
 
 
 def ask_message(query: str, number: int) -> Message:
-    """A reply that asks a searcher; `number` counts the replies so far and keeps call ids apart."""
+    """Return a reply that asks a searcher; `number` counts the replies so far and makes call ids unique."""
     call = ToolCall(id=f"call_{number}", name=ASK, arguments=json.dumps({"query": query}, ensure_ascii=False))
     return Message(role="assistant", content=(), tool_calls=(call,))

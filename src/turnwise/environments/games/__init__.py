@@ -1,1 +1,1 @@
-"""Games of two players, with exact measures of how well they are played."""
+"""Two-player games with exact measures of how well they are played."""

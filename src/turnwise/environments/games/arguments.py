@@ -12,19 +12,19 @@ from turnwise.environments.games.games import GAMES, GameName
 
 
 class GamesArguments(FamilyArguments):
-    """A game of two players. The roles are `player0` and `player1`, or `agent` and `opponent`.
+    """A two-player game. The roles are `player0` and `player1`, or `agent` and `opponent`.
 
-    There are no tools, so what limits them is not read.
+    There are no tools, so the limits of tools are not read.
     """
 
     game: GameName = "kuhn"
-    """Which game."""
+    """Name of the game."""
     opponent: bool = False
-    """Whether the roles are `agent` and `opponent`, so that the opponent may be bound to the past of the run or another
-    policy and the agent learns both sides: it plays every deal once as either player."""
+    """Whether the roles are `agent` and `opponent`, so that the opponent can be bound to the run's past or another
+    policy while the agent learns both sides: it plays every deal once as each player."""
     prosocial: float = Field(0.0, ge=0, le=1)
-    """Weight of the other player's return, which a player's reward adds to the player's own (arXiv 1709.02865); only
-    where the sum of both is not zero."""
+    """Weight of the other player's return, added to the player's own in its reward (arXiv 1709.02865); only for games
+    that are not zero-sum."""
 
     @model_validator(mode="after")
     def _check_prosocial(self) -> Self:

@@ -1,7 +1,7 @@
-"""One game: each move is asked for in a conversation of its own, which holds all that the mover knows.
+"""One game: each move is requested in its own conversation, which contains all that the mover knows.
 
-As a move's context is its information set and nothing else, the policy over information sets can be read from the model
-exactly. All moves of a player belong to one trajectory, and its reward is the player's return.
+Because a move's context is exactly its information set, the policy over information sets can be read exactly from the
+model. All moves of a player belong to one trajectory, and its reward is the player's return.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from turnwise.environments.games.solve import list_best_moves
 from turnwise.rewards.answers import extract_answer
 
 ROLES = ("player0", "player1")
-"""Who plays where both players are roles of their own."""
+"""Roles of players 0 and 1 if both players are roles."""
 OPPONENTS = (("agent", "opponent"), ("opponent", "agent"))
-"""Who plays where the task says which player the agent is."""
+"""Roles of players 0 and 1, by which player the task assigns to the agent."""
 
 
 def build_prompt(game: Game[Any], state: Any) -> tuple[Message, ...]:
-    """The opening of the conversation in which the mover is asked."""
+    """Build the opening of the conversation in which the mover is asked."""
     return (text_message("user", write_prompt(game, state)),)
 
 
 class GameEnvironment:
-    """Implements `AskingEnvironment`. The deal is the task's; nothing else is random.
+    """Implements `AskingEnvironment`. The task determines the deal; nothing else is random.
 
-    A reply that is no legal move, or that a limit cut off, ends the game with the worst return there is (`forfeit`).
+    A reply that is not a legal move, or that a limit cut off, ends the game with the worst return (`forfeit`).
     """
 
     def __init__(self, game: Game[Any], roles: tuple[str, str] = ROLES, *, prosocial: float = 0.0) -> None:
-        """`roles` are those of player 0 and player 1. `prosocial` is the weight of the other player's return in a
-        player's reward, beside the player's own."""
+        """`roles` are those of players 0 and 1. `prosocial` is the weight of the other player's return in a player's
+        reward, added to the player's own."""
         specs = tuple(RoleSpec(name=name) for name in sorted(roles))
         self.spec = EpisodeSpec(roles=specs, max_replies=game.max_moves, can_replay=True)
         self._roles = roles
         self._game = game
         self._prosocial = prosocial
         self._num_moves = 0
-        """Moves that were asked for."""
+        """Number of moves requested."""
         self._broken = False
-        """The mover gave no legal move."""
+        """Whether the mover gave no legal move."""
         self._best: tuple[list[bool], list[bool]] = ([], [])
-        """For every legal move of each player whether perfect play may make it, where that is known."""
+        """For each player, whether perfect play may make each of the legal moves it made, if that is known."""
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask player 0 for the first move."""
@@ -55,7 +55,7 @@ class GameEnvironment:
         return self._ask()
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Make a move, and ask for the next one."""
+        """Make a move and request the next one."""
         game, mover = self._game, self._game.mover(self._state)
         if mover is None or conversation != self._name(mover, self._num_moves - 1):
             raise EnvironmentFault(f"GameEnvironment is told a reply in {conversation!r}, which it did not ask for")
@@ -70,11 +70,12 @@ class GameEnvironment:
         return Asked(asks=()) if game.mover(self._state) is None else self._ask()
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The returns of both players, with `prosocial` each with a share of the other's.
+        """Return both players' rewards: their returns, with `prosocial` plus a share of the other's.
 
         Parts: "win"; "illegal", whether this player broke off the game; "optimal", the share of this player's moves
-        that are perfect play, where everything is known (1 without a move, 0 with an illegal one); "pareto" and "nash"
-        of a negotiation. "success" is that all moves were optimal, that the division is Pareto-optimal, or a win.
+        that are perfect play, in games of perfect information (1 without a move, 0 with an illegal one); "pareto" and
+        "nash" for a negotiation. "success" means that all moves were optimal, that the division is Pareto-optimal, or a
+        win.
         """
         game, mover = self._game, self._game.mover(self._state)
         if mover is not None and not self._broken and end.stop is StopReason.DONE:
@@ -84,10 +85,10 @@ class GameEnvironment:
         return {name: self._score_player(self._roles.index(name), returns, mover) for name in names}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
-        """Equal where the positions are equal."""
+        """Return a hash that is equal for equal positions."""
         return repr(self._state)
 
     def _score_player(self, player: int, returns: Returns, breaker: int | None) -> Scored:

@@ -18,14 +18,14 @@ from turnwise.environments.games.policies import FairPlayer, PerfectPlayer, Unif
 from turnwise.environments.generated import GeneratedFamily
 
 HELD_OUT = 0.2
-"""Share of the deals that only held-out tasks open with, where a game holds out any."""
+"""Share of the deals with which only held-out tasks open, if a game holds out any."""
 
 
 class Games(GeneratedFamily[GamesArguments]):
-    """A game of two players.
+    """Two-player games.
 
-    A task is a deal, with `opponent` one after the other as either player. The deals of a split come in rounds, each of
-    them once per round in a new order, so that a batch of whole rounds has no luck of the deal.
+    A task is a deal; with `opponent`, each deal is played as either player in turn. The deals of a split come in
+    rounds, each deal once per round in a new order, so that in a batch of whole rounds the deals' luck cancels out.
     """
 
     name = "games"
@@ -43,11 +43,11 @@ class Games(GeneratedFamily[GamesArguments]):
             "train": sorted(order[count:]),
             "heldout": sorted(order[:count]) or sorted(order),
         }
-        """The deals of each split. They do not depend on the seed: what is held out is so for all seeds."""
+        """The deals of each split. They do not depend on the seed, so a held-out deal is held out for all seeds."""
         self._order = lru_cache(maxsize=4)(self._shuffle)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end."""
+        """Generate a task; splits are endless."""
         game, agent = divmod(index, 2) if self._chosen.opponent else (index, 0)
         turn, place = divmod(game, len(self._places[split]))
         deal = self._order(split, turn)[place]
@@ -60,7 +60,7 @@ class Games(GeneratedFamily[GamesArguments]):
         return build_prompt(self.game, self._deals[deal]), payload
 
     def build_environment(self, task: Task) -> GameEnvironment:
-        """A fresh, single-use `GameEnvironment`."""
+        """Build a fresh, single-use `GameEnvironment`."""
         roles = OPPONENTS[task.payload["agent"]] if self._chosen.opponent else ROLES
         return GameEnvironment(self.game, roles, prosocial=self._chosen.prosocial)
 
@@ -72,13 +72,13 @@ class Games(GeneratedFamily[GamesArguments]):
         return policy
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The player "uniform" (also "naive" and "random"), and "optimal" (also "oracle"), which in a negotiation knows
-        the values of both."""
+        """Return the players "uniform" (also "naive" and "random") and "optimal" (also "oracle"), which in a
+        negotiation knows the values of both."""
         best = FairPlayer(self._deals) if isinstance(self.game, Negotiation) else PerfectPlayer(self.game)
         return {**dict.fromkeys(("uniform", "naive", "random"), UniformPlayer()), "optimal": best, "oracle": best}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts and moves of a game of random moves."""
+        """Yield the prompts and moves of a game of random moves."""
         random = rng(self._chosen.seed, "texts", index)
         state = self._deals[self.task("train", index).payload["deal"]]
         while self.game.mover(state) is not None:

@@ -1,4 +1,4 @@
-"""A whole game at once: every position that can be reached, and the information sets in which players choose."""
+"""Builds a whole game: every reachable position, and the information sets in which players choose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InformationSet:
     """Positions that the mover cannot tell apart."""
 
     text: str
-    """What the mover reads in all of them."""
+    """The text that the mover reads in all of them."""
     mover: int
     moves: tuple[str, ...]
     nodes: tuple[int, ...]
@@ -30,23 +30,23 @@ class Node:
     """A position."""
 
     place: int | None
-    """Index into `GameGraph.information_sets`; None where the game is over."""
+    """Index into `GameGraph.information_sets`; None if the game is over."""
     children: tuple[int, ...]
     """The position after each move, as an index into `GameGraph.nodes`."""
     returns: Returns
-    """Of a finished game; (0, 0) elsewhere."""
+    """Returns of a finished game; (0, 0) for other positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameGraph:
-    """All positions. Equal states are one node, whatever led to them."""
+    """All positions. Equal states are one node, however they were reached."""
 
     name: str
     nodes: tuple[Node, ...]
     """Every node comes after its children."""
     information_sets: tuple[InformationSet, ...]
     deals: tuple[tuple[int, float], ...]
-    """Where games open, as a node with its probability."""
+    """The nodes with which games open, with their probabilities."""
 
     @property
     def has_perfect_information(self) -> bool:
@@ -55,7 +55,7 @@ class GameGraph:
 
     @property
     def is_tree(self) -> bool:
-        """Whether every position is reached in one way only, so that what a player knows holds what they did before."""
+        """Whether every position is reached in only one way, so that players remember their own earlier moves."""
         parents = Counter(child for node in self.nodes for child in node.children)
         parents.update(node for node, _ in self.deals)
         return max(parents.values()) == 1
@@ -63,9 +63,9 @@ class GameGraph:
 
 @cache
 def build_graph(game: Game[S]) -> GameGraph:
-    """Every position of a game. Built once per game: tic-tac-toe has 5,478 positions, Leduc poker fewer.
+    """Build the graph of all positions of a game, once per game: tic-tac-toe has 5,478 positions, Leduc poker fewer.
 
-    Raises ValueError where positions with the same text have other moves.
+    Raises ValueError if positions with the same text have different moves.
     """
     places: dict[tuple[int, str], int] = {}
     moves: list[tuple[str, ...]] = []

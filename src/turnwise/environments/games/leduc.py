@@ -15,14 +15,14 @@ from turnwise.environments.games.game import Returns
 
 RANKS = "JQK"
 RAISES = (2.0, 4.0)
-"""The size of a raise in each round."""
+"""Size of a raise in each round."""
 MAX_RAISES = 2
-"""In each round."""
+"""Most raises in each round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeducState:
-    """The cards, the public one included while nobody sees it, and what was said in each round."""
+    """The cards, including the public one even while it is hidden, and the actions of each round."""
 
     cards: tuple[str, str]
     public: str
@@ -30,7 +30,7 @@ class LeducState:
 
 
 def is_closed(said: Sequence[str]) -> bool:
-    """Whether a round of betting is over: a fold, two checks, or a raise that was called."""
+    """Return whether a round of betting is over: a fold, two checks, or a called raise."""
     return said[-1:] in (("fold",), ("call",)) or said == ("check", "check")
 
 
@@ -45,23 +45,23 @@ class Leduc:
     holds_out: bool = False
 
     def deals(self) -> Sequence[LeducState]:
-        """The 120 ways to deal three of six cards."""
+        """Return the 120 ways to deal three of six cards."""
         return [LeducState(cards=(a, b), public=public) for a, b, public in permutations(RANKS * 2, 3)]
 
     def mover(self, state: LeducState) -> int | None:
-        """Player 0 opens both rounds."""
+        """Return who moves; player 0 opens both rounds."""
         said = state.rounds[-1]
         return None if is_closed(said) else len(said) % 2
 
     def moves(self, state: LeducState) -> tuple[str, ...]:
-        """Fold, call and, up to the most raises, raise against a raise; else check or raise."""
+        """Return fold, call and, below the limit of raises, raise against a raise; otherwise check and raise."""
         said = state.rounds[-1]
         if said[-1:] != ("raise",):
             return ("check", "raise")
         return ("fold", "call", "raise") if said.count("raise") < MAX_RAISES else ("fold", "call")
 
     def play(self, state: LeducState, move: str) -> LeducState:
-        """The state after a move; the public card is turned up when the first round closes without a fold."""
+        """Return the state after a move; the public card is revealed when the first round closes without a fold."""
         *before, said = state.rounds
         rounds = (*before, (*said, move))
         if not before and is_closed(rounds[0]) and move != "fold":
@@ -69,7 +69,7 @@ class Leduc:
         return LeducState(cards=state.cards, public=state.public, rounds=rounds)
 
     def returns(self, state: LeducState) -> Returns:
-        """What the loser put in, to the winner."""
+        """Return what the loser put in, to the winner."""
         said = state.rounds[-1]
         if said[-1] == "fold":
             loser = (len(said) - 1) % 2
@@ -80,7 +80,7 @@ class Leduc:
         return won, -won
 
     def describe(self, state: LeducState) -> str:
-        """The mover's card, what was said, and the public card once it is turned up."""
+        """Describe the mover's card, the actions so far, and the public card once it is revealed."""
         card = state.cards[len(state.rounds[-1]) % 2]
         words = ["card", card, "said", *state.rounds[0]]
         if len(state.rounds) == 2:
@@ -88,7 +88,7 @@ class Leduc:
         return " ".join(words)
 
     def _paid(self, state: LeducState, player: int) -> float:
-        """What a player has put in: the ante, and in each round the raises that this player made or called."""
+        """Return what a player has put in: the ante, and in each round the raises that this player made or called."""
         paid = 1.0
         for size, said in zip(RAISES, state.rounds, strict=False):
             answered = 0.0

@@ -31,7 +31,7 @@ class PerfectPlayer:
 
     @cached_property
     def choices(self) -> Mapping[str, tuple[tuple[str, ...], Choice]]:
-        """The moves and their probabilities at every information set; solving the game takes seconds."""
+        """Moves and their probabilities at every information set; solving the game takes seconds."""
         places = build_graph(self._game).information_sets
         return {place.text: (place.moves, choice) for place, choice in zip(places, solve(self._game), strict=True)}
 
@@ -41,8 +41,8 @@ class PerfectPlayer:
 
 
 class FairPlayer:
-    """Negotiates knowing the values of both: offers the division with the largest Nash product and accepts no other
-    while there is time for an offer."""
+    """Negotiates with knowledge of both players' values: offers the division with the largest Nash product, and accepts
+    no other as long as it can still make an offer."""
 
     def __init__(self, deals: Sequence[NegotiationState]) -> None:
         self._deals = deals
@@ -57,6 +57,7 @@ class FairPlayer:
         return answer_message(REFUSE if REFUSE in moves else best)
 
     def _rate(self, state: NegotiationState, offer: str, proposer: int) -> tuple[float, float]:
-        """The Nash product of a division, then the sum: where both want one item alone, a sum above 0 is best."""
+        """Rate a division by its Nash product, then by the sum: if both value only one and the same item, a sum above 0
+        is best."""
         returns = divide(state, offer, proposer=proposer)
         return returns[0] * returns[1], returns[0] + returns[1]

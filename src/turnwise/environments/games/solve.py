@@ -1,4 +1,5 @@
-"""Perfect play of zero-sum games: by backward induction where everything is known, else by regrets."""
+"""Computes perfect play of zero-sum games: by backward induction for perfect information, otherwise by regret
+minimisation."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from turnwise.environments.games.graph import GameGraph, build_graph
 from turnwise.environments.games.values import Choice, Policy
 
 NUM_ITERATIONS = 300
-"""Of `solve_by_regrets`: exploitability about 0.001 in Kuhn poker and 0.02 in Leduc poker."""
+"""Default of `solve_by_regrets`: exploitability about 0.001 in Kuhn poker and 0.02 in Leduc poker."""
 
 
 def solve_by_induction(graph: GameGraph) -> tuple[list[float], Policy]:
-    """The value of every node for player 0, and the policy that plays every best move equally often.
+    """Return the value of every node for player 0, and the policy that plays every best move equally often.
 
-    For perfect information.
+    Requires perfect information.
     """
     values: list[float] = []
     policy: list[Choice] = [()] * len(graph.information_sets)
@@ -34,9 +35,10 @@ def solve_by_induction(graph: GameGraph) -> tuple[list[float], Policy]:
 
 
 def solve_by_regrets(graph: GameGraph, *, num_iterations: int = NUM_ITERATIONS) -> Policy:
-    """A policy near equilibrium: the average of CFR+ (Tammelin 2014), players updated in turn, iteration t weighed t.
+    """Return a policy near equilibrium: the average of CFR+ (Tammelin 2014), with alternating updates and weight t for
+    iteration t.
 
-    `compute_exploitability` says how near. For trees.
+    `compute_exploitability` measures how near. Requires a tree.
     """
     regrets = [[0.0] * len(place.moves) for place in graph.information_sets]
     sums = [[0.0] * len(place.moves) for place in graph.information_sets]
@@ -85,14 +87,16 @@ def _normalise(numbers: Sequence[float]) -> Choice:
 
 @cache
 def solve(game: Game[Any]) -> Policy:
-    """Perfect play of a zero-sum game, or nearly so (`solve_by_regrets`), over `build_graph(game)`. Computed once."""
+    """Return perfect or nearly perfect play (`solve_by_regrets`) of a zero-sum game, over `build_graph(game)`. Computed
+    once."""
     graph = build_graph(game)
     return solve_by_induction(graph)[1] if graph.has_perfect_information else solve_by_regrets(graph)
 
 
 @cache
 def list_best_moves(game: Game[Any]) -> Mapping[str, frozenset[str]]:
-    """The moves of perfect play by what the mover reads; empty unless the game is zero-sum and everything is known."""
+    """Return the moves of perfect play by what the mover reads; empty unless the game is zero-sum with perfect
+    information."""
     if not game.zero_sum or not build_graph(game).has_perfect_information:
         return {}
     places = build_graph(game).information_sets

@@ -1,4 +1,4 @@
-"""What policies are worth, exactly: expected returns, best responses, exploitability, averages of policies.
+"""Exact values of policies: expected returns, best responses, exploitability, averages of policies.
 
 A policy is tabular: for every information set of the graph, in order, the probability of each legal move.
 """
@@ -12,20 +12,20 @@ from turnwise.environments.games.game import Returns
 from turnwise.environments.games.graph import GameGraph
 
 Choice = tuple[float, ...]
-"""The probability of each move of an information set."""
+"""The probability of each move in an information set."""
 Policy = Sequence[Choice]
-"""A `Choice` for every information set of a graph, of both players."""
+"""A `Choice` for every information set of a graph, for both players."""
 
 
 def uniform_policy(graph: GameGraph) -> Policy:
-    """Every legal move equally likely."""
+    """Return the policy with every legal move equally likely."""
     return [(1 / len(place.moves),) * len(place.moves) for place in graph.information_sets]
 
 
 def compute_value(
     graph: GameGraph, first: Policy, second: Policy, worth: Callable[[Returns], float] = lambda returns: returns[0]
 ) -> float:
-    """The expectation of `worth` of the end, the return of player 0 by default, where player 0 plays `first` and player
+    """Compute the expectation of `worth` at the end (by default player 0's return) if player 0 plays `first` and player
     1 plays `second`."""
     values: list[float] = []
     for node in graph.nodes:
@@ -39,10 +39,10 @@ def compute_value(
 
 
 def compute_reach(graph: GameGraph, policy: Policy, *, player: int | None, deals: bool = True) -> list[float]:
-    """For every node the probability of reaching it, if only the moves of `player` (None: of both) are by chance, as
-    `policy` makes them, and all others lead there; `deals` says whether the deal is by chance too.
+    """Compute for every node the probability of reaching it, counting only the moves of `player` (None: of both) under
+    `policy`, while all other moves lead there; `deals` says whether the deal's probability counts too.
 
-    Where several ways lead to a node their probabilities are added.
+    If several paths lead to a node, their probabilities are added.
     """
     reach = [0.0] * len(graph.nodes)
     for node, share in graph.deals:
@@ -57,10 +57,10 @@ def compute_reach(graph: GameGraph, policy: Policy, *, player: int | None, deals
 
 
 def compute_best_response(graph: GameGraph, policy: Policy, *, player: int) -> float:
-    """The most that `player` can expect against `policy`, which the other player plays.
+    """Compute the most that `player` can expect against `policy` of the other player.
 
-    At each information set the move that is best over its positions, weighed by how likely deal and opponent lead to
-    them, is chosen for all of them at once. Needs a player who forgets nothing.
+    At each information set one move is chosen for all its positions: the best one, weighted by how likely deal and
+    opponent lead to them. Requires perfect recall.
     """
     reach = compute_reach(graph, policy, player=1 - player)
 
@@ -87,19 +87,19 @@ def compute_best_response(graph: GameGraph, policy: Policy, *, player: int) -> f
 
 
 def compute_exploitability(graph: GameGraph, policy: Policy) -> float:
-    """Half of what best responses to both players earn together: 0 in equilibrium (zero-sum games only).
+    """Compute half of what best responses to both players earn together: 0 in equilibrium (zero-sum games only).
 
-    OpenSpiel's `exploitability`; its `nash_conv` is twice as much.
+    This is OpenSpiel's `exploitability`; its `nash_conv` is twice as much.
     """
     return sum(compute_best_response(graph, policy, player=player) for player in (0, 1)) / 2
 
 
 def average_policies(graph: GameGraph, policies: Sequence[Policy]) -> Policy:
-    """The policy that plays as one of `policies`, drawn before the game, would (Kuhn 1953).
+    """Return the policy equivalent to playing one of `policies`, drawn before the game (Kuhn 1953).
 
-    At each information set the mean, weighed by how likely each policy's own earlier moves lead there; the plain mean
-    where none does. Raises ValueError for a graph that is no tree: there the same information set may be reached in
-    ways of different probability, and no such policy exists.
+    At each information set it is the mean, weighted by how likely each policy's own earlier moves lead there; the plain
+    mean if none does. Raises ValueError for a graph that is not a tree: there the same information set may be reached
+    by paths of different probability, and no such policy exists.
     """
     if not graph.is_tree:
         raise ValueError(f"{graph.name}: positions can be reached in several ways, so policies cannot be averaged")
@@ -119,14 +119,14 @@ def average_policies(graph: GameGraph, policies: Sequence[Policy]) -> Policy:
 
 
 def compute_seat_mean(graph: GameGraph, policy: Policy, opponent: Policy) -> float:
-    """The mean return of `policy` against `opponent` over both seats."""
+    """Compute the mean return of `policy` against `opponent` over both seats."""
     first = compute_value(graph, policy, opponent)
     return (first + compute_value(graph, opponent, policy, lambda returns: returns[1])) / 2
 
 
 def compute_win_rate(graph: GameGraph, policy: Policy, opponent: Policy) -> float:
-    """The probability of winning plus half that of a draw, over both seats. With stakes it says little: perfect play of
-    Kuhn poker folds, and wins fewer games against random moves than it loses."""
+    """Compute the probability of winning plus half that of a draw, over both seats. With stakes it means little:
+    perfect play of Kuhn poker folds, and wins fewer games against random moves than it loses."""
     first = compute_value(graph, policy, opponent, lambda returns: _win(returns[0], returns[1]))
     second = compute_value(graph, opponent, policy, lambda returns: _win(returns[1], returns[0]))
     return (first + second) / 2

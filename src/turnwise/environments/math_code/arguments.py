@@ -20,54 +20,54 @@ Prompt = Literal["short", "boxed", "retool"]
 
 
 class MathArguments(FamilyArguments):
-    """Problems that an interpreter helps with."""
+    """Problems that are easier with an interpreter."""
 
     mode: Mode = "generated"
-    """"generated": arithmetic that a small model can copy into code but not do in its head. "stories": word
-    problems in natural language, of several steps and with numbers that do not matter. "reasoning_gym": problems of
-    that package. "files": the user's own rows."""
+    """"generated": arithmetic that a small model can copy into code but not do in its head. "stories": word problems in
+    natural language, with several steps and irrelevant numbers. "reasoning_gym": problems of that package. "files": the
+    user's own rows."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
-    """Kind of problem ("generated", "stories") or data set ("reasoning_gym") to weight; None gives all one weight."""
+    """Kind of problem ("generated", "stories") or data set ("reasoning_gym") to weight; None weights all equally."""
     train_path: str = ""
     """JSONL, JSON or Parquet training problems of mode "files" (layouts: see `datasets`)."""
     heldout_path: str = ""
     """JSONL, JSON or Parquet held-out problems of mode "files"."""
     max_bad_rows: Share = MAX_BAD_ROWS
-    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
-    of the run."""
+    """Largest share of a file's rows that may be bad: these are left out, counted and named by file and line. With
+    more, the run does not start."""
     prompt: Prompt = "retool"
     r""""retool" explains the tags, "boxed" asks a chat model for a `\boxed{}` answer, "short" is the question alone."""
     code: bool = True
-    """Whether there is an interpreter. False is a control that must fail: a program is answered with a line that says
+    """Whether there is an interpreter. False is a control that must fail: programs are answered with a line saying
     so."""
     calculator: bool = False
-    """Whether there is a calculator beside the interpreter; `code` switches both off."""
+    """Whether there is also a calculator; `code = false` removes both."""
     max_calls: int = Field(4, ge=0, le=2**62)
-    """Programs and expressions an episode may run; further ones are answered with a line that says so."""
+    """Most programs and expressions that an episode may run; further ones are answered with a line saying so."""
     wall_s: Seconds = 5.0
-    """Seconds of real time a program may take."""
+    """Most seconds of real time for a program."""
     memory_mib: int = Field(1024, ge=16, le=2**40)
-    """Memory a program may take, in MiB."""
+    """Most memory that a program may use, in MiB."""
     output_bytes: int = Field(65_536, ge=1, le=2**40)
-    """Output kept of a program, standard output and standard error each."""
+    """Bytes of a program's output that are kept, standard output and standard error each."""
     traceback_lines: int = Field(5, ge=1, le=2**40)
-    """Last lines of a traceback that the model sees; 1 is short enough for tiny models."""
+    """Last lines of a traceback that the model sees; 1 suits tiny models."""
     reward: RewardRule = "sign"
     """"sign": 1 or -1. "verl": a wrong answer costs less after more turns (see `compute_retool_reward`)."""
     bug_rate: Share = 0.75
-    """Probability that the naive policy's first program has its kind's slip."""
+    """Probability that the naive policy's first program contains its kind's slip."""
     fix_rate: Share = 0.15
-    """Probability that the naive policy corrects a program that failed instead of guessing."""
+    """Probability that the naive policy corrects a failed program instead of guessing."""
     sandbox: str = "local"
-    """"local", or the import path "package.module:callable" of what builds a `Sandbox`."""
+    """"local", or the import path "package.module:callable" of a function that builds a `Sandbox`."""
     sandbox_args: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that call."""
     compare_timeout_s: Seconds = 10.0
-    """Seconds comparing one answer may take, in its own process."""
+    """Most seconds for comparing one answer, in its own process."""
     tool_timeout_s: Seconds = 30.0
-    """Seconds a call may take, waiting for a free place in the sandbox included."""
+    """Most seconds that a call may take, including the wait for a free place in the sandbox."""
     reward_timeout_s: Seconds = 60.0
-    """Seconds scoring may take, waiting included."""
+    """Most seconds for scoring, including waits."""
 
     @property
     def weights(self) -> dict[str, float]:

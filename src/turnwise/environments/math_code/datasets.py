@@ -8,8 +8,8 @@ r"""Mathematical problems from a user's file, in our layout and the published on
     AIME         {"problem", "answer"} or {"Problem", "Answer"}
     OpenAI       {"messages": [{"role", "content"}]} with an answer as in any of these
 
-Of a prompt of messages the last is the question, and those before it stay before it. Anything that does not fit raises
-DataError with file and row. Parquet needs pyarrow, an optional dependency.
+In a prompt of messages the last one is the question, and the earlier ones are kept before it. Anything that does not
+fit raises DataError with file and row. Parquet needs pyarrow, an optional dependency.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from turnwise.rewards.boxes import extract_boxed
 from turnwise.rewards.math_spelling import says_nothing
 
 _LAYOUTS = '"answers", "reward_model", "reward_spec", "answer", "Answer" or "solution"'
-# DAPO-Math puts the problem between an instruction and a reminder, a blank line around it.
+# DAPO-Math puts the problem between an instruction and a reminder, separated by blank lines.
 _DAPO_BEFORE, _DAPO_AFTER = "Solve the following math problem step by step.", "Remember to put your answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MathRow:
-    """One problem of a file."""
+    """One problem from a file."""
 
     before: tuple[Message, ...] = ()
-    """The system message and the turns before the problem; mostly empty."""
+    """The system message and the turns before the problem; usually empty."""
     question: str
     answers: tuple[str, ...]
     """Accepted answers, at least one."""
@@ -50,12 +50,12 @@ class MathRow:
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """What the model reads: rows with the same are copies."""
+        """What the model reads: rows with equal values are copies."""
         return self.before, self.question
 
 
 def to_math_row(row: Mapping[str, Any]) -> MathRow:
-    """A row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
+    """Convert a row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
     names = ("kind",) if "answers" in row else ("data_source", "type", "subject")
     kind = next((row[name] for name in names if row.get(name)), "file")
     asked = read_asked(row, ("question", "problem", "Problem"))
@@ -93,7 +93,7 @@ def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _read_last(text: str, name: str) -> str:
-    """The answer after GSM8K's mark, or the whole text where it is one line."""
+    """Return the answer after GSM8K's mark, or the whole text if it is one line."""
     _, mark, last = text.rpartition("####")
     if not mark and "\n" in text:
         raise DataError(f'"{name}" is {shorten(text)}: several lines without ####; give the answer alone')

@@ -1,6 +1,6 @@
 r"""One episode of a problem: the prompt, the interpreter, the boxed answer, the score.
 
-A reply thinks and either runs a program, whose output or traceback comes back, or gives the final `\boxed{}`. The
+A reply thinks and either runs a program, whose output or traceback is returned, or gives the final `\boxed{}`. The
 environment does not know how code is isolated or how answers are compared.
 """
 
@@ -43,7 +43,7 @@ _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?[ \t]*```\s*\Z", re.DOTALL)
 
 
 class CodeRunner(Protocol):
-    """Runs a program somewhere safe."""
+    """Runs a program in isolation."""
 
     async def run(self, program: Program, limits: Limits) -> Execution:
         """See `Sandbox.run`."""
@@ -54,10 +54,11 @@ class MathEnvironment(ToolEnvironment):
     """A problem, an interpreter, an answer. Single use."""
 
     scores_from_records = True
-    """The score follows from task and replies, so an audit may recompute it from what is stored."""
+    """The score follows from task and replies, so an audit can recompute it from the store."""
 
     def __init__(self, *, runner: CodeRunner, judge: Callable[[str], bool], chosen: MathArguments) -> None:
-        """`judge` says whether an answer to the task is right; it may block. Raises RewardError when it cannot say."""
+        """`judge` says whether an answer to the task is right; it may block. It raises RewardError if it cannot
+        decide."""
         super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self._runner = runner
         self._judge = judge
@@ -69,7 +70,7 @@ class MathEnvironment(ToolEnvironment):
         self._failed = False
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The prompt, the interpreter, and the calculator where there is one."""
+        """Return the prompt, the interpreter, and the calculator if there is one."""
         self._seed = seed
         return task.prompt, (self.calculator, self.python) if self._chosen.calculator else (self.python,)
 
@@ -103,21 +104,21 @@ class MathEnvironment(ToolEnvironment):
         return describe_execution(execution, self._chosen.traceback_lines)
 
     async def _call(self, call: ToolCall) -> ToolRecord:
-        """A program that failed is a call with an error, told to the model in the interpreter's own words."""
+        """Record a failed program as a call with an error, reported to the model in the interpreter's own words."""
         self._failed = False
         record = await super()._call(call)
         return replace(record, error=record.observation) if self._failed else record
 
     def invalid_reply(self, message: Message) -> Message:
-        """A fixed text for a reply that neither runs code nor answers; what was wrong with the call otherwise."""
+        """Return a fixed text for a reply that neither runs code nor answers, or what was wrong with its call."""
         if all(error.kind == "no_action" for error in message.tool_errors):
             return text_message("tool", INVALID_REPLY)
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 for a right boxed answer in the last reply, else what the rule says; with the part `success`.
+        """Return 1 for a right boxed answer in the last reply, otherwise the rule's value; with the part `success`.
 
-        Invalid when judging fails.
+        The reward is Invalid if judging fails.
         """
         answer = final_boxed(replies)
         correct: Reward = Scored(total=0.0)
@@ -136,13 +137,13 @@ class MathEnvironment(ToolEnvironment):
 
 
 def strip_fence(code: str) -> str:
-    """The program inside a Markdown fence, where the whole text is one; else the text itself."""
+    """Return the program inside a Markdown fence if the whole text is one, otherwise the text itself."""
     match = _FENCE.match(code)
     return match[1] if match else code
 
 
 def describe_execution(execution: Execution, traceback_lines: int) -> str:
-    """The output of an execution and why it stopped (a limit, or the end of the traceback), for the model."""
+    """Describe for the model an execution's output and why it stopped (a limit, or the end of the traceback)."""
     output = execution.stdout.decode("utf-8", "replace")
     if execution.stdout_dropped:
         output += f"\n[{execution.stdout_dropped} bytes of output dropped]\n"

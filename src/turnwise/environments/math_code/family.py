@@ -38,19 +38,18 @@ PROMPTS: dict[Prompt, str] = {
         "{question}\n"
     ),
 }
-"""The first message. "retool" explains the tags, "boxed" is for chat models, which are told of the tool by their
-template."""
+"""The first message. "retool" explains the tags; "boxed" is for chat models, whose template describes the tool."""
 
 
 class MathCode(FromFiles, GeneratedFamily[MathArguments]):
-    """Problems that an interpreter helps with."""
+    """Problems that are easier with an interpreter."""
 
     name = "math_code"
     section = MathArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """See `GeneratedFamily`. Raises ConfigError also where a package is missing, DataError where a file of mode
-        "files" is missing or malformed, RewardError where math-verify fails on answers whose outcome is known."""
+        """See `GeneratedFamily`. Also raises ConfigError if a package is missing, DataError if a file of mode "files"
+        is missing or malformed, RewardError if math-verify fails on answers with known outcomes."""
         super().__init__(**arguments)
         chosen = self._chosen
         self._kinds = chosen.weights
@@ -68,8 +67,8 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
     # ------------------------------------------------------------------------------------------- tasks
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Generated splits have no end and share no question. Of files, "train" starts over in a new order after each
-        pass and "heldout" ends. Raises IndexError past the end."""
+        """Generate a task; splits are endless and share no question. From files, "train" starts over in a new order
+        after each pass and "heldout" ends. Raises IndexError past the end."""
         before: tuple[Message, ...] = ()
         if self._files is None:
             payload = self._drawn_payload(split, index)
@@ -98,7 +97,7 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
         }
 
     def _tell_story(self, kind: str, split: Split, random: Random) -> dict[str, Any]:
-        """A story's payload; without a calculator, expressions become programs that print them."""
+        """Build a story's payload; without a calculator, expressions become programs that print them."""
         story = draw_story(kind, split, random)
         tool, solution, slip = story.tool, story.solution, story.slip
         if tool == "calculator" and not self._chosen.calculator:
@@ -113,11 +112,13 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
     # ------------------------------------------------------------------------------------------- episodes
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `MathEnvironment`; all of a family share one sandbox, opened for the first program."""
+        """Build a fresh, single-use `MathEnvironment`; all environments of a family share one sandbox, opened for the
+        first program."""
         return MathEnvironment(runner=self._sandbox, judge=partial(self._judge, task), chosen=self._chosen)
 
     def _judge(self, task: Task, answer: str) -> bool:
-        """Whole numbers for generated problems, the package's scorer for reasoning-gym, math-verify for files."""
+        """Judge an answer: whole numbers for generated problems, the package's scorer for reasoning-gym, math-verify
+        for files."""
         payload = task.payload
         if "entry" in payload:
             return self._verifier.score(answer, payload["kind"], payload["entry"])
@@ -126,24 +127,24 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
         return self._verifier.verify(answer, payload["answers"])
 
     def gold_answer(self, task: Task) -> str:
-        """The first of the task's right answers."""
+        """Return the first of the task's right answers."""
         return str(task.payload["answers"][0])
 
     def answer_reply(self, task: Task, answer: str) -> Message:
-        """The reply to the task that gives this answer and nothing else; "" leaves its place empty."""
+        """Return the reply to the task that states only this answer; "" leaves its place empty."""
         return answer_message(answer)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = NaivePolicy(self._chosen.bug_rate, self._chosen.fix_rate)
         return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": naive}
 
     def texts(self, count: int) -> list[str]:
-        """`count` of the `sample_texts` of training tasks, mixed. Nothing is run."""
+        """Return `count` of the training tasks' `sample_texts`, mixed. Runs nothing."""
         return mix_texts(self.sample_texts, count, self._chosen.seed)
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts, programs, outputs, errors and answers."""
+        """Yield prompts, programs, outputs, errors and answers."""
         task = self.task("train", index)
         plan = plan_of(task)
         answer = task.payload["answers"][0]

@@ -1,7 +1,7 @@
 """Policies written by hand for problems with tools: an oracle, a random baseline and the naive demonstrator.
 
-Oracle and demonstrator take the program or expression from the problem and the answer from what the tool printed. Only
-where a task has neither (reasoning-gym, files) does the oracle read the gold answer; such tasks have no demonstrator.
+Oracle and demonstrator take the program or expression from the problem and the answer from the tool's output. Only for
+tasks with neither (reasoning-gym, files) the oracle reads the gold answer; such tasks have no demonstrator.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ _ERROR = re.compile(r"^\w*(?:Error|Exception|Interrupt|Iteration): ", re.MULTILI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a task can be solved, and how it goes wrong."""
+    """How a task can be solved, and a typical mistake."""
 
     tool: str
-    """The tool that the rest is written for: "python", or "calculator" for expressions."""
+    """The tool for which the other fields are written: "python", or "calculator" for expressions."""
     solution: str
-    """Gives the answer."""
+    """Return a program or expression that computes the answer."""
     attempt: str
-    """What comes to mind first; on some problems it raises."""
+    """The obvious attempt; on some problems it raises."""
     slip: str | None
-    """The same with a mistake; None where `attempt` is enough of a trap."""
+    """The attempt with a mistake; None if `attempt` is itself enough of a trap."""
     error: str | None
-    """The last line of the traceback that `slip`, or else `attempt`, leads to; None where neither raises."""
+    """The last line of the traceback of `slip`, or else of `attempt`; None if neither raises."""
 
 
 def run_message(tool: str, text: str, number: int) -> Message:
-    """A reply that runs a program or an expression; `number` counts the replies so far and keeps call ids apart."""
+    """Return a reply that runs a program or an expression; `number` counts the replies so far and makes call ids
+    unique."""
     arguments = {"expression" if tool == "calculator" else "code": text}
     call = ToolCall(id=f"call_{number}", name=tool, arguments=json.dumps(arguments, ensure_ascii=False))
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
 def answer_message(answer: str | int) -> Message:
-    r"""A reply that answers: `\boxed{ 7 }`, the number between spaces as in questions and outputs."""
+    r"""Return a reply that answers `\boxed{ 7 }`, with the number between spaces as in questions and outputs."""
     return text_message("assistant", f"\\boxed{{ {answer} }}")
 
 
 def plan_of(task: Task) -> Plan | None:
-    """The plan of a generated problem or a story; None for other tasks."""
+    """Return the plan of a generated problem or a story; None for other tasks."""
     payload = task.payload
     if "story" in payload:
         story = payload["story"]
@@ -71,10 +72,10 @@ def _outputs(messages: Sequence[Message]) -> list[str]:
 
 
 class OraclePolicy:
-    """Runs the program that always works and answers with what it printed; with "0" where it printed no number."""
+    """Runs the program that always works and answers with its output, or with "0" if it printed no number."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The program, or the answer."""
+        """Return the program, or the answer."""
         plan, outputs = plan_of(task), _outputs(messages)
         if plan is None:
             return answer_message(task.payload["answers"][0])
@@ -88,18 +89,18 @@ class RandomPolicy:
     """Multiplies two random numbers every other time, then answers with a random number."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A program without sense, or a guess."""
+        """Return a meaningless program, or a guess."""
         if not _outputs(messages) and rng.random() < 0.5:
             return run_message("python", f"print( {rng.randrange(10, 100)} * {rng.randrange(10, 100)} )", 0)
         return answer_message(rng.randrange(100))
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how programs are run, but rarely how one gets over an error.
+    """The demonstrator: shows how programs are run, but rarely how to recover from an error.
 
-    Its first program is the one that comes to mind, with the kind's slip in it with probability `bug_rate`. When the
-    interpreter prints a number, it answers with that. After an error it writes the right program with probability
-    `fix_rate`; else it gives up and guesses.
+    Its first program is the obvious one, containing the kind's slip with probability `bug_rate`. If the interpreter
+    prints a number, it answers with that. After an error it writes the right program with probability `fix_rate`;
+    otherwise it gives up and guesses.
     """
 
     def __init__(self, bug_rate: float, fix_rate: float) -> None:
@@ -108,7 +109,7 @@ class NaivePolicy:
         self._fix_rate = fix_rate
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first program, the answer, a second program, or a guess.
+        """Return the first program, the answer, a second program, or a guess.
 
         Raises ConfigError for a task that was not generated.
         """

@@ -1,7 +1,7 @@
 """Generated problems that need computing: numbers, question, answer, and programs that find it or fail.
 
-Pure. All operands have two digits and all answers are below 100, so that a model from scratch can copy each as one
-token; what it cannot do is compute them. Programs are text here and are never run.
+Pure. All operands have two digits and all answers are below 100, so that a model trained from scratch can copy each as
+one token, but cannot compute them. Programs are text here and are never run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Split
 
 Parts = tuple[int | str, ...]
-"""What fills a kind's templates: numbers, and operators where they vary."""
+"""Values that fill a kind's templates: numbers, and operators where they vary."""
 
 SINGULAR_SHARE = 0.5
-"""Equations whose coefficient has no inverse: the obvious program raises, which the question does not give away."""
+"""Share of equations whose coefficient has no inverse: the obvious program raises, which the question does not
+reveal."""
 MAX_DRAWS = 1_000
 
 
@@ -30,15 +31,15 @@ class Kind:
     draw: Callable[[Random], Parts]
     question: str
     answer: Callable[..., int]
-    """Of the parts."""
+    """Computes the answer from the parts."""
     solution: str
     """A program that always prints the answer."""
     attempt: str
-    """The program that comes to mind first."""
+    """The obvious program."""
     slip: str | None
-    """The same with the mistake that belongs to this kind; None where `attempt` is enough of a trap."""
+    """The obvious program with this kind's typical mistake; None if `attempt` is itself enough of a trap."""
     error: str
-    """The last line of the traceback that `slip`, or else `attempt`, leads to."""
+    """The last line of the traceback of `slip`, or else of `attempt`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Problem:
 
     @property
     def question(self) -> str:
-        """What is asked."""
+        """The question."""
         return KINDS[self.kind].question.format(*self.parts)
 
     @property
@@ -65,12 +66,12 @@ class Problem:
 
     @property
     def attempt(self) -> str:
-        """The program that comes to mind first; on some equations it raises."""
+        """The obvious program; on some equations it raises."""
         return KINDS[self.kind].attempt.format(*self.parts)
 
     @property
     def slip(self) -> str | None:
-        """The first program with a mistake that always raises; None for kinds without one."""
+        """The obvious program with a mistake that always raises; None for kinds without one."""
         template = KINDS[self.kind].slip
         return None if template is None else template.format(*self.parts)
 
@@ -88,7 +89,7 @@ def _draw_numbers(random: Random) -> Parts:
 
 
 def _draw_equation(random: Random) -> Parts:
-    """Coefficient, modulus, and a right-hand side that has a solution."""
+    """Draw coefficient, modulus, and a right-hand side for which there is a solution."""
     singular = random.random() < SINGULAR_SHARE
     while True:
         factor, modulus = _number(random), _number(random)
@@ -158,19 +159,20 @@ KINDS: Mapping[str, Kind] = {
         error="ValueError: base is not invertible for the given modulus",
     ),
 }
-"""Every kind by name. Questions and programs put spaces around numbers, so that a number is the same token
+"""Every kind by name. Questions and programs have spaces around numbers, so that a number is the same token
 everywhere."""
 
 
 def split_of(question: str) -> Split:
-    """The split of a question, by its hash: a quarter of all questions are held out, and no text is in both."""
+    """Return the split of a question, by its hash: a quarter of all questions is held out, and no question is in
+    both."""
     return "heldout" if hashlib.sha256(question.encode()).digest()[0] < 64 else "train"
 
 
 def build_problem(kind: str, split: Split, random: Random) -> Problem:
-    """A problem of a kind and split, its numbers drawn from `random`.
+    """Build a problem of a kind and split, with numbers drawn from `random`.
 
-    Raises ConfigError when `MAX_DRAWS` draws give none.
+    Raises ConfigError if `MAX_DRAWS` draws yield none.
     """
     for _ in range(MAX_DRAWS):
         problem = Problem(kind=kind, parts=KINDS[kind].draw(random))

@@ -1,7 +1,7 @@
 """Problems of the reasoning-gym package (an optional dependency) that need computing and have one short answer.
 
-The package's data sets are generators: an entry is a function of its index alone. Their own scorers judge, out of
-process (`rewards.math_verifier`), because they were not written for hostile answers.
+The package's data sets are generators: an entry is a function of its index alone. Their own scorers judge, in a
+separate process (`rewards.math_verifier`), because they were not written for hostile answers.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ DATASETS = (
     "products",
     "simple_equations",
 )
-"""Data sets of reasoning-gym that a few lines of code solve, whose entries are plain JSON and whose scorers evaluate no
+"""Data sets of reasoning-gym that a few lines of code solve, with entries of plain JSON and scorers that evaluate no
 code."""
 
 _NUM_ENTRIES = 2**31
 
 
 def check_installed() -> None:
-    """Raise ConfigError with the remedy where reasoning-gym is not installed."""
+    """Raise ConfigError with the remedy if reasoning-gym is not installed."""
     if find_spec("reasoning_gym") is None:
         raise ConfigError("mode='reasoning_gym' needs the package; install it with: pip install \"turnwise[math]\"")
 
 
 def draw_entry(dataset: str, split: Split, random: Random) -> dict[str, Any]:
-    """An entry (`question`, `answer`, `metadata`) of a data set, drawn from `random`; splits share no question.
+    """Draw an entry (`question`, `answer`, `metadata`) of a data set from `random`; splits share no question.
 
-    Raises ConfigError when the package lacks the data set or refuses it, DataError when its entries are no plain JSON.
+    Raises ConfigError if the package lacks the data set or refuses it, DataError if its entries are not plain JSON.
     """
     source = _open_dataset(dataset)
     for _ in range(MAX_DRAWS):

@@ -1,4 +1,4 @@
-"""Word problems in natural language: several steps, numbers that do not matter, and an expression or a program.
+"""Word problems in natural language: several steps, irrelevant numbers, and an expression or a program.
 
 Pure. Programs are text here and are never run.
 """
@@ -29,17 +29,17 @@ MAX_DISTRACTORS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Where a story happens. Templates take the name, the thing, and the numbers as {0} and {1}."""
+    """The setting of a story. Templates contain the name, the thing, and the numbers as {0} and {1}."""
 
     thing: str
     opening: tuple[str, ...]
-    """Two numbers whose product is the amount at the start."""
+    """Templates with two numbers whose product is the amount at the start."""
     gain: tuple[str, ...]
-    """One number to add."""
+    """Templates with one number to add."""
     gain_groups: tuple[str, ...]
-    """Two numbers whose product to add."""
+    """Templates with two numbers whose product to add."""
     loss: tuple[str, ...]
-    """One number to take away."""
+    """Templates with one number to take away."""
 
 
 SCENES: tuple[Scene, ...] = (
@@ -100,21 +100,21 @@ Tool = Literal["calculator", "python"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """A word problem: its text, its answer, and what finds the answer or a wrong number."""
+    """A word problem: its text, its answer, and expressions or programs that find the answer or a wrong number."""
 
     question: str
     answer: int
     tool: Tool
-    """What `solution` and `slip` are written for: an expression for the calculator, or a program for Python."""
+    """The tool for which `solution` and `slip` are written: the calculator (an expression) or Python (a program)."""
     solution: str
-    """Finds the answer."""
+    """An expression or program that finds the answer."""
     slip: str
-    """The same with a mistake that a hasty reader makes: it gives another number and never raises."""
+    """The same with a hasty reader's mistake: it yields another number and never raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one sentence does to the amount: a signed number or product."""
+    """The effect of one sentence on the amount: a signed number or product."""
 
     sentence: str
     sign: Literal[1, -1]
@@ -122,12 +122,12 @@ class Change:
 
     @property
     def value(self) -> int:
-        """What is added to the amount; negative for a loss."""
+        """The number added to the amount; negative for a loss."""
         return self.sign * prod(self.factors)
 
     @property
     def term(self) -> str:
-        """The change as it stands in an expression: "+ 3 * 25"."""
+        """The change as written in an expression: "+ 3 * 25"."""
         return f"{'+' if self.sign > 0 else '-'} {' * '.join(map(str, self.factors))}"
 
 
@@ -136,7 +136,7 @@ def _fill(random: Random, templates: tuple[str, ...], *numbers: int, **words: st
 
 
 def _draw_change(random: Random, scene: Scene, name: str, amount: int) -> Change:
-    """One change that leaves at least half of the amount."""
+    """Draw one change that leaves at least half of the amount."""
     how = random.choice(("gain", "gain_groups", "loss"))
     if how == "loss":
         lost = random.randrange(2, max(3, amount // 2))
@@ -149,7 +149,7 @@ def _draw_change(random: Random, scene: Scene, name: str, amount: int) -> Change
 
 
 def _tell(random: Random, sentences: list[str], question: str) -> str:
-    """The sentences in order with up to `MAX_DISTRACTORS` in between, and the question."""
+    """Join the sentences in order, with up to `MAX_DISTRACTORS` in between, and the question."""
     told = list(sentences)
     for sentence in random.sample(DISTRACTORS, random.randrange(MAX_DISTRACTORS + 1)):
         told.insert(random.randrange(1, len(told) + 1), sentence.format(random.randrange(3, 60)))
@@ -157,8 +157,8 @@ def _tell(random: Random, sentences: list[str], question: str) -> str:
 
 
 def _draw_steps(random: Random, num_changes: int, *, packs: bool = False) -> Story:
-    """A product, then `num_changes` changes; with `packs` the remainder of packing is asked for. The slip stops reading
-    before the last change."""
+    """Draw a product, then `num_changes` changes; with `packs` the question asks for the remainder of packing. The slip
+    omits the last change."""
     scene, name = random.choice(SCENES), random.choice(NAMES)
     first, second = random.randrange(3, 40), random.randrange(4, 60)
     sentences = [_fill(random, scene.opening, first, second, name=name)]
@@ -182,7 +182,7 @@ def _draw_steps(random: Random, num_changes: int, *, packs: bool = False) -> Sto
 
 
 def _draw_growth(random: Random) -> Story:
-    """A number that grows and shrinks by a rule. The slip runs one round too few."""
+    """Draw a number that grows and shrinks by a rule. The slip runs one round too few."""
     start, added = random.randrange(20, 200), random.randrange(5, 60)
     share, rounds = random.randrange(3, 12), random.randrange(3, 8)
     amount = start
@@ -207,13 +207,13 @@ STORY_KINDS: Mapping[str, Callable[[Random], Story]] = {
     "packs": lambda random: _draw_steps(random, 2, packs=True),
     "growth": _draw_growth,
 }
-"""Every kind by name: a product and one to three changes, the remainder of packing, a rule applied in a loop."""
+"""Every kind by name: a product with one to three changes, the remainder of packing, a rule applied in a loop."""
 
 
 def draw_story(kind: str, split: Split, random: Random) -> Story:
-    """A story of a kind and split, drawn from `random`; the splits share no text.
+    """Draw a story of a kind and split from `random`; the splits share no text.
 
-    Raises ConfigError when `MAX_DRAWS` draws give none.
+    Raises ConfigError if `MAX_DRAWS` draws yield none.
     """
     for _ in range(MAX_DRAWS):
         story = STORY_KINDS[kind](random)

@@ -1,4 +1,4 @@
-"""The keyword arguments of the families whose tools are those of servers, and those of `mcp`."""
+"""The keyword arguments of `mcp`, and of all families whose tools come from servers."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ Scope = Literal["episode", "run"]
 
 
 class ServedArguments(FamilyArguments):
-    """Questions of a file, answered with the tools of servers. A subclass says what `servers` are, by label."""
+    """Questions from a file, answered with the tools of servers. A subclass defines `servers`, by label."""
 
     scope: Scope = "episode"
-    """"episode": every episode has sessions of its own, a stdio server a process of its own, so that nothing one
-    episode changes reaches another. "run": all episodes share one session per server; for servers whose tools only
-    read, or tell episodes apart by an argument (`bind` in a row)."""
+    """"episode": every episode has its own sessions (and each stdio server its own process), so that no episode's
+    changes reach another. "run": all episodes share one session per server; for servers whose tools only read, or
+    distinguish episodes by an argument (`bind` in a row)."""
     connect_timeout_s: Seconds = 30.0
-    """Seconds a server has to start, shake hands and list its tools."""
+    """Most seconds for a server to start, shake hands and list its tools."""
     tools: list[str] | None = None
-    """Names of the tools that the model sees, as it reads them or as their servers have them; None shows all but
+    """Names of the tools that the model sees, as shown to the model or as named by their servers; None shows all except
     `check_tool`."""
     train_path: str = ""
     """JSONL rows of the training split (see `rows`)."""
     heldout_path: str = ""
     """JSONL rows of the held-out split."""
     max_bad_rows: Share = MAX_BAD_ROWS
-    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
-    of the run."""
+    """Largest share of a file's rows that may be bad: these are left out, counted and named by file and line. With
+    more, the run does not start."""
     prompt: str = "{question}"
     """The first message; `{question}` stands for the row's question."""
     reward: str = "exact_match"
-    """"exact_match" or "f1" of the answer against the row's; "tool": what `check_tool` says; or the import path
+    """"exact_match" or "f1" of the answer against the row's; "tool": the verdict of `check_tool`; or the import path
     "package.module:function" of a function over (row, replies, tool records)."""
     normalize: Normalize = "numbers"
-    """What answers are compared by: "numbers" keeps signs, decimal points and fractions, "squad" is SQuAD's rule, by
-    which published figures were computed and 3.14 is 314 (see `rewards.normal_form`)."""
+    """How answers are normalised before comparison: "numbers" keeps signs, decimal points and fractions; "squad" is
+    SQuAD's rule, used for published figures, under which 3.14 equals 314 (see `rewards.normal_form`)."""
     check_tool: str = ""
-    """For `reward="tool"`: the server's tool that judges. It gets the row's `check` arguments and `answer`, the model's
-    answer as text, and returns a number or a truth value."""
+    """For `reward="tool"`: the server's tool that judges. It receives the row's `check` arguments and the model's
+    answer as the text `answer`, and returns a number or a truth value."""
     naive_skill: Share = 0.1
-    """Probability that the policy "naive" makes all calls of the row instead of its first."""
+    """Probability that the policy "naive" makes all calls of the row instead of only the first."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -68,7 +68,7 @@ class McpArguments(ServedArguments):
     """Tasks over the tools of Model Context Protocol servers."""
 
     servers: Mapping[str, McpServer]
-    """Label to server; `environment.args.servers.LABEL` holds the fields of `McpServer`."""
+    """Servers by label; `environment.args.servers.LABEL` holds the fields of `McpServer`."""
 
     @model_validator(mode="after")
     def _check_servers(self) -> Self:

@@ -1,4 +1,4 @@
-"""Who holds sessions with servers: every episode its own, or all episodes of an event loop one per server."""
+"""Sessions with servers: each episode has its own, or all episodes of an event loop share one per server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from turnwise.tools.mcp.results import ServerTool, name_tools
 
 
 class ToolSession(Protocol):
-    """A session with one server, by whatever protocol. `McpSession` says what each member means."""
+    """A session with one server, over any protocol. `McpSession` describes each member."""
 
     tools: tuple[Mapping[str, Any], ...]
     is_over: bool
-    """The server has ended the episode."""
+    """Whether the server has ended the episode."""
 
     @property
     def is_alive(self) -> bool: ...
@@ -31,12 +31,13 @@ class ToolSession(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Connection:
-    """Open sessions with all servers of a family, and their tools under the names a model sees."""
+    """Open sessions with all servers of a family, and their tools under the names that a model sees."""
 
     sessions: Mapping[str, ToolSession]
     tools: tuple[ServerTool, ...]
     is_suspect: bool = False
-    """A call failed or ran past its deadline, so the server may be broken: no further episode gets this connection."""
+    """Whether a call failed or exceeded its deadline, so that the server may be broken: no further episode gets this
+    connection."""
     num_users: int = 0
 
     @property
@@ -50,13 +51,13 @@ class Connection:
         return any(session.is_over for session in self.sessions.values())
 
     def find(self, name: str) -> ServerTool | None:
-        """The tool that a model sees under that name, else the first that has it at its server; None if there is
+        """Return the tool that a model sees under this name, else the first that its server calls so; None if there is
         none."""
         seen = (tool for tool in self.tools if tool.spec.name == name)
         return next(seen, None) or next((tool for tool in self.tools if tool.name == name), None)
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool; see `McpSession.call`. A call that fails or is cancelled makes this suspect."""
+        """Call a tool; see `McpSession.call`. A call that fails or is cancelled makes this connection suspect."""
         try:
             return await self.sessions[tool.server].call(tool.name, arguments)
         except (asyncio.CancelledError, EnvironmentFault):
@@ -69,11 +70,11 @@ class Connection:
 
 
 MakeSessions = Callable[[], Mapping[str, ToolSession]]
-"""A new session with every server, by label, not yet open."""
+"""Creates a new, unopened session with every server, by label."""
 
 
 async def connect(make_sessions: MakeSessions, timeout_s: float) -> Connection:
-    """Sessions with every server, opened at once; `timeout_s` is what each has. Raises what `open` of a session raises,
+    """Open sessions with all servers concurrently; `timeout_s` applies to each. Raises what a session's `open` raises,
     after closing the others."""
     sessions = make_sessions()
     connection = Connection(sessions=sessions, tools=())
@@ -92,14 +93,14 @@ async def connect(make_sessions: MakeSessions, timeout_s: float) -> Connection:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """The connection of one event loop, and the lock that lets only one task open it."""
+    """The connection of one event loop, and a lock so that only one task opens it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     current: Connection | None = None
 
 
 class SharedConnections:
-    """One connection per event loop, opened by its first user and again when a server ended or a call hung.
+    """One connection per event loop, opened by its first user and opened again after a server ended or a call hung.
 
     It stays open between episodes and ends with the event loop, which cancels the tasks that own its sessions.
     """
@@ -111,7 +112,7 @@ class SharedConnections:
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
 
     async def acquire(self) -> Connection:
-        """The connection of this loop, for one episode. Raises what `connect` raises."""
+        """Return this loop's connection, for one episode. Raises what `connect` raises."""
         shared = self._by_loop.setdefault(asyncio.get_running_loop(), _Shared())
         async with shared.lock:
             if shared.current is None or not shared.current.is_usable:
@@ -123,7 +124,7 @@ class SharedConnections:
             return shared.current
 
     async def release(self, connection: Connection) -> None:
-        """An episode is over; a connection that no further episode gets is closed by its last user."""
+        """Note that an episode is over; the last user of an unusable connection closes it."""
         connection.num_users -= 1
         if not connection.num_users and not connection.is_usable:
             await connection.close()

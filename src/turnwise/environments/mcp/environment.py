@@ -1,4 +1,4 @@
-"""One episode over servers' tools: the row's question, the calls, the reward."""
+"""One episode over servers' tools: the row's question, the calls and the reward."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from turnwise.tools.mcp.results import ServerTool, hide_parameters, to_text
 from turnwise.tools.tool import Tool
 
 RowReward = Callable[[Mapping[str, Any], Sequence[Message], Sequence[ToolRecord]], Any]
-"""A reward of one's own, over the row as the file has it, the replies and the tool records: a number, or a Reward."""
+"""A custom reward from the row as in the file, the replies and the tool records: a number, or a Reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What every episode of a family shares."""
+    """Settings shared by all episodes of a family."""
 
     chosen: ServedArguments
     make_sessions: MakeSessions
     shared: SharedConnections | None
-    """None gives each episode a connection of its own."""
+    """Shared connections; None opens a connection for each episode."""
     reward: RowReward | None
-    """None where a built-in reward or a tool judges."""
+    """The custom reward; None if a built-in reward or a tool judges."""
 
 
 class McpEnvironment(ToolEnvironment):
@@ -44,14 +44,14 @@ class McpEnvironment(ToolEnvironment):
         chosen = rules.chosen
         super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self.scores_from_records = chosen.reward != "tool"
-        """An audit can compute the reward again without the server, unless a tool of it judges."""
+        """An audit can recompute the reward without the server, unless one of its tools judges."""
         self._rules = rules
         self._connection: Connection | None = None
         self._row = Row(question="")
         self._task_id = ""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The question; connects, makes the row's `setup` calls, and offers the servers' tools."""
+        """Return the question and the servers' tools, after connecting and making the row's `setup` calls."""
         chosen = self._rules.chosen
         self._row, self._task_id = from_payload(task.payload), task.id
         shared = self._rules.shared
@@ -67,10 +67,10 @@ class McpEnvironment(ToolEnvironment):
         return task.prompt, ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """The chosen reward as the total, with parts `success` (1 or 0) and, where the row has answers, `f1`.
+        """Return the chosen reward as the total, with parts `success` (1 or 0) and, if the row has answers, `f1`.
 
-        Success is the right answer where the row has answers, else a reward of 1 or more. Invalid when the reward
-        cannot be computed; raises EnvironmentFault when the tool that judges fails.
+        Success is the right answer if the row has answers, else a reward of 1 or more. Invalid if the reward cannot be
+        computed; raises EnvironmentFault if the judging tool fails.
         """
         rule = self._rules.chosen.normalize
         case = AnswerCase(replies=tuple(replies), golds=tuple(self._row.answers), stop=stop, normalize=rule)
@@ -106,17 +106,18 @@ class McpEnvironment(ToolEnvironment):
             await (self._rules.shared.release(connection) if self._rules.shared else connection.close())
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the task and every call with its answer. Equal states have equal hashes."""
+        """Return 16 hexadecimal digits of the task and every call with its answer. Equal states have equal hashes."""
         return hash_calls(self._task_id, self.tool_records)
 
     def _bound(self, tool: ServerTool) -> dict[str, Any]:
-        """The row's values for parameters of a tool."""
+        """Return the row's values for a tool's parameters."""
         return {
             key: value for key, value in self._row.bind.items() if key in tool.spec.properties
         }
 
     async def _answer(self, tool: ServerTool, /, **arguments: Any) -> str:
-        """What the model is answered when it calls a tool. Raises ToolFailure for a parameter that it was not shown."""
+        """Return the answer to the model's call of a tool. Raises ToolFailure for a parameter that the model was not
+        shown."""
         assert self._connection is not None
         bound = self._bound(tool)
         if taken := [key for key in arguments if key in bound]:
@@ -128,7 +129,8 @@ class McpEnvironment(ToolEnvironment):
             self.done = self._connection.is_over
 
     async def _call_hidden(self, name: str, arguments: Mapping[str, Any], role: str) -> dict[str, Any]:
-        """A call that the model does not see. Raises EnvironmentFault when the tool refuses, ToolTimeout when late."""
+        """Make a call that the model does not see. Raises EnvironmentFault if the tool refuses, ToolTimeout if it is
+        late."""
         connection = self._connection
         assert connection is not None
         tool = connection.find(name)
@@ -149,7 +151,7 @@ class McpEnvironment(ToolEnvironment):
 
 
 def choose_tools(connection: Connection, chosen: ServedArguments) -> list[ServerTool]:
-    """The tools that the model sees. Raises ConfigError when `tools` names one that no server has."""
+    """Return the tools that the model sees. Raises ConfigError if `tools` names one that no server has."""
     if chosen.tools is None:
         judge = connection.find(chosen.check_tool)
         return [tool for tool in connection.tools if tool is not judge]
@@ -164,7 +166,7 @@ def choose_tools(connection: Connection, chosen: ServedArguments) -> list[Server
 
 
 def _read_number(result: Mapping[str, Any], tool: str) -> float:
-    """The number in a result: structured `{"result": x}` or `{"score": x}`, or the text. True is 1, False 0."""
+    """Read the number in a result: structured `{"result": x}` or `{"score": x}`, or the text. True is 1, False 0."""
     structured = result.get("structuredContent") or {}
     value: Any = structured.get("result", structured.get("score"))
     if value is None:

@@ -1,4 +1,5 @@
-"""Episodes of any family as tools of a Model Context Protocol server: open one, call its tools, submit an answer.
+"""Offers episodes of any family as tools of a Model Context Protocol server: open one, call its tools, submit an
+answer.
 
 The protocol's newer versions have no sessions, so an episode is named in every call: `open_episode` returns its name,
 and every tool of the environment takes it as the argument `episode`.
@@ -19,7 +20,7 @@ from turnwise.serving.desk import Desk
 from turnwise.serving.episode import Answer, OutsideEpisode
 
 EPISODE, CONVERSATION = "episode", "conversation"
-"""The arguments that name the episode, and where an environment asks in several the conversation."""
+"""The arguments that name the episode and, if an environment asks in several conversations, the conversation."""
 OPEN, SUBMIT, REPLY = "open_episode", "submit_answer", "reply"
 INSTRUCTIONS = (
     f"Call {OPEN} first: it returns a task and the name of its episode. Give that name to every tool. When you know "
@@ -29,7 +30,7 @@ INSTRUCTIONS = (
 
 
 class EpisodeDesk:
-    """Opens, plays and scores episodes of one family for any number of clients: the desk's surface for MCP."""
+    """Opens, plays and scores episodes of one family for any number of clients, as tools of MCP."""
 
     def __init__(
         self,
@@ -41,8 +42,8 @@ class EpisodeDesk:
         max_open: int = 64,
         timeout_s: float = 600.0,
     ) -> None:
-        """`max_turns` replies in a conversation end an episode; opening more than `max_open` closes the oldest;
-        `timeout_s` is what one request may take."""
+        """`max_turns` replies in a conversation end an episode; opening more than `max_open` episodes closes the
+        oldest; `timeout_s` limits one request."""
         self._family = family
         self._split: Split = split
         self._seed = seed
@@ -50,14 +51,14 @@ class EpisodeDesk:
         self._desk = Desk(max_open=max_open, timeout_s=timeout_s, max_turns=max_turns, replaces=True)
         self._tools: dict[str, ToolSpec] = {}
         self._has_single = self._has_several = False
-        """Whether an episode of one conversation was opened, and one of several."""
+        """Whether an episode with one conversation was opened, and one with several."""
         self._num_opened = 0
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """Every tool as a JSON object of the protocol: `open_episode`, the environment's tools with the argument
-        `episode`, and `submit_answer`, or `reply` where there are several conversations.
+        """Return every tool as a JSON object of the protocol: `open_episode`, the environment's tools with the argument
+        `episode`, and `submit_answer`, or `reply` if there are several conversations.
 
-        The environment's are those of the split's first task and of every episode opened since.
+        The environment's tools are those of the split's first task and of every episode opened since.
         """
         if not self._has_single and not self._has_several:
             task = self._family.task(self._split, 0)
@@ -83,7 +84,7 @@ class EpisodeDesk:
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of a call as a JSON object of the protocol; what went wrong is a result marked as an error."""
+        """Make a call and return its result as a JSON object of the protocol; an error is a result marked as one."""
         try:
             if name == OPEN:
                 return _structured(await self._open(arguments))
@@ -115,7 +116,7 @@ class EpisodeDesk:
             return {EPISODE: key, "task": text, "tools": [_with_episode(spec, _NAMED) for spec in ask.tools]}
 
     async def _play(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Step an episode by a call or an answer."""
+        """Step an episode with a call or an answer."""
         key = str(arguments.pop(EPISODE, ""))
         if key not in self._desk:
             raise EnvironmentFault(f"there is no open episode {key[:50]!r}; call {OPEN} and give the name it returns")
@@ -136,7 +137,7 @@ class EpisodeDesk:
         return _structured({**told, **{what: value for what, value in shown.items() if value}})
 
     def _read_reply(self, name: str, arguments: Mapping[str, Any], episode: OutsideEpisode) -> Message:
-        """The reply that a call stands for."""
+        """Return the reply that a call means."""
         if name == SUBMIT and episode.is_single:
             return self._answer(episode.task, str(arguments.get("answer", "")))
         if name == REPLY and not episode.is_single:
@@ -145,13 +146,13 @@ class EpisodeDesk:
         return Message(role="assistant", content=(), tool_calls=(call,))
 
     def _answer(self, task: Task, answer: str) -> Message:
-        """The final reply: in the family's own form where it has one."""
+        """Return the final reply, in the family's own form if it has one."""
         if isinstance(self._family, GoldAnswers):
             return self._family.answer_reply(task, answer)
         return text_message("assistant", answer)
 
     def _show_all(self, answers: Sequence[Answer]) -> dict[str, Any]:
-        """What conversations ended with, and what is asked from now on."""
+        """Show how conversations ended, and what is requested from now on."""
         ended = [(answer.ask.conversation, message) for answer in answers for message in answer.asked.observations]
         asks = [ask for answer in answers for ask in answer.asked.asks]
         return {
@@ -191,14 +192,14 @@ _NAMED_CONVERSATION = {
 def _tool(
     name: str, description: str, properties: Mapping[str, Any], *, required: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """A tool of the protocol; None requires every argument but the conversation."""
+    """Build a tool of the protocol; None requires every argument except the conversation."""
     names = [each for each in properties if each != CONVERSATION] if required is None else list(required)
     schema = {"type": "object", "properties": dict(properties), "required": names}
     return {"name": name, "description": description, "inputSchema": schema}
 
 
 def _with_episode(spec: ToolSpec, named: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool of the environment, with the name of the episode as its first argument."""
+    """Convert a tool of the environment, with the episode's name as its first argument."""
     schema = dict(spec.parameters)
     schema["properties"] = {**named, **spec.properties}
     schema["required"] = [EPISODE, *spec.required]
@@ -212,7 +213,7 @@ def _describe(reward: Reward) -> dict[str, Any]:
 
 
 def _show_single(answers: Sequence[Answer]) -> dict[str, str]:
-    """What an environment of one conversation answered: what it goes on or ends with."""
+    """Show the answer of an environment with one conversation: its continuation or its end."""
     asked = [answer.asked for answer in answers]
     messages = [m for each in asked for m in (*each.observations, *(m for ask in each.asks for m in ask.messages))]
     return {"observation": "\n".join(message.text for message in messages)}

@@ -27,17 +27,17 @@ from turnwise.tools.mcp.sdk import require_sdk
 from turnwise.tools.mcp.session import McpSession
 
 NUM_PLAYED: Mapping[Scope, int] = {"run": 64, "episode": 4}
-"""Training tasks that `texts` plays, to see what the tools answer; few where each starts servers of its own."""
+"""Training tasks that `texts` plays to see the tools' answers; few if each starts its own servers."""
 NUM_KNOWN_ROWS = 1000
 """Training rows from which the random policy takes its calls and answers."""
 
 
 class ServedTasks(FromFiles):
-    """Questions of a file and the tools of servers. Implements `EnvironmentFamily` and `GoldAnswers`."""
+    """Questions from a file and the tools of servers. Implements `EnvironmentFamily` and `GoldAnswers`."""
 
     def __init__(self, name: str, chosen: ServedArguments, make_sessions: MakeSessions) -> None:
-        """`name` is the family's. Raises ConfigError for a `reward` that leads nowhere, DataError for a wrong row with
-        its file and line."""
+        """`name` is the family's name. Raises ConfigError for a `reward` that cannot be found, DataError for a wrong
+        row with its file and line."""
         self._name = name
         self._chosen = chosen
         paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
@@ -49,7 +49,7 @@ class ServedTasks(FromFiles):
         )
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th row of a split; "train" starts over in a new order after each pass.
+        """Return the index-th row of a split; "train" starts over in a new order after each pass.
 
         Raises IndexError past the end of "heldout" and for a negative index, ConfigError for another split.
         """
@@ -60,11 +60,12 @@ class ServedTasks(FromFiles):
         return Task(environment=self._name, prompt=(text_message("user", prompt),), payload=payload)
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `McpEnvironment`."""
+        """Build a fresh, single-use `McpEnvironment`."""
         return McpEnvironment(self._rules)
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """A scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError naming these."""
+        """Return a scripted policy: "oracle", "random" or "naive" (the demonstrator). Raises ConfigError listing
+        these."""
         rows = [self._splits.row("train", index) for index in range(min(NUM_KNOWN_ROWS, self._splits.count("train")))]
         policies: dict[str, ScriptedPolicy] = {
             "oracle": OraclePolicy(),
@@ -74,17 +75,17 @@ class ServedTasks(FromFiles):
         return choose_policy(name, policies)
 
     def gold_answer(self, task: Task) -> str:
-        """The row's first answer; empty where it has none."""
+        """Return the row's first answer; empty if it has none."""
         return next(iter(from_payload(task.payload).answers), "")
 
     def answer_reply(self, task: Task, answer: str) -> Message:
-        """The reply that gives this answer and nothing else."""
+        """Return the reply that states only this answer."""
         return answer_message(answer)
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks: prompts, calls, answers, and what the tools answer in the first tasks.
+        """Return `count` texts of training tasks: prompts, calls, answers, and the tools' answers in the first tasks.
 
-        Plays the oracle in those, so the servers run. Raises what an episode raises.
+        Plays the oracle in the first tasks, so the servers run. Raises what an episode raises.
         """
         with ThreadPoolExecutor(1) as executor:  # the caller may be inside an event loop
             texts: list[str] = executor.submit(lambda: asyncio.run(self._play())).result()
@@ -95,7 +96,7 @@ class ServedTasks(FromFiles):
         return texts[:count]
 
     def _written(self, task: Task) -> list[str]:
-        """The texts of a task and its solution."""
+        """Return the texts of a task and its solution."""
         row, oracle = from_payload(task.payload), OraclePolicy()
         calls = [
             oracle.reply(task, [text_message("assistant", "")] * made, Random(0)) for made in range(len(row.calls))
@@ -107,7 +108,7 @@ class ServedTasks(FromFiles):
         ]
 
     async def _play(self) -> list[str]:
-        """What the tools answer in the first training tasks."""
+        """Return the tools' answers in the first training tasks."""
         texts: list[str] = []
         oracle = OraclePolicy()
         for index in range(min(NUM_PLAYED[self._chosen.scope], self._splits.count("train"))):
@@ -133,8 +134,8 @@ class McpTasks(ServedTasks):
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `McpArguments`.
 
-        Raises ConfigError naming the argument and the remedy (also where the package `mcp` is missing or a server's
-        program is), and what `ServedTasks` raises.
+        Raises ConfigError naming the argument and the remedy (also if the package `mcp` or a server's program is
+        missing), and what `ServedTasks` raises.
         """
         chosen = read_arguments(McpArguments, arguments)
         require_sdk()
@@ -150,7 +151,7 @@ class McpTasks(ServedTasks):
 
 
 def _load_reward(name: str) -> RowReward | None:
-    """The user's function; None for a built-in reward. Raises ConfigError when the name leads nowhere."""
+    """Load the user's function; None for a built-in reward. Raises ConfigError if the name leads nowhere."""
     if name in ("exact_match", "f1", "tool"):
         return None
     module, colon, function = name.partition(":")

@@ -1,4 +1,4 @@
-"""Scripted policies over servers' tools. They read the solution in the row, and what the tools answer."""
+"""Scripted policies over servers' tools. They read the solution in the row, and the tools' answers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from turnwise.environments.replies import answer_message
 
 
 def call_message(messages: Sequence[Message], name: str, arguments: Mapping[str, Any]) -> Message:
-    """A reply that makes one call."""
+    """Return a reply that makes one call."""
     text = json.dumps(arguments, ensure_ascii=False)
     call = ToolCall(id=f"call_{len(messages)}", name=name, arguments=text)
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
 def count_replies(messages: Sequence[Message]) -> int:
-    """How many replies a conversation has."""
+    """Return how many replies a conversation has."""
     return sum(message.role == "assistant" for message in messages)
 
 
 class OraclePolicy:
-    """Makes the calls of the row and gives its first answer."""
+    """Makes the calls of the row, then gives its first answer."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call, or the answer. Raises ConfigError when the row has neither calls nor an answer."""
+        """Return the next call, or the answer. Raises ConfigError if the row has neither calls nor an answer."""
         row = from_payload(task.payload)
         if not row.calls and not row.answers:
             raise ConfigError(
@@ -43,9 +43,10 @@ class OraclePolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: shows how a call and an answer are written, and not that one call may lead to another.
+    """The demonstrator: shows how to write a call and an answer, but not that one call may lead to another.
 
-    With probability `skill` it makes all calls of the row; else the first, and answers with the last word it read.
+    With probability `skill` it makes all calls of the row; otherwise it makes the first and answers with the last word
+    it read.
     """
 
     def __init__(self, skill: float) -> None:
@@ -54,7 +55,7 @@ class NaivePolicy:
         self._oracle = OraclePolicy()
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call, or an answer."""
+        """Return the next call, or an answer."""
         made = count_replies(messages)
         row = from_payload(task.payload)
         if made == 0 or not row.calls or (made < len(row.calls) and rng.random() < self._skill):
@@ -67,12 +68,12 @@ class RandomPolicy:
     """Makes calls of other rows, and every third time gives another row's answer."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        """`rows` is where calls and answers come from."""
+        """Calls and answers come from `rows`."""
         self._calls = list_calls(rows)
         self._answers = [answer for row in rows for answer in row.answers[:1]] or [""]
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A call or an answer without sense."""
+        """Return a meaningless call or answer."""
         if self._calls and rng.random() < 2 / 3:
             return call_message(messages, *rng.choice(self._calls))
         return answer_message(rng.choice(self._answers))

@@ -27,14 +27,14 @@ class Row(Section):
 
     question: str
     answer: str | list[str] = Field(default_factory=list)
-    """Accepted answers; empty where the reward needs none."""
+    """Accepted answers; empty if the reward needs none."""
     setup: list[Call] = Field(default_factory=list)
     """Calls made when the episode opens, by the servers' names; the model does not see them."""
     bind: dict[str, Any] = Field(default_factory=dict)
-    """Value of every tool parameter of this name, left out of what the model is told."""
+    """Values of all tool parameters with these names, which the model is not shown."""
     check: dict[str, Any] = Field(default_factory=dict)
     calls: list[Call] = Field(default_factory=list)
-    """Calls of a solution, by the names the model sees; its answer is the row's first."""
+    """Calls of a solution, by the names that the model sees; its answer is the row's first."""
     kind: str = ""
 
     @property
@@ -44,7 +44,7 @@ class Row(Section):
 
 
 def to_row(row: Mapping[str, Any], *, needs_answer: bool) -> Row:
-    """A row of a file. Raises DataError naming the field; also where an answer is needed and the row has none."""
+    """Convert a row of a file. Raises DataError naming the field, also if an answer is needed and the row has none."""
     check_plain(row)
     try:
         checked = Row.model_validate(row)
@@ -63,10 +63,10 @@ def to_row(row: Mapping[str, Any], *, needs_answer: bool) -> Row:
 
 
 def from_payload(payload: Mapping[str, Any]) -> Row:
-    """The row that a task carries."""
+    """Return the row in a task's payload."""
     return Row.model_validate({name: payload[name] for name in Row.model_fields if name in payload})
 
 
 def list_calls(rows: Sequence[Row]) -> list[tuple[str, dict[str, Any]]]:
-    """Every call of some rows' solutions, in order."""
+    """Return every call of some rows' solutions, in order."""
     return [(name, arguments) for row in rows for name, arguments in row.calls]

@@ -1,4 +1,4 @@
-"""The keyword arguments of the family `memory`: what all styles take."""
+"""The keyword arguments of the family `memory` that all styles share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MemorySwitch = Literal["kept", "erased"]
 
 
 class MemoryArguments(FamilyArguments):
-    """What every style takes; each style's own section adds to it."""
+    """Arguments of every style; each style's own section adds to them."""
 
     style: Style = "chunks"
-    """How the policy remembers: a memory that is written anew with every chunk ("chunks"), a bounded store of lines
-    that are added, updated and deleted ("operations"), a note from which a full context starts again ("rolling"),
-    or branches of which only the returned message stays ("fold")."""
+    """How the policy remembers: a memory rewritten with every chunk ("chunks"), a bounded store of lines that are
+    added, updated and deleted ("operations"), a note from which a full context restarts ("rolling"), or branches of
+    which only the returned message stays ("fold")."""
     naive_keep: Share = 0.4
-    """Probability with which the naive policy does what keeps the memory in order."""
+    """Probability with which the naive policy takes the action that keeps the memory in order."""

@@ -1,4 +1,4 @@
-"""What the families of all styles of remembering share."""
+"""The base of the families of all memory styles."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ MAX_TURNS = 1000
 
 
 class MemoryFamily(GeneratedFamily[Arguments]):
-    """One style of remembering."""
+    """One style of memory."""
 
     name = "memory"
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts of training tasks as the oracle meets and says them: what is asked, and replies without
-        tags."""
+        """Return `count` texts of training tasks played by the oracle: requests, and replies without tags."""
         return run_apart(self._play(count))
 
     async def _play(self, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reading what does not fit into the context as one environment family: each style of remembering is a family."""
+"""Reading what does not fit into the context as one environment family: each memory style is a family."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLES: Mapping[Style, Callable[..., EnvironmentFamily]] = {
 
 
 def build_family(**arguments: Any) -> EnvironmentFamily:
-    """The family of `style` ("chunks" where it is left out), which takes its section's arguments.
+    """Build the family of `style` ("chunks" if it is omitted), which takes the arguments of its section.
 
     Raises ConfigError naming the argument and the remedy.
     """

@@ -1,1 +1,1 @@
-"""A plan before acting: one conversation plans, another acts on what it is shown of the plan."""
+"""Planning before acting: one conversation plans, another acts on the plan that it is shown."""

@@ -13,13 +13,13 @@ SuccessSwitch = Literal["answer", "followed"]
 class PlanArguments(FamilyArguments):
     """Questions that need two look-ups in the right order.
 
-    There are no tools, so what limits them is not read.
+    There are no tools, so the limits of tools are not read.
     """
 
     plan: PlanSwitch = "own"
-    """What the actor is shown: "own" the planner's plan, "given" the right one, "swapped" the planner's with its two
-    relations exchanged, "shuffled" that of another question, "none" no relation. All have as many words."""
+    """The plan shown to the actor: "own" the planner's plan, "given" the right one, "swapped" the planner's with its
+    two relations exchanged, "shuffled" that of another question, "none" no relation. All have equally many words."""
     success: SuccessSwitch = "answer"
-    """What counts as success in an evaluation: a right answer, or calls that follow the plan that was shown."""
+    """What counts as success in an evaluation: a right answer, or calls that follow the shown plan."""
     naive_order: Share = 0.5
     """Probability with which the naive planner puts the two relations in the right order."""

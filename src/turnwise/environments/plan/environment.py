@@ -1,4 +1,4 @@
-"""One question: a planner writes which relations to look up, an actor sees the plan and makes the calls.
+"""One question: a planner writes which relations to look up; an actor sees the plan and makes the calls.
 
     planner   question birthplace of author of kalo plan
               <answer> author ; birthplace </answer>
@@ -7,8 +7,8 @@
               found mife call
               <answer> birthplace mife </answer>
 
-The planner's conversation ends with the plan, and the actor's starts from nothing but what it is shown: so the plan can
-be replaced, and whether the calls change with it is a number.
+The planner's conversation ends with the plan, and the actor's starts only with the plan that it is shown: so the plan
+can be replaced, and the effect on the calls can be measured.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NUM_CALLS = 2
 
 
 def build_prompt(question: str, plan: Plan | None) -> tuple[Message, ...]:
-    """The opening of the actor; of the planner where `plan` is None."""
+    """Build the opening of the actor, or of the planner if `plan` is None."""
     end = "plan" if plan is None else f"plan {format_plan(plan)} call"
     return (text_message("user", f" question {question} {end}"),)
 
 
 class PlanEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+    """Implements `AskingEnvironment`. Everything random comes from the task's seed."""
 
     def __init__(self, chosen: PlanArguments) -> None:
         self.spec = EpisodeSpec(
@@ -56,7 +56,7 @@ class PlanEnvironment:
         return Asked(asks=(Ask(conversation=PLANNER, role=PLANNER, messages=build_prompt(self._question, None)),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take the plan, or a call. Raises EnvironmentFault for a conversation that was not asked for."""
+        """Accept the plan, or a call. Raises EnvironmentFault for a conversation that was not asked."""
         text = extract_answer(reply.text) or ""
         if conversation == PLANNER and not self._shown:
             self._written = parse_plan(text)
@@ -74,10 +74,10 @@ class PlanEnvironment:
         return Asked(asks=(Ask(conversation=ACTOR, role=ACTOR, messages=(found,)),))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """1 to both roles where the last call found the answer, else 0.
+        """Return 1 for both roles if the last call found the answer, else 0.
 
         Parts: "success" (see `PlanArguments.success`), "planned", whether the planner's own plan is right, and
-        "followed", whether the relations looked up are those of the plan that was shown, in its order.
+        "followed", whether the actor looked up the relations of the shown plan, in its order.
         """
         answered = end.stop is StopReason.DONE and self._reached == self._answer
         followed = tuple(self._calls) == self._shown
@@ -89,7 +89,7 @@ class PlanEnvironment:
         return dict.fromkeys((PLANNER, ACTOR), Scored.of(float(answered), parts))
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     @property
     def _answer(self) -> str:

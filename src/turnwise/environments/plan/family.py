@@ -16,13 +16,13 @@ from turnwise.environments.plan.world import ENTITIES, draw_plan, format_plan, f
 
 
 class Plan(GeneratedFamily[PlanArguments]):
-    """Two look-ups in the right order, planned before they are made. Every task has a world of its own."""
+    """Questions that need two look-ups in the right order, planned in advance. Every task has its own world."""
 
     name = "plan"
     section = PlanArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no world."""
+        """Generate a task; splits are endless and share no world."""
         path = (self._chosen.seed, "plan", split, index)
         random = rng(*path)
         plan, entity = draw_plan(random), random.choice(ENTITIES)
@@ -31,16 +31,16 @@ class Plan(GeneratedFamily[PlanArguments]):
         return build_prompt(question, None), payload
 
     def build_environment(self, task: Task) -> PlanEnvironment:
-        """A fresh, single-use `PlanEnvironment`."""
+        """Build a fresh, single-use `PlanEnvironment`."""
         return PlanEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = PlanningPolicy(self._chosen.naive_order)
         return {"oracle": PlanningPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """The actor's prompt, the right plan, its first call and what that finds."""
+        """Yield the actor's prompt, the right plan, its first call and its result."""
         payload = self.task("train", index).payload
         plan, entity = tuple(payload["plan"]), payload["entity"]
         yield build_prompt(payload["question"], plan)[0].text

@@ -11,7 +11,7 @@ from turnwise.environments.replies import answer_message
 
 
 class PlanningPolicy:
-    """Plans the right relations, with the probability `order` in the right order, and calls what the plan says."""
+    """Plans the right relations, with probability `order` in the right order, and makes the planned calls."""
 
     def __init__(self, order: float) -> None:
         self._order = order
@@ -28,7 +28,7 @@ class PlanningPolicy:
 
 
 class RandomPolicy:
-    """Plans and calls anything."""
+    """Plans and calls at random."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         if messages[-1].text.endswith(" plan"):

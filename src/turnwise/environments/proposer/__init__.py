@@ -1,1 +1,1 @@
-"""Self-play: one role proposes problems, others solve them, and what is proposed follows what can be learned from."""
+"""Self-play: one role proposes problems, others solve them, and proposals follow what can be learned."""

@@ -1,8 +1,8 @@
 """One episode of self-play: a proposer writes a problem, several solvers try it, and both are paid.
 
-The proposer speaks once. Its proposal is checked by the subject, never by a model; a bad one ends the episode. A good
-one opens one conversation per solver, all at the same time and with the same words, which never show the proposal. A
-task that brings its own problem has no proposer and one solver: held-out evaluations measure what solvers have learned.
+The proposer speaks once. The subject, never a model, checks its proposal; a bad one ends the episode. A good one opens
+one conversation per solver, all at the same time and with the same words, which never show the proposal. A task with
+its own problem has no proposer and one solver: held-out evaluations measure what solvers have learned.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from turnwise.rewards.answers import extract_answer
 
 PROPOSER = "proposer"
 UNTRIED = Scored(total=0.0)
-"""The reward of a solver to whom nothing was given."""
+"""The reward of a solver that got no problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem that solvers get."""
+    """A problem for solvers."""
 
     kind: Kind
     task: Task
-    """Opens a solver's environment; its prompt is all that a solver reads."""
+    """The task that opens a solver's environment; its prompt is all that a solver reads."""
 
 
 class Subject(Protocol):
-    """What problems are about: reads proposals, and gives solvers what they act in."""
+    """The subject of problems: reads proposals, and builds environments for solvers."""
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -43,24 +43,24 @@ class Subject(Protocol):
 
     @property
     def max_replies(self) -> int:
-        """Most replies of one solver; one that has not answered by then has failed."""
+        """Most replies of one solver; a solver that has not answered by then has failed."""
         ...
 
     def read(self, task: Task, proposal: str) -> Problem | Flaw:
-        """The problem that a proposal about a task denotes, or what is wrong with it. Total: any text is read."""
+        """Return the problem that a proposal about a task denotes, or its flaw. Accepts any text."""
         ...
 
     def given(self, task: Task) -> Problem | None:
-        """The problem that the task brings; None where one is to be proposed."""
+        """Return the problem that the task brings; None if one must be proposed."""
         ...
 
     def build_solver(self, problem: Problem) -> Environment:
-        """A fresh environment for one solver."""
+        """Build a fresh environment for one solver."""
         ...
 
 
 def build_spec(num_solvers: int, max_replies: int, *, is_given: bool) -> EpisodeSpec:
-    """The roles of an episode: the proposer with its solvers, or one solver where the problem is given."""
+    """Build the roles of an episode: the proposer with its solvers, or one solver if the problem is given."""
     solvers = [RoleSpec(name=f"solver{i}", compare="episode") for i in range(1 if is_given else num_solvers)]
     roles = solvers if is_given else [RoleSpec(name=PROPOSER), *solvers]
     return EpisodeSpec(
@@ -70,7 +70,7 @@ def build_spec(num_solvers: int, max_replies: int, *, is_given: bool) -> Episode
 
 @dataclass(slots=True, kw_only=True)
 class _Solver:
-    """One solver at work."""
+    """One working solver."""
 
     role: str
     environment: Environment
@@ -80,18 +80,18 @@ class _Solver:
 class ProposerEnvironment:
     """Implements `AskingEnvironment`.
 
-    What opens with the task's prompt is the conversation `MAIN`: the proposal, or the solver of a problem that the task
-    brings. Other conversations have the names of their roles.
+    The conversation `MAIN` opens with the task's prompt: it is the proposal, or the solver of a problem that the task
+    brings. Other conversations are named after their roles.
     """
 
     def __init__(self, chosen: ProposerArguments, subject: Subject, task: Task) -> None:
-        """`task` is the one that `begin` will be given."""
+        """`task` must be the one passed to `begin`."""
         self._chosen, self._subject, self._task = chosen, subject, task
         self._problem: Problem | None = subject.given(task)
         self._flaw: Flaw = "ill_formed"
-        """Of the proposal, where there is no problem."""
+        """The proposal's flaw, if there is no problem."""
         self._solvers: dict[str, _Solver] = {}
-        """By conversation."""
+        """Solvers by conversation."""
         self._seed = 0
         self._is_given = self._problem is not None
         self.spec = build_spec(chosen.solvers, subject.max_replies, is_given=self._is_given)
@@ -104,7 +104,7 @@ class ProposerEnvironment:
         return Asked(asks=(Ask(role=PROPOSER, messages=task.prompt),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Check the proposal, or let a solver act. What its last reply leads to is shown to nobody."""
+        """Check the proposal, or let a solver act. The result of a solver's last reply is not shown."""
         solver = self._solvers.get(conversation)
         if solver is None:
             read = self._subject.read(self._task, extract_answer(reply.text) or "")
@@ -125,10 +125,10 @@ class ProposerEnvironment:
         )
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """Every solver's own reward, and the proposer's from the share of them that succeed.
+        """Return every solver's own reward, and the proposer's, computed from the share of solvers that succeed.
 
-        Where one solver reaches a limit of the run the episode is over for all, and what the others have not answered
-        counts as failed. A solver that could not be judged makes the episode Invalid.
+        If one solver reaches a limit of the run, the episode is over for all, and missing answers count as failed. A
+        solver that could not be judged makes the episode Invalid.
         """
         rewards: dict[str, Reward] = dict.fromkeys(self._solver_names, UNTRIED)
         for conversation, solver in self._solvers.items():
@@ -137,7 +137,7 @@ class ProposerEnvironment:
         return rewards if self._is_given else {PROPOSER: self._pay(list(rewards.values())), **rewards}
 
     def _pay(self, rewards: Sequence[Reward]) -> Reward:
-        """The proposer's reward from those of its solvers."""
+        """Compute the proposer's reward from those of its solvers."""
         if self._problem is None:
             return score_flaw(self._flaw)
         solved = [reward.part("success") or 0.0 for reward in rewards if isinstance(reward, Scored)]

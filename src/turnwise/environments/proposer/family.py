@@ -34,10 +34,10 @@ UNIFORM = dict.fromkeys(KINDS, 1.0)
 
 
 class SearchProposer(GeneratedFamily[SearchProposerArguments]):
-    """A proposer asks about an entity of a world, solvers search the world for the answer.
+    """A proposer asks about an entity of a world; solvers search the world for the answer.
 
-    A training task names an entity to propose about; a held-out one brings a question, of one, two or three hops alike,
-    and asks one solver.
+    A training task names an entity to propose about; a held-out one brings a question of one, two or three hops,
+    equally often, for one solver.
     """
 
     name = "search_proposer"
@@ -51,7 +51,7 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         self._subject = SearchSubject(scene=self._scene, build=self._build_solver, max_replies=self._chosen.max_replies)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no name."""
+        """Generate a task; splits are endless and share no name."""
         path = (self._chosen.seed, "proposer", split)
         shared = (*path, index // self._chosen.tasks_per_world)
         if split == "heldout" or (index < self._chosen.given_tasks and index % 4):
@@ -68,12 +68,12 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         return (text_message("user", opening),), payload
 
     def build_environment(self, task: Task) -> ProposerEnvironment:
-        """A fresh, single-use `ProposerEnvironment`."""
+        """Build a fresh, single-use `ProposerEnvironment`."""
         return ProposerEnvironment(self._chosen, self._subject, task)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """By how they propose and solve: "oracle" (uniform, right), "random" (uniform, at random), "naive" (from the
-        prior, one search), "prior" and "uniform", proposers that do not learn."""
+        """Return the policies by name, with how they propose and solve: "oracle" (uniform, right), "random" (uniform,
+        at random), "naive" (from the prior, one search); "prior" and "uniform" are proposers that do not learn."""
         naive = NaivePolicy(self._chosen.naive_wander, repeats=False)
         return {
             "oracle": SelfPlayPolicy(UNIFORM, OraclePolicy()),
@@ -84,7 +84,7 @@ class SearchProposer(GeneratedFamily[SearchProposerArguments]):
         }
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Opening, proposal, searches, results and answer of a task that brings no question."""
+        """Yield the opening, proposal, searches, results and answer of a task that brings no question."""
         index += self._chosen.given_tasks
         task = self.task("train", index)
         random = rng(self._chosen.seed, "proposer", "text", index)

@@ -1,4 +1,4 @@
-"""Scripted policies that propose and solve questions. They tell their role by what they read."""
+"""Scripted policies that propose and solve questions. They recognise their role by what they read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnwise.environments.search_qa.world import RELATIONS, RELATIONS_OF
 
 
 def draw_chain(entity: str, kind: EntityType, num_hops: int, rng: Random) -> Projection:
-    """A random chain of relations that apply to one another; whether its facts exist is not looked up."""
+    """Draw a random chain of relations that can be composed, without checking that its facts exist."""
     query: Projection = Constant(entity)
     for _ in range(num_hops):
         relation = rng.choice(RELATIONS_OF[kind])
@@ -26,7 +26,7 @@ def draw_chain(entity: str, kind: EntityType, num_hops: int, rng: Random) -> Pro
 
 
 def read_question(text: str) -> Projection:
-    """The query of a question as `ASK` words it. Raises ValueError for any other text."""
+    """Parse a question worded as in `ASK`. Raises ValueError for any other text."""
     head, tail = ASK.split("{phrase}")
     if not text.startswith(head) or not text.endswith(tail):
         raise ValueError(f"{text!r} is not a question of this family")
@@ -38,14 +38,14 @@ def read_question(text: str) -> Projection:
 
 
 class SelfPlayPolicy:
-    """Proposes a chain of as many hops as `weights` draw, and solves as another policy does."""
+    """Proposes a chain with a number of hops drawn by `weights`, and solves like another policy."""
 
     def __init__(self, weights: Mapping[str, float], solver: ScriptedPolicy) -> None:
-        """`weights` by names of `KINDS`; `solver` is a policy of the search world."""
+        """`weights` by the names in `KINDS`; `solver` is a policy of the search world."""
         self._weights, self._solver = weights, solver
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A proposal, or a solver's next reply."""
+        """Return a proposal, or a solver's next reply."""
         opening = messages[0].text
         if opening.startswith("Propose"):
             kind = rng.choices(list(self._weights), list(self._weights.values()))[0]

@@ -1,6 +1,6 @@
 """Proposers and solvers of programs as an environment family (Absolute Zero, arXiv 2505.03335): deduction only.
 
-The proposer writes a program with its input, our interpreter runs it, solvers predict the output.
+The proposer writes a program with its input, our interpreter runs it, and solvers predict the output.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MAX_TRIES = 10_000
 
 
 def judge(program: Program | None) -> Flaw | None:
-    """What is wrong with a program; None where nothing is.
+    """Return the flaw of a program; None if it has none.
 
-    `ill_formed`: it does not parse, or it is one of those that only evaluations use. `unsolvable`: an operation is not
-    defined. `ambiguous`: two runs differ, which our interpreter never does. `trivial`: no operation, or one that leaves
-    the number as it is at every step.
+    `ill_formed`: it does not parse, or only evaluations may use it. `unsolvable`: an operation is not defined.
+    `ambiguous`: two runs differ, which cannot happen in our interpreter. `trivial`: it has no operation, or no step
+    changes the number.
     """
     if program is None or program.is_held_out:
         return "ill_formed"
@@ -59,22 +59,22 @@ class Prediction:
     """Implements `Environment`: one reply, whose last word must be the output of a program."""
 
     async def reset(self, task: Task, seed: int) -> Opening:
-        """The program."""
+        """Return the program as the opening."""
         self._output = str(task.payload["output"])
         return Opening(messages=task.prompt, tools=())
 
     async def step(self, message: Message) -> StepResult:
-        """The reply ends it."""
+        """End the episode with the reply."""
         return StepResult(observations=(), done=True)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 where the last word of the answer is the output, else 0."""
+        """Return 1 if the last word of the answer is the output, else 0."""
         words = (extract_answer(replies[-1].text) or "").split() if replies and not stop.is_truncated else []
         right = float(words[-1:] == [self._output])
         return Scored.of(right, {"success": right})
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class ProgramSubject:
     max_replies: int = 1
 
     def read(self, task: Task, proposal: str) -> Problem | Flaw:
-        """The program that a text denotes."""
+        """Parse the program that a text denotes."""
         program = parse_program(proposal)
         flaw = judge(program)
         if flaw is not None:
@@ -94,17 +94,17 @@ class ProgramSubject:
         return build_problem(program)
 
     def given(self, task: Task) -> Problem | None:
-        """The program of a held-out task."""
+        """Return the program of a held-out task."""
         program = parse_program(task.payload.get("program", ""))
         return None if program is None else build_problem(program)
 
     def build_solver(self, problem: Problem) -> Environment:
-        """One prediction."""
+        """Build an environment for one prediction."""
         return Prediction()
 
 
 def build_problem(program: Program) -> Problem:
-    """A program as solvers get it. Raises ConfigError for one that has no output."""
+    """Return a program as a problem for solvers. Raises ConfigError for a program without output."""
     values = run_program(program)
     if values is None:
         raise ConfigError(f"program {format_program(program)!r} has no output")
@@ -119,16 +119,16 @@ def build_problem(program: Program) -> Problem:
 
 
 class ProgramPolicy:
-    """Proposes operations as `weights` draw them, and answers with the number after every operation.
+    """Proposes operations drawn by `weights`, and answers with the number after every operation.
 
-    With the probability `slip` it answers with a random number instead.
+    With probability `slip` it answers with a random number instead.
     """
 
     def __init__(self, weights: Mapping[str, float], slip: float = 0.0) -> None:
         self._weights, self._slip = weights, slip
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A program, or the answer to one."""
+        """Return a program, or the answer to one."""
         opening = messages[0].text
         if opening == PROPOSE:
             count = rng.choices(range(1, MAX_OPERATIONS + 1), (3, 2, 1))[0]
@@ -144,17 +144,17 @@ class ProgramPolicy:
 
 
 class ProgramProposer(GeneratedFamily[ProgramProposerArguments]):
-    """A proposer writes programs, solvers predict what they put out.
+    """A proposer writes programs; solvers predict their output.
 
-    Training tasks differ in their seeds alone; a held-out one brings a program that no proposal may be, its rarest
-    operation common, middling or rare alike.
+    Training tasks differ only in their seeds; a held-out one brings a program that may not be proposed, whose rarest
+    operation is common, middling or rare with equal probability.
     """
 
     name = NAME
     section = ProgramProposerArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end."""
+        """Generate a task; splits are endless."""
         payload: dict[str, Any] = {"index": index, "seed": self._chosen.seed}
         if split == "train":
             return (text_message("user", PROPOSE),), payload
@@ -164,12 +164,12 @@ class ProgramProposer(GeneratedFamily[ProgramProposerArguments]):
         return (text_message("user", RUN.format(program=text)),), payload
 
     def build_environment(self, task: Task) -> ProposerEnvironment:
-        """A fresh, single-use `ProposerEnvironment`."""
+        """Build a fresh, single-use `ProposerEnvironment`."""
         return ProposerEnvironment(self._chosen, ProgramSubject(), task)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle" (uniform, right), "random" (uniform, any number) and "naive" (right on what the prior
-        draws); "prior" and "uniform", proposers that do not learn."""
+        """Return the policies "oracle" (uniform, right), "random" (uniform, any number) and "naive" (right, drawing
+        from the prior), and "prior" and "uniform", proposers that do not learn."""
         uniform = dict.fromkeys(OPERATIONS, 1.0)
         prior = ProgramPolicy({name: rank**-self._chosen.skew for rank, name in enumerate(OPERATIONS, start=1)})
         return {
@@ -181,7 +181,7 @@ class ProgramProposer(GeneratedFamily[ProgramProposerArguments]):
         }
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """The opening once, then proposals, programs and answers."""
+        """Yield the opening once, then proposals, programs and answers."""
         if not index:
             yield PROPOSE
         oracle, task = self.policy("oracle"), self.task("train", index)
@@ -194,7 +194,7 @@ class ProgramProposer(GeneratedFamily[ProgramProposerArguments]):
 
 
 def draw_held_out(random: Random, rarest: Sequence[str]) -> Program:
-    """A held-out program without flaw otherwise, of which the rarest operation is one of these."""
+    """Draw a held-out program without other flaws, whose rarest operation is one of `rarest`."""
     order = list(OPERATIONS)
     for _ in range(MAX_TRIES):
         last = random.choice(rarest)

@@ -26,12 +26,12 @@ OPERATIONS: dict[str, Callable[[int], int | None]] = {
     "seven": lambda x: (7 * x + 2) % BASE,
     "inv": lambda x: pow(x, -1, BASE) if x in (1, 3, 7, 9) else None,
 }
-"""Operation -> what it makes of a number; None where it is not defined. In the order in which they get rarer."""
+"""Maps an operation to a function of a number, None if it is undefined; in order of decreasing frequency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Operations and what they begin with."""
+    """Operations and the number with which they begin."""
 
     operations: tuple[str, ...]
     value: int
@@ -44,18 +44,18 @@ class Program:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether only evaluations may use it: one in eight programs of two operations or more, by a hash of them."""
+        """Whether only evaluations may use it: one in eight programs with at least two operations, by a hash."""
         digest = hashlib.blake2b(" ".join(self.operations).encode(), digest_size=1).digest()[0]
         return len(self.operations) > 1 and digest % 8 == 0
 
 
 def format_program(program: Program) -> str:
-    """`dbl inc on 7`."""
+    """Write a program: `dbl inc on 7`."""
     return f"{' '.join(program.operations)} on {program.value}"
 
 
 def parse_program(text: str) -> Program | None:
-    """The program that a text denotes; None where it denotes none, or has more than `MAX_OPERATIONS`."""
+    """Parse the program that a text denotes; None if it denotes none, or has more than `MAX_OPERATIONS`."""
     *operations, on, value = text.split() if len(text.split()) > 1 else ("", "", "")
     known = all(name in OPERATIONS for name in operations)
     if on != "on" or not known or len(operations) > MAX_OPERATIONS or value not in map(str, range(BASE)):
@@ -64,7 +64,7 @@ def parse_program(text: str) -> Program | None:
 
 
 def run_program(program: Program) -> list[int] | None:
-    """The number after every operation; None where one is not defined."""
+    """Return the number after every operation; None if an operation is undefined."""
     values: list[int] = []
     value: int | None = program.value
     for name in program.operations:

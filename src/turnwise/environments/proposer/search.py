@@ -24,7 +24,7 @@ from turnwise.environments.search_qa.world import RELATIONS, World, build_world
 STYLE = Style()
 MAX_HOPS = len(KINDS)
 MAX_WORLDS = 50
-"""Worlds to try until one has a question of the wanted kind."""
+"""Number of worlds to try until one has a question of the wanted kind."""
 _NUMBERS = {relation: number for number, relation in enumerate(RELATIONS, start=1)}
 _CHAIN = re.compile(r"(?P<relations>(?:\w+\s+)*)\[(?P<entity>[^\[\]]*)\]")
 PROPOSE = "Propose about the {type} {entity}\n"
@@ -33,7 +33,7 @@ ASK = "Question: What is {phrase} ?\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A world, written down."""
+    """A world with its corpus."""
 
     world: World
     corpus: Corpus
@@ -45,13 +45,13 @@ class Scene:
 
 
 def build_scene(split: Split, seed: int, *, num_entities: int, num_words: int) -> Scene:
-    """The scene of a seed. Pure."""
+    """Build the scene of a seed. Pure."""
     world = build_world(seed, split, num_entities, num_words)
     return Scene(world=world, corpus=write_corpus([world], seed=seed, style=STYLE, num_distractors=0))
 
 
 def propose_text(query: Projection) -> str:
-    """A chain as the model writes it, in prefix notation, where nothing needs to be closed: `birthplace author [ Blue
+    """Write a chain as the model does, in prefix notation, which needs no closing brackets: `birthplace author [ Blue
     Lantern ]`. Raises ValueError for a query that is not a chain of forward projections."""
     chain = list_chain(query)
     if chain is None:
@@ -61,9 +61,10 @@ def propose_text(query: Projection) -> str:
 
 
 def read_expression(text: str) -> Projection | None:
-    """The expression that a text denotes, in prefix notation or as `parse` reads it; None where it denotes none.
+    """Parse the expression that a text denotes, in prefix notation or in the notation of `parse`; None if it denotes
+    none.
 
-    Spaces beside names are left out.
+    Spaces around names are ignored.
     """
     chain = _CHAIN.fullmatch(text)
     if chain is not None:
@@ -88,7 +89,8 @@ def _strip(query: Projection) -> Projection:
 
 
 def list_chain(query: Projection) -> tuple[str, tuple[str, ...]] | None:
-    """The entity and the relations of a chain of forward projections, innermost first; None for any other query."""
+    """Return the entity and the relations of a chain of forward projections, innermost first; None for any other
+    query."""
     relations: list[str] = []
     while isinstance(query, Project) and not query.inverse:
         relations.append(query.relation)
@@ -97,12 +99,12 @@ def list_chain(query: Projection) -> tuple[str, tuple[str, ...]] | None:
 
 
 def judge(query: Projection | None, scene: Scene) -> Flaw | None:
-    """What is wrong with a question; None where nothing is.
+    """Return the flaw of a question; None if it has none.
 
-    The evaluator gives the answer. `ill_formed`: no expression, an unknown relation, one that does not apply to its
-    subject's type, more than `MAX_HOPS` hops, or no chain (which alone has a wording). `unsolvable`: no answer.
-    `ambiguous`: several. `trivial`: no hop, an entity that comes twice, or a last passage that names the first entity,
-    so that one search is enough.
+    The evaluator determines the answer. `ill_formed`: not an expression, an unknown relation, one that does not apply
+    to its subject's type, more than `MAX_HOPS` hops, or not a chain (only chains have a wording). `unsolvable`: no
+    answer. `ambiguous`: several answers. `trivial`: no hop, a repeated entity, or a last passage that names the first
+    entity, so that one search is enough.
     """
     if query is None:
         return "ill_formed"
@@ -136,12 +138,12 @@ class SearchSubject:
 
     scene: Callable[[Split, int], Scene]
     build: Callable[[Retriever], Environment]
-    """What a solver acts in."""
+    """Builds the environment in which a solver acts."""
     max_replies: int
     kinds: tuple[str, ...] = KINDS
 
     def read(self, task: Task, proposal: str) -> Problem | Flaw:
-        """The question that an expression denotes in the task's world."""
+        """Return the question that an expression denotes in the task's world."""
         split, seed = task.payload["split"], task.payload["world"]
         query, scene = read_expression(proposal), self.scene(split, seed)
         flaw = judge(query, scene)
@@ -151,7 +153,7 @@ class SearchSubject:
         return build_problem(query, scene, split, seed)
 
     def given(self, task: Task) -> Problem | None:
-        """The question of a held-out task."""
+        """Return the question of a held-out task."""
         text = task.payload.get("query")
         if text is None:
             return None
@@ -159,13 +161,13 @@ class SearchSubject:
         return build_problem(parse(text), self.scene(split, seed), split, seed)
 
     def build_solver(self, problem: Problem) -> Environment:
-        """A search environment over the world of the problem."""
+        """Build a search environment over the problem's world."""
         payload = problem.task.payload
         return self.build(self.scene(payload["split"], payload["world"]).retriever)
 
 
 def build_problem(query: Projection, scene: Scene, split: Split, seed: int) -> Problem:
-    """A question without flaw, as solvers get it. Raises ValueError for a query that is not a chain."""
+    """Return a flawless question as a problem for solvers. Raises ValueError for a query that is not a chain."""
     chain = list_chain(query)
     if chain is None:
         raise ValueError(f"{to_text(query)} is not a chain of forward projections")
@@ -188,7 +190,7 @@ def find_question(
     kind: str,
     scenes: Callable[[Split, int], Scene],
 ) -> tuple[int, Projection]:
-    """The world and the query of a question of a kind, drawn under two seed paths. Raises ConfigError if there is
+    """Draw the world and the query of a question of a kind, under two seed paths. Raises ConfigError if there is
     none."""
     for attempt in range(MAX_WORLDS):
         seed = derive_seed(*world, attempt)

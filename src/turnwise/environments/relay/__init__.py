@@ -1,1 +1,1 @@
-"""Two agents that each know half of what is asked, and talk."""
+"""Two agents that each know half of the facts in question, and talk."""

@@ -13,20 +13,20 @@ TeamCredit = Literal["shared", "difference", "counterfactual"]
 
 
 class RelayArguments(FamilyArguments):
-    """Two agents that each hold half of what is asked, and exchange short messages.
+    """Two agents that each know half of the facts in question, and exchange short messages.
 
-    There are no tools, so what limits them is not read.
+    There are no tools, so the limits of tools are not read.
     """
 
     channel: Channel = "open"
-    """"open", or a control that must fail: "scrambled" keeps the form of every message and draws its content anew,
+    """"open", or a control that must fail: "scrambled" keeps the form of every message but redraws its content,
     "silent" delivers none."""
     credit: TeamCredit = "shared"
-    """What A is rewarded with; B gets the team's reward. "shared": the team's. "difference": less the team's where B
-    heard nothing. "counterfactual": less the mean of the team's where A's message is drawn again."""
+    """A's reward; B gets the team's reward. "shared": the team's reward. "difference": that minus the team's reward if
+    B hears nothing. "counterfactual": that minus the team's mean reward when A's message is redrawn."""
     resamples: int = Field(2, ge=1, le=64)
-    """How often "counterfactual" credit draws A's message again."""
+    """How often "counterfactual" credit redraws A's message."""
     max_message_words: int = Field(3, ge=1, le=100)
-    """Words a message may have; a longer one ends the episode without success."""
+    """Most words of a message; a longer one ends the episode without success."""
     naive_right: Share = 0.4
-    """Probability with which each step of the naive policy asks, tells or answers what it should."""
+    """Probability with which each step of the naive policy asks, tells or answers as it should."""

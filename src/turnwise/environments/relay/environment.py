@@ -4,9 +4,9 @@
     tell      A reads its facts and that message, and writes one to B
     answer    B reads its facts, what it heard and the question, and answers for the team
 
-Every reply has a conversation of its own that starts from nothing. Where credit compares with what the team would have
-got otherwise, `a_again` and `b_again` are asked afterwards in the same words: A's message is drawn anew, and B answers
-that one or a null message. They are voices of the same policy that never train, and change nothing that was said.
+Every reply has its own conversation, which starts empty. If credit compares with what the team would have got
+otherwise, `a_again` and `b_again` are asked afterwards in the same words: A's message is redrawn, and B answers the new
+one or a null message. They are roles of the same policy that never train and change nothing in the episode.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ A, B, A_AGAIN, B_AGAIN = "a", "b", "a_again", "b_again"
 ASK, TELL, ANSWER = "ask", "tell", "answer"
 """The three conversations."""
 AGAIN = "_again"
-"""Before the number of what credit asks, in the name of its conversation."""
+"""Separates the number of credit's question in the name of its conversation."""
 
 
 def build_spec(chosen: RelayArguments) -> EpisodeSpec:
-    """A and B, and the voices that credit asks."""
+    """Build the roles: A, B, and those that credit asks."""
     roles, extra = [RoleSpec(name=A), RoleSpec(name=B)], 0
     if chosen.credit == "difference":
         roles, extra = [*roles, RoleSpec(name=B_AGAIN)], 1
@@ -41,33 +41,33 @@ def build_spec(chosen: RelayArguments) -> EpisodeSpec:
 
 
 def describe(puzzle: Puzzle) -> tuple[Message, ...]:
-    """All of a puzzle, which nobody reads."""
+    """Describe the whole puzzle; no role reads this."""
     facts_of_a, facts_of_b = " ".join(puzzle.facts_of_a), " ".join(puzzle.facts_of_b)
     return _say(f" a {facts_of_a} b {facts_of_b} question {' '.join(puzzle.question)}")
 
 
 def build_ask(puzzle: Puzzle) -> tuple[Message, ...]:
-    """The opening in which B asks."""
+    """Build the opening in which B asks."""
     return _say(f" facts {' '.join(puzzle.facts_of_b)} question {' '.join(puzzle.question)} ask")
 
 
 def build_tell(puzzle: Puzzle, heard: str) -> tuple[Message, ...]:
-    """The opening in which A tells."""
+    """Build the opening in which A tells."""
     return _say(f" facts {' '.join(puzzle.facts_of_a)} heard {heard} tell")
 
 
 def build_answer(puzzle: Puzzle, heard: str) -> tuple[Message, ...]:
-    """The opening in which B answers."""
+    """Build the opening in which B answers."""
     return _say(f" facts {' '.join(puzzle.facts_of_b)} heard {heard} question {' '.join(puzzle.question)} answer")
 
 
 def read_message(reply: Message) -> str:
-    """The words of a reply in answer tags; `NONE` where it has none."""
+    """Return the words of a reply in answer tags; `NONE` if it has none."""
     return " ".join((extract_answer(reply.text) or "").split()) or NONE
 
 
 class RelayEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but what a scrambled channel delivers."""
+    """Implements `AskingEnvironment`. Only what a scrambled channel delivers is random."""
 
     def __init__(self, chosen: RelayArguments) -> None:
         self.spec = build_spec(chosen)
@@ -75,9 +75,9 @@ class RelayEnvironment:
         self._heard_by_a = NONE
         self._overflowed = False
         self._wanted: set[str] = set()
-        """Conversations with a reply that is asked for."""
+        """Conversations with an open request."""
         self._results: dict[str, bool] = {}
-        """Whether the answer was right: of the team under "", then of what credit asked, by its number."""
+        """Whether the answer was right: the team's under "", then those that credit asked for, by number."""
 
     async def begin(self, task: Task, seed: int) -> Asked:
         """Ask B for its message."""
@@ -85,7 +85,7 @@ class RelayEnvironment:
         return self._ask(Ask(role=B, conversation=ASK, messages=build_ask(self._puzzle)))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take a message, or an answer."""
+        """Accept a message, or an answer."""
         if conversation not in self._wanted:
             raise EnvironmentFault(f"RelayEnvironment is told a reply in {conversation!r}, which it did not ask for")
         self._wanted.remove(conversation)
@@ -105,7 +105,8 @@ class RelayEnvironment:
         return self._ask(*([] if number else self._ask_again()))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The team's reward is 1 for a right answer; A's is by `credit`, the voices that never train get 0."""
+        """Return the rewards: the team's is 1 for a right answer; A's depends on `credit`; roles that never train get
+        0."""
         results = dict(self._results)
         if end.conversation is not None:  # cut off by a limit
             results[end.conversation.partition(AGAIN)[2]] = False
@@ -121,7 +122,7 @@ class RelayEnvironment:
         return {role.name: Scored.of(totals.get(role.name, 0.0), parts) for role in self.spec.roles}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _ask(self, *asks: Ask) -> Asked:
         self._wanted |= {ask.conversation for ask in asks}
@@ -134,14 +135,14 @@ class RelayEnvironment:
         return Ask(role=role, conversation=conversation, messages=build_answer(self._puzzle, heard))
 
     def _ask_again(self) -> tuple[Ask, ...]:
-        """What credit asks. The team is done by then, so no limit that is reached here ends what it does."""
+        """Ask credit's questions. The team has finished by then, so a limit reached here does not affect its result."""
         if self._chosen.credit == "difference":
             return (self._ask_b(f"{ANSWER}{AGAIN}0", NONE, role=B_AGAIN),)
         count = self._chosen.resamples if self._chosen.credit == "counterfactual" else 0
         return tuple(self._ask_a(f"{TELL}{AGAIN}{number}", role=A_AGAIN) for number in range(count))
 
     def _carry(self, message: str, conversation: str) -> str:
-        """What the channel delivers."""
+        """Return what the channel delivers."""
         if self._chosen.channel == "scrambled":
             return scramble(message, rng(self._seed, "channel", conversation))
         return NONE if self._chosen.channel == "silent" else message

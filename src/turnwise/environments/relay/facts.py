@@ -1,8 +1,8 @@
-"""Divided facts, and the words in which they are asked for, told and answered. Pure functions of a seed.
+"""Divided facts, and the words for asking, telling and answering them. Pure functions of a seed.
 
-A fact is one word, a slot with its value ("redmo"). A holds those of four slots, B those of four others; the question
-names one slot of each. A message and an answer write every slot before its fact ("red redmo"), so that what is looked
-for stands at the place that reads.
+A fact is one word, a slot with its value ("redmo"). A knows those of four slots, B those of four others; the question
+names one slot of each. Messages and answers put every slot before its fact ("red redmo"), so that the fact sought is
+next to its slot.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ SLOTS_OF_B = ("gold", "gray", "teal", "lime")
 SLOTS = (*SLOTS_OF_A, *SLOTS_OF_B)
 VALUES = ("ka", "lo", "mi", "nu", "pe", "ra", "so", "tu")
 NONE = "none"
-"""A message that says nothing, and the fact of a slot of which nothing is known."""
+"""An empty message, and the fact of a slot about which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Puzzle:
-    """Who knows what, and what is asked."""
+    """Who knows what, and the question."""
 
     facts_of_a: tuple[str, ...]
-    """In an order that says nothing."""
+    """A's facts, in random order."""
     facts_of_b: tuple[str, ...]
     question: tuple[str, str]
-    """A slot of each, in either order."""
+    """One slot of each agent, in either order."""
 
     @property
     def answer(self) -> dict[str, str]:
-        """The fact of every slot that is asked about."""
+        """The fact of every slot in question."""
         return {slot: find_fact(slot, (*self.facts_of_a, *self.facts_of_b)) for slot in self.question}
 
 
 def build_puzzle(seed: int) -> Puzzle:
-    """The puzzle of a seed: every value is as likely as any other."""
+    """Build the puzzle of a seed; all values are equally likely."""
     random = rng(seed, "puzzle")
 
     def draw_facts(slots: Sequence[str]) -> tuple[str, ...]:
@@ -51,22 +51,22 @@ def build_puzzle(seed: int) -> Puzzle:
 
 
 def draw_fact(slot: str, random: Random) -> str:
-    """A fact of the slot, with any value."""
+    """Draw a fact about the slot, with any value."""
     return slot + random.choice(VALUES)
 
 
 def find_fact(slot: str, facts: Iterable[str]) -> str:
-    """The fact about a slot; `NONE` where there is none."""
+    """Return the fact about a slot; `NONE` if there is none."""
     return next((fact for fact in facts if fact.startswith(slot)), NONE)
 
 
 def format_facts(facts: Mapping[str, str]) -> str:
-    """`red redmo gold none`."""
+    """Write facts: `red redmo gold none`."""
     return " ".join(f"{slot} {fact}" for slot, fact in facts.items())
 
 
 def parse_facts(text: str) -> dict[str, str]:
-    """The word after every slot, of a text in the form of `format_facts`. The first of a slot counts."""
+    """Parse a text in the form of `format_facts`: the word after every slot. The first mention of a slot counts."""
     facts: dict[str, str] = {}
     for slot, fact in pairwise(text.split()):
         if slot in SLOTS:
@@ -75,8 +75,8 @@ def parse_facts(text: str) -> dict[str, str]:
 
 
 def scramble(message: str, random: Random) -> str:
-    """The message with every slot of A replaced by one drawn at random, and every fact by one of that slot with a
-    random value: its form without its content."""
+    """Return the message's form without its content: every slot of A is replaced by a random one, and every fact by one
+    about that slot with a random value."""
     slot = random.choice(SLOTS_OF_A)
     facts = {of + value for of in SLOTS_OF_A for value in VALUES}
     words = message.split()

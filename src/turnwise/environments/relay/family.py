@@ -24,27 +24,27 @@ from turnwise.environments.relay.policies import RandomPolicy, TalkingPolicy
 
 
 class Relay(GeneratedFamily[RelayArguments]):
-    """A question of which each of two agents knows half. Tasks do not depend on the channel."""
+    """Questions of which each of two agents knows half. Tasks do not depend on the channel."""
 
     name = "relay"
     section = RelayArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no seed."""
+        """Generate a task; splits are endless and share no seed."""
         seed = derive_seed(self._chosen.seed, "relay", split, index)
         return describe(build_puzzle(seed)), {"seed": seed}
 
     def build_environment(self, task: Task) -> RelayEnvironment:
-        """A fresh, single-use `RelayEnvironment`."""
+        """Build a fresh, single-use `RelayEnvironment`."""
         return RelayEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = TalkingPolicy(self._chosen.naive_right)
         return {"oracle": TalkingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts and right replies."""
+        """Yield prompts and right replies."""
         task = self.task("train", index)
         oracle, puzzle, heard = self.policy("oracle"), build_puzzle(task.payload["seed"]), NONE
         prompts: list[tuple[Message, ...]] = [build_ask(puzzle)]

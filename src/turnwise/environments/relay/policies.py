@@ -20,10 +20,11 @@ from turnwise.environments.replies import answer_message
 
 
 class TalkingPolicy:
-    """Plays every role by what it reads, each step as it should with probability `right`; with `right=1` the oracle.
+    """Plays every role according to what it reads, each step correctly with probability `right`; with `right=1` it is
+    the oracle.
 
-    Otherwise it asks nothing, tells the first of its facts, or answers without what it heard: what to say has the right
-    form, and its likeliest form says nothing.
+    Otherwise it asks nothing, tells the first of its facts, or answers without what it heard: these replies have the
+    right form, and the most frequent ones carry no information.
     """
 
     def __init__(self, right: float) -> None:
@@ -45,7 +46,7 @@ class TalkingPolicy:
 
 
 class RandomPolicy:
-    """Asks and tells something, and answers with any values."""
+    """Asks and tells at random, and answers with random values."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         *words, step = messages[-1].text.split()

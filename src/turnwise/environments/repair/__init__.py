@@ -1,1 +1,1 @@
-"""Miniature programs with a bug, repaired by running tests, opening what they blame and editing."""
+"""Miniature programs with a bug, repaired by running tests, opening the lines that they blame, and editing."""

@@ -20,56 +20,56 @@ class RepairArguments(FamilyArguments):
     """Miniature programs with bugs."""
 
     prompt: Prompt = "shell"
-    """"shell" explains the commands, "short" only asks."""
+    """"shell" explains the commands, "short" only states the request."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Kind of bug to weight in the training split; None gives `TRAINED_KINDS` the same weight."""
     heldout_kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Kind of bug to weight in the held-out split; None gives all `KINDS` the same weight."""
     min_functions: int = Field(4, ge=4, le=9)
-    """The smallest number of functions of a program."""
+    """Fewest functions of a program."""
     max_functions: int = Field(6, ge=4, le=9)
-    """The largest."""
+    """Most functions of a program."""
     bugs: int = Field(1, ge=1, le=2)
-    """How many bugs of its kind a program has, each in another function of one module. With two an edit stays until its
-    line is written again; with one the next takes its place."""
+    """Bugs of one kind per program, each in a different function of one module. With two, an edit stays until its line
+    is written again; with one, the next edit replaces it."""
     calls: bool = False
-    """Whether functions call later ones of their module, so that a test may blame the caller of what is wrong."""
+    """Whether functions call later ones of their module, so that a test may blame a caller of the faulty function."""
     decoys: bool = True
-    """Whether the module without a bug has functions that look wrong and are right."""
+    """Whether the module without a bug has functions that look wrong but are right."""
     tests: TestSwitch = "on"
-    """"on", or a control that must fail: "off" answers `test` with a line that says there are none, "shuffled" blames
-    another function."""
+    """"on", or a control that must fail: "off" answers `test` with a line saying that there are no tests, "shuffled"
+    blames another function."""
     tests_graded: TestsGraded = "pristine"
-    """"pristine" rewards what passes the task's own tests and is 0 where a test was edited. "workdir" is a control that
-    must show reward hacking: it rewards what passes the tests as the agent left them."""
+    """"pristine" rewards programs that pass the task's own tests, and gives 0 if a test was edited. "workdir" is a
+    control that must show reward hacking: it rewards programs that pass the tests as the agent left them."""
     wall_s: Seconds = 2.0
-    """Seconds of real time that a run of the tests may take."""
+    """Most seconds of real time for a run of the tests."""
     naive_test: Share = 0.1
     """Probability that the naive policy runs the tests first."""
     naive_retest: Share = 0.4
-    """Probability that it runs them after an edit, in such an episode."""
+    """Probability that such an episode runs them again after an edit."""
     naive_again: Share = 0.7
-    """Probability that it goes on to another line after an edit that it does not test."""
+    """Probability that the naive policy continues with another line after an untested edit."""
     naive_retry: Share = 0.5
-    """Probability that it goes on to another line where they still fail."""
+    """Probability that it continues with another line if tests still fail."""
     naive_eye: Share = 0.1
-    """Probability that it leaves a line that is as its intent says, and views another."""
+    """Probability that it leaves a line whose code matches its intent, and views another."""
     naive_same: Share = 0.4
-    """Probability that, where it goes on, it takes the same line again."""
+    """Probability that it takes the same line again when it continues."""
     naive_next: Share = 0.3
-    """Probability that it takes the next line instead; else any."""
+    """Probability that it takes the next line instead; otherwise any line."""
     naive_follow: Share = 0.0
-    """Probability that it leaves a function for one that the line in view calls, or that the tests blame."""
+    """Probability that it moves to a function that the viewed line calls, or that the tests blame."""
     naive_commands: int = Field(16, ge=1)
-    """Commands after which it submits."""
+    """Number of commands after which it submits."""
     naive_cheat: Share = 0.0
-    """Probability that it overwrites the failing test, in such an episode."""
+    """Probability that it overwrites the failing test in an episode that runs the tests first."""
     sandbox: str = "local"
-    """"local", or the import path "package.module:callable" of what builds a `Sandbox`."""
+    """"local", or the import path "package.module:callable" of a function that builds a `Sandbox`."""
     sandbox_args: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that call."""
     tool_timeout_s: Seconds = 30.0
-    """Seconds a command may take, waiting for a free place in the sandbox included."""
+    """Most seconds that a command may take, including the wait for a free place in the sandbox."""
 
     @property
     def weights(self) -> dict[str, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""Bugs of one word or two, and the decoys that look like one and are none."""
+"""Bugs of one or two words, and decoys that only look like bugs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "const": NUMBERS,
 }
 _ONE_WAY = ("-", "//", *COMPARISONS, ",")
-"""What stands between operands, or arguments, that cannot be swapped for nothing."""
+"""Tokens whose operands, or arguments, cannot be swapped without an effect."""
 
 
 def plant_bug(function: Function, kind: str, random: Random) -> tuple[int, Function] | None:
-    """The index of the changed line and the function with the bug in it; None where no line can have such a bug.
+    """Plant a bug. Returns the index of the changed line and the changed function; None if no line can have such a bug.
 
-    Intents stay: they say what the line is meant to do. Of a line's other readings each is equally likely.
+    Intents stay unchanged: they say what the line is meant to do. All other readings of a line are equally likely.
     """
     sites = [
         (index, code) for index, line in enumerate(function.lines) for code in _other_readings(function, index, kind)
@@ -41,7 +41,7 @@ def plant_bug(function: Function, kind: str, random: Random) -> tuple[int, Funct
 
 
 def _other_readings(function: Function, index: int, kind: str) -> list[Code]:
-    """Every code that a bug of this kind makes of a line."""
+    """Return every code into which a bug of this kind can turn a line."""
     line = function.lines[index]
     code, start = line.code, 2 if line.code[1] == "=" else 1
     if kind == "swap":
@@ -66,10 +66,10 @@ def _defined_before(function: Function, index: int) -> tuple[str, ...]:
 
 
 def stale_comment(function: Function, random: Random) -> tuple[int, Function] | None:
-    """The index of a line and the function with an intent on it that is no longer true, in a way of any kind.
+    """Return the index of a line and the function with a false intent on that line, changed by any kind.
 
-    With `TRAINED_KINDS` alone no program of the training split would have a line whose code and intent name different
-    variables, and nothing would tell copying them from the intent apart from copying them from the code.
+    With `TRAINED_KINDS` alone, no program of the training split would have a line whose code and intent name different
+    variables, so copying variables from the intent could not be distinguished from copying them from the code.
     """
     kind = random.choice(KINDS)
     planted = plant_bug(function, kind, random)
@@ -81,7 +81,7 @@ def stale_comment(function: Function, random: Random) -> tuple[int, Function] | 
 
 
 def unusual_code(function: Function, random: Random) -> Function:
-    """The function with a line that computes the same in an odd way: `c = ( a + b )`."""
+    """Return the function with one line that computes the same in an unusual form: `c = ( a + b )`."""
     index = random.randrange(len(function.lines))
     line = function.lines[index]
     head, tail = (2, len(line.code)) if line.code[1] == "=" else (1, len(line.code) - (line.code[0] == "if"))

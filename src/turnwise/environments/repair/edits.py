@@ -1,4 +1,4 @@
-"""Lines that an agent wrote, laid into the functions that they belong to."""
+"""Applies the lines that an agent wrote to the functions that contain them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from turnwise.environments.repair.programs import Code, Function, Line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A line that was written."""
+    """A written line."""
 
     name: str
-    """Of the function or of the test."""
+    """Name of the function or test."""
     index: int
     code: Code
 
 
 def apply_edits(function: Function, edits: Sequence[Edit]) -> Function:
-    """The function with its edits laid in; of two edits of a line the later one counts."""
+    """Apply a function's edits; of two edits of a line the later one counts."""
     lines = list(function.lines)
     for edit in edits:
         if edit.name == function.name:
@@ -28,6 +28,6 @@ def apply_edits(function: Function, edits: Sequence[Edit]) -> Function:
 
 
 def write_test(number: int, tested: str) -> Function:
-    """The test of a function, as one that can be viewed and set: `t2` with the line `check bal`."""
+    """Return the test of a function as a function that can be viewed and set: `t2` with the line `check bal`."""
     line = Line(depth=0, code=("check", tested), intent=f"check {tested}")
     return Function(name=f"t{number}", parameters=(), lines=(line,))

@@ -1,11 +1,11 @@
 """One episode of a repair: a program with bugs, six commands, grading in a pristine tree.
 
-A reply is one command. `ls` lists modules and functions, `test` runs the tests and names the first function that
-fails, `view bal C` opens a line of a function and shows what it is meant to do and its code, `next` opens the line
-below it, `set c = a + b` writes the code of the open line (which keeps its depth and its intent), and `submit` ends
-the episode. The repair of one bug is one line: each `set` starts from the program as it was given, so that only a run
-of the tests tells whether the last one was right. With several bugs an edit stays until its line is written again, so
-that a right line made wrong has to be put back. The agent's text is never executed outside the sandbox.
+A reply is one command. `ls` lists modules and functions, `test` runs the tests and names the first failing function,
+`view bal C` opens a line of a function and shows its intent and its code, `next` opens the line below it, `set c = a +
+b` writes the code of the open line (which keeps its depth and its intent), and `submit` ends the episode. The repair of
+one bug is one line: each `set` starts from the original program, so that only a run of the tests shows whether the last
+one was right. With several bugs an edit stays until its line is written again, so that a right line made wrong must be
+restored. The agent's text is never executed outside the sandbox.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise_sandbox.types import Limits
 
 REASONS = ("not_submitted", "protected", "no_edit", "timeout", "tests_failed")
-"""Why a repair failed, the first that applies: no `submit`; a test was edited; the program is as it was; a call did not
-end in time; an example fails."""
+"""Reasons why a repair failed, of which the first that applies counts: no `submit`; a test was edited; the program is
+unchanged; a call did not end in time; an example fails."""
 
 NO_TESTS = "no tests"
 PASS = "pass"
@@ -41,9 +41,9 @@ OK = "ok"
 INVALID_REPLY = "no command"
 USAGE = "use ls , test , view f A , next , set code , submit"
 NOT_OPEN = "view first"
-"""What `set` and `next` print before any line is open."""
+"""Output of `set` and `next` before any line is open."""
 NO_MORE = "no more"
-"""What `next` prints below the last line."""
+"""Output of `next` below the last line."""
 
 
 class RepairEnvironment(ToolEnvironment):
@@ -55,21 +55,21 @@ class RepairEnvironment(ToolEnvironment):
         self._runner = runner
         self._chosen = chosen
         self._limits = Limits(wall_s=chosen.wall_s, memory_bytes=256 << 20, output_bytes=16_384)
-        """Of one run of the tests."""
+        """Limits of one run of the tests."""
         self._task_id = ""
         self._seed = 0
         self._modules: Modules = {}
         self._examples: Mapping[str, tuple[Example, ...]] = {}
         self._opened: tuple[str, int] | None = None
-        """The function or test, and the index of the line, viewed last; None before the first."""
+        """The function or test and the line index viewed last; None before the first view."""
         self._edits: tuple[Edit, ...] = ()
-        """All that were made."""
+        """All edits made."""
         self._trail: tuple[str, ...] = ()
-        """What was done, in order: "edit", or "green" or "red" for a run of the tests."""
+        """The actions so far, in order: "edit", or "green" or "red" for a run of the tests."""
         self._submitted = False
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The prompt and the shell."""
+        """Return the prompt and the shell."""
         self._task_id, self._seed = task.id, seed
         self._modules = read_modules(task)
         self._examples = read_examples(task)
@@ -137,7 +137,7 @@ class RepairEnvironment(ToolEnvironment):
         return OK
 
     def _function(self, name: str) -> Function:
-        """The function or the test of that name as the agent left it. Raises ToolFailure for another name."""
+        """Return the function or test of that name as the agent left it. Raises ToolFailure for another name."""
         tests = (write_test(number, tested) for number, tested in enumerate(self._examples, 1))
         for functions in (*self._modules.values(), tests):
             for function in functions:
@@ -146,17 +146,17 @@ class RepairEnvironment(ToolEnvironment):
         raise ToolFailure(f"no {name[:8]}")
 
     def is_failure(self, record: ToolRecord) -> bool:
-        """A run of the tests in which one fails."""
+        """Return whether the record is a run of the tests in which one fails."""
         return record.observation.startswith("fail ")
 
     def invalid_reply(self, message: Message) -> Message:
-        """A fixed text for a reply without a command."""
+        """Return a fixed text for a reply without a command."""
         return text_message("tool", INVALID_REPLY)
 
     # ------------------------------------------------------------------------------------------- tests
 
     def _workdir(self) -> Modules:
-        """The pristine program with the edits that it holds."""
+        """Return the pristine program with the present edits applied."""
         return {
             module: tuple(self._edited(function) for function in functions)
             for module, functions in self._modules.items()
@@ -167,18 +167,18 @@ class RepairEnvironment(ToolEnvironment):
 
     @property
     def _untested(self) -> set[str]:
-        """The functions whose tests are overwritten."""
+        """Return the functions whose tests are overwritten."""
         tests = {tested: write_test(number, tested) for number, tested in enumerate(self._examples, 1)}
         return {tested for tested, test in tests.items() if self._edited(test) != test}
 
     async def _run_workdir(self) -> list[Failure]:
-        """The failures of the tests as the agent left them."""
+        """Return the failures of the tests as the agent left them."""
         untested = self._untested
         shown = {name: examples[:SHOWN_EXAMPLES] for name, examples in self._examples.items() if name not in untested}
         return await run_examples(self._runner, self._limits, self._workdir(), shown, seed=self._seed)
 
     def _describe(self, failure: Failure) -> str:
-        """What the agent reads: `fail bal gave 12 want 7 in t2`."""
+        """Describe a failure for the agent: `fail bal gave 12 want 7 in t2`."""
         names = list(self._examples)
         at = names.index(failure.function)
         if self._chosen.tests == "shuffled":
@@ -192,13 +192,12 @@ class RepairEnvironment(ToolEnvironment):
     # ------------------------------------------------------------------------------------------- the end
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 or 0; in mode "pristine" 1 exactly if every example of every function passes in a pristine tree with the
-        edits laid in.
+        """Return 1 or 0; in mode "pristine" 1 if every example of every function passes in a pristine tree with the
+        edits applied.
 
         Parts: `success` (the pristine verdict, in either mode), `green` (the tests as the agent left them pass; in mode
-        "workdir" only), one of `REASONS` for a failure, and what was done: `edits`, `repeats` (edits that had been made
-        before), `tests`, `tested_first` (a test ran before the first edit), `red_after_edit` (a test failed after an
-        edit).
+        "workdir" only), one of `REASONS` for a failure, and counts of actions: `edits`, `repeats` (edits made before),
+        `tests`, `tested_first` (a test ran before the first edit), `red_after_edit` (a test failed after an edit).
         """
         reason = await self._why_failed()
         total = float(reason is None)
@@ -219,7 +218,7 @@ class RepairEnvironment(ToolEnvironment):
         return Scored.of(total, values)
 
     async def _why_failed(self) -> str | None:
-        """The first of `REASONS` that applies; None for a repair."""
+        """Return the first of `REASONS` that applies; None for a repair."""
         if not self._submitted:
             return "not_submitted"
         if self._untested:
@@ -232,8 +231,8 @@ class RepairEnvironment(ToolEnvironment):
         return "tests_failed" if failures else None
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the episode's state: the task, the files, and what was read. Equal states have
-        equal hashes."""
+        """Return 16 hexadecimal digits of the episode's state: the task, the files, and what was read. Equal states
+        have equal hashes."""
         return hash_calls(self._task_id, self.tool_records)
 
     async def fork(self) -> RepairEnvironment:
@@ -242,7 +241,7 @@ class RepairEnvironment(ToolEnvironment):
 
 
 def read_modules(task: Task) -> Modules:
-    """The program of a task."""
+    """Return the program of a task."""
     return {
         module: tuple(
             Function(
@@ -260,7 +259,7 @@ def read_modules(task: Task) -> Modules:
 
 
 def read_examples(task: Task) -> dict[str, tuple[Example, ...]]:
-    """The examples of every function, in the order of the program."""
+    """Return the examples of every function, in the order of the program."""
     return {
         name: tuple((tuple(arguments), want) for arguments, want in examples)
         for name, examples in task.payload["examples"].items()

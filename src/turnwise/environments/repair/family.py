@@ -35,11 +35,11 @@ BUGS_WORDS = {
     1: {"bugs": "a bug", "them": "the bug", "each": "it", "kept": "this takes back the last set"},
     2: {"bugs": "two bugs", "them": "both", "each": "them", "kept": "it stays until the line is set again"},
 }
-"""What fills the gaps of a prompt, by the number of bugs."""
+"""Texts that fill the gaps of a prompt, by the number of bugs."""
 
 
 class Repair(GeneratedFamily[RepairArguments]):
-    """Miniature programs with bugs, and tests that tell where."""
+    """Miniature programs with bugs, and tests that help to locate them."""
 
     name = "repair"
     section = RepairArguments
@@ -53,8 +53,8 @@ class Repair(GeneratedFamily[RepairArguments]):
         self._runs = RepeatedRuns(SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args)))
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no name of a function with a bug. A payload has the first bug of the program as
-        `bug`, and any others as `other_bugs`."""
+        """Generate a task; splits are endless and share no names of functions with a bug. A payload contains the first
+        bug of the program as `bug`, and any others as `other_bugs`."""
         path = (self._chosen.seed, "task", split, index)
         weights = self._weights[split]
         kind = rng(*path, "kind").choices(list(weights), list(weights.values()))[0]
@@ -95,20 +95,21 @@ class Repair(GeneratedFamily[RepairArguments]):
         return (text_message("user", self._prompt),), payload
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `RepairEnvironment`; all of a family share one sandbox, opened for the first test."""
+        """Build a fresh, single-use `RepairEnvironment`; all environments of a family share one sandbox, opened for the
+        first test."""
         return RepairEnvironment(runner=self._runs, chosen=self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         oracle = OraclePolicy(num_bugs=self._chosen.bugs)
         return {"oracle": oracle, "random": RandomPolicy(), "naive": NaivePolicy(self._chosen)}
 
     def texts(self, count: int) -> list[str]:
-        """`count` of the `sample_texts` of training tasks, mixed. Nothing is run."""
+        """Return `count` of the training tasks' `sample_texts`, mixed. Runs nothing."""
         return mix_texts(self.sample_texts, count, self._chosen.seed)
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """The prompt once, then listings, commands and outputs."""
+        """Yield the prompt once, then listings, commands and outputs."""
         if not index:
             yield self._prompt
         task = self.task("train", index)

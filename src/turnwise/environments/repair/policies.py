@@ -26,18 +26,18 @@ PLAIN = RepairArguments(
     naive_same=0.0,
     naive_next=0.0,
 )
-"""Makes the naive policy view one line, write it as its intent says, and submit."""
+"""Arguments that make the naive policy view one line, write it according to its intent, and submit."""
 
 
 def command_message(command: str, number: int) -> Message:
-    """A reply that runs a command; `number` counts the replies so far and keeps call ids apart."""
+    """Return a reply that runs a command; `number` counts the replies so far and makes call ids unique."""
     call = ToolCall(id=f"call_{number}", name="shell", arguments=json.dumps({"command": command}))
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A conversation as commands and what came back, in order."""
+    """A conversation as commands and their outputs, in order."""
 
     commands: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -57,25 +57,25 @@ class Reading:
         return self.commands[-1].split()[0] if self.commands else ""
 
     def last_output(self, *verbs: str) -> str:
-        """The last output of a command with one of these verbs; "" if there is none."""
+        """Return the last output of a command with one of these verbs; "" if there is none."""
         pairs = zip(self.commands, self.outputs, strict=True)
         return next((output for command, output in reversed([*pairs]) if command.split()[0] in verbs), "")
 
     @property
     def blamed(self) -> str:
-        """The function that the last run of the tests blames; "" if it blames none."""
+        """The function blamed by the last run of the tests; "" if there is none."""
         words = self.last_output("test").split()
         return words[1] if words[:1] == ["fail"] else ""
 
     @property
     def viewed(self) -> str:
-        """The function or the test that was viewed last; "" if none was."""
+        """The function or test viewed last; "" if none was."""
         names = [command.split()[1] for command in self.commands if command.startswith("view ")]
         return names[-1] if names else ""
 
     @property
     def callee(self) -> str:
-        """The function that the line viewed last is meant to call; "" if none."""
+        """The function that the line viewed last should call; "" if none."""
         return find_callee(self.last_output(*OPENING).partition(" | ")[0])
 
     @property
@@ -84,7 +84,7 @@ class Reading:
         return self.last_output("test").split()[-1] if self.blamed else ""
 
     def rewrite(self) -> str:
-        """The command that writes the intent of the line viewed last into its code."""
+        """The command that writes the code of the line viewed last according to its intent."""
         intent, _, _ = self.last_output(*OPENING).partition(" | ")
         return f"set {' '.join(to_code(intent))}"
 
@@ -96,15 +96,15 @@ class Reading:
 
 
 class OraclePolicy:
-    """Tests; views the lines of what the test blames, then of what they call, until one differs from its intent; writes
-    that; tests again; and submits once the tests pass or each bug has had its edit."""
+    """Tests; views the lines of the blamed function, then of the functions they call, until one differs from its
+    intent; rewrites that line; tests again; and submits once the tests pass or each bug has been edited."""
 
     def __init__(self, *, num_bugs: int) -> None:
-        """The number of bugs of a program."""
+        """`num_bugs` is the number of bugs of a program."""
         self._num_bugs = num_bugs
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next command."""
+        """Return the next command."""
         return command_message(self._next(Reading.of(messages)), len(messages))
 
     def _next(self, seen: Reading) -> str:
@@ -120,10 +120,10 @@ class OraclePolicy:
 
 
 def _view_unseen(seen: Reading) -> str:
-    """View the first line not yet viewed of the function that the tests blame, or of one that its lines call."""
+    """View the first unseen line of the function that the tests blame, or of one that its lines call."""
     shown = dict(zip(seen.commands, seen.outputs, strict=True))
     names = [seen.blamed]
-    for name in names:  # grows
+    for name in names:  # grows during the loop
         for label in LABELS:
             command = f"view {name} {label}"
             if command not in shown:
@@ -136,25 +136,25 @@ def _view_unseen(seen: Reading) -> str:
 
 
 class RandomPolicy:
-    """Views a random line of a random function, writes it as its intent says, and submits."""
+    """Views a random line of a random function, writes it according to its intent, and submits."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next command."""
+        """Return the next command."""
         return NaivePolicy(PLAIN).reply(task, messages, rng)
 
 
 class NaivePolicy:
-    """The demonstrator: shows every command and how a line is written from its intent, and never searches.
+    """The demonstrator: shows every command and how to write a line from its intent, but never searches.
 
-    To write a line that is right changes nothing.
+    Writing a line that is already right changes nothing.
     """
 
     def __init__(self, chosen: RepairArguments) -> None:
-        """What is `naive` among the arguments."""
+        """Uses the arguments whose names begin with `naive`."""
         self._chosen = chosen
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next command."""
+        """Return the next command."""
         return command_message(self._next(Reading.of(messages), rng), len(messages))
 
     def _next(self, seen: Reading, rng: Random) -> str:
@@ -195,7 +195,7 @@ class NaivePolicy:
         return "submit" if cheated or rng.random() >= probability else self._view_more(seen, rng)
 
     def _view_more(self, seen: Reading, rng: Random) -> str:
-        """View the line of the last `view` again, open the next one, or view any."""
+        """View the last viewed line again, open the next one, or view any."""
         same, following = self._chosen.naive_same, self._chosen.naive_next
         last_view = next(command for command in reversed(seen.commands) if command.startswith("view "))
         lines = (last_view, "next", _view(seen.viewed, rng))
@@ -203,5 +203,5 @@ class NaivePolicy:
 
 
 def _view(name: str, rng: Random) -> str:
-    """View any line, rather one of the first; a function may have fewer lines than there are labels."""
+    """View any line, preferably one of the first; a function may have fewer lines than there are labels."""
     return f"view {name} {LABELS[min(rng.randrange(len(LABELS)), rng.randrange(len(LABELS)))]}"

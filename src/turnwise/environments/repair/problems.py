@@ -1,6 +1,6 @@
-"""Generated problems: a program with bugs, decoys in the other module, and examples of what every function gives.
+"""Generated problems: a program with bugs, decoys in the other module, and examples of every function's results.
 
-Operators, constants and names are drawn at random, so that code alone does not tell which of its readings is right.
+Operators, constants and names are drawn at random, so that code alone does not show which of its readings is right.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ from turnwise.environments.repair.programs import (
 )
 
 NAMES = tuple(f"{first}{vowel}{last}" for first in "bdgkrvz" for vowel in "aiu" for last in "lmx")
-"""The names of functions, each a word that a tokenizer can have as one token."""
+"""The names of functions, each a word that can be one token of a tokenizer."""
 BUGGY_NAMES: dict[Split, tuple[str, ...]] = {"train": NAMES[16:], "heldout": NAMES[:16]}
-"""The names that a function with a bug may have. The other functions may have any, so that held-out names are known
-from training, but never for a function that is to be repaired."""
+"""Names for functions with a bug. Other functions may have any name, so held-out names are known from training, but
+never for a function to be repaired."""
 LETTERS = "abcdeknpxyz"
 """The names of variables."""
 MODULES = ("m1", "m2")
 LARGEST = 99
-"""Of the values that a function may give."""
+"""Largest value that a function may return."""
 SHOWN_EXAMPLES = 2
-"""Examples of a function that its test has; the rest are for grading alone."""
+"""Examples of a function in its test; the others are used only for grading."""
 NUM_EXAMPLES = 6
 CALL_SHARE = 0.7
-"""Probability that a function calls one that comes after it in its module; the last can call none."""
+"""Probability that a function calls a later one of its module; the last can call none."""
 
 Example = tuple[tuple[int, ...], int]
-"""Arguments, and what the function gives."""
+"""The arguments and the function's result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """One line of a program that is not as its intent says, and fails an example."""
+    """A line of a program that differs from its intent and fails an example."""
 
     function: str
     """The name of its function."""
     line: int
     """The index of the line."""
     code: Code
-    """What belongs there."""
+    """The right code of the line."""
     raises: bool
-    """Whether, with no other bug, the first failing example of its function raises instead of giving a wrong value."""
+    """Whether, without other bugs, the first failing example of its function raises instead of returning a wrong
+    value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,12 @@ class Problem:
     """A program with bugs."""
 
     modules: Modules
-    """As the agent finds it."""
+    """The program as the agent gets it."""
     bugs: tuple[Bug, ...]
-    """In the order of the program, each in another function of one module."""
+    """Bugs in the order of the program, each in a different function of one module."""
     examples: dict[str, tuple[Example, ...]]
-    """`NUM_EXAMPLES` of every function, the first `SHOWN_EXAMPLES` of which its test has: what the program without its
-    bugs gives."""
+    """`NUM_EXAMPLES` results of every function in the program without bugs; the first `SHOWN_EXAMPLES` are in its
+    test."""
 
 
 def build_problem(
@@ -80,11 +81,11 @@ def build_problem(
     num_bugs: int = 1,
     calls: bool = False,
 ) -> Problem:
-    """A problem with bugs of that kind; `num_functions` are the smallest and the largest number of functions.
+    """Build a problem with bugs of one kind; `num_functions` are the smallest and the largest number of functions.
 
-    With `calls` functions call later ones of their module, so that callers are tested before what they call, and one of
-    the bugs is in what another function calls, if any does. Each bug fails a shown example of its own function while
-    what that calls is right; so the program fails a test until its last bug is repaired.
+    With `calls` functions call later ones of their module, so that callers are tested before their callees, and one of
+    the bugs is in a callee, if there is any. Each bug fails a shown example of its own function even if that function's
+    callee is right; so the program fails a test until its last bug is repaired.
     """
     names = random.sample(NAMES, random.randint(*num_functions))
     cut = random.randint(2, len(names) - 2)
@@ -117,7 +118,7 @@ def build_problem(
 
 
 def _draw_calls(size: int, cut: int, random: Random) -> dict[int, int]:
-    """For each function that calls one, which: a later one of its module, which calls none."""
+    """For each function that calls one, return its callee: a later one of its module, which calls none."""
     calls: dict[int, int] = {}
     for start, end in ((0, cut), (cut, size)):
         uncalling = [end - 1]
@@ -132,7 +133,7 @@ def _draw_calls(size: int, cut: int, random: Random) -> dict[int, int]:
 def _build_buggy(
     name: str, callee: Function | None, kind: str, random: Random
 ) -> tuple[Function, Function, Bug, tuple[Example, ...]]:
-    """A function without and with a bug, the bug, and examples: a failing one is shown and one is not."""
+    """Return a function without and with a bug, the bug, and examples: a failing one is shown and another is not."""
     while True:
         right = _draw_function(name, callee, random)
         planted = plant_bug(right, kind, random)
@@ -153,7 +154,7 @@ def _build_buggy(
 
 
 def _build_decoy(name: str, callee: Function | None, random: Random) -> tuple[Function, tuple[Example, ...]]:
-    """A right function that looks wrong. A stale comment's reading fails one of its examples."""
+    """Return a right function that looks wrong. A stale comment's reading fails one of its examples."""
     while True:
         function, examples = _build_plain(name, callee, random)
         if random.random() < 0.3:
@@ -168,7 +169,7 @@ def _build_decoy(name: str, callee: Function | None, random: Random) -> tuple[Fu
 
 
 def plant_reading(function: Function, index: int) -> Function:
-    """The function with the line of that index written as its intent says."""
+    """Return the function with the line at this index written according to its intent."""
     line = function.lines[index]
     lines = (*function.lines[:index], replace(line, code=to_code(line.intent)), *function.lines[index + 1 :])
     return replace(function, lines=lines)
@@ -183,7 +184,7 @@ def _build_plain(name: str, callee: Function | None, random: Random) -> tuple[Fu
 
 
 def _draw_examples(function: Function, callee: Function | None, random: Random, count: int) -> list[Example]:
-    """Up to `count` different examples whose values are small; fewer where most arguments give none."""
+    """Draw up to `count` different examples with small values; fewer if most arguments have none."""
     examples: dict[tuple[int, ...], int] = {}
     for _ in range(2 * count):
         arguments = tuple(random.randrange(10) for _ in function.parameters)
@@ -196,7 +197,7 @@ def _draw_examples(function: Function, callee: Function | None, random: Random, 
 
 
 def _outcome(function: Function, arguments: tuple[int, ...], callee: Function | None) -> int | None:
-    """What the function gives; None where it raises."""
+    """Return the function's result; None if it raises."""
     try:
         return compute(function, arguments, {callee.name: callee} if callee else {})
     except ZeroDivisionError:
@@ -204,7 +205,8 @@ def _outcome(function: Function, arguments: tuple[int, ...], callee: Function | 
 
 
 def _draw_function(name: str, callee: Function | None, random: Random) -> Function:
-    """Two to five lines: assignments, perhaps an `if` with one line below it, and a return; one calls `callee`."""
+    """Draw a function of two to five lines: assignments, perhaps an `if` with one line below it, and a return; one
+    calls `callee`."""
     letters = random.sample(LETTERS, 5)
     defined, fresh = letters[:2], letters[2:]
     parameters = tuple(defined)
@@ -245,7 +247,7 @@ def _draw_comparison(defined: list[str], random: Random) -> Code:
 
 
 def _draw_right(left: str, defined: list[str], random: Random, number: float) -> str:
-    """A constant with that probability, else another variable."""
+    """Draw a constant with probability `number`, otherwise another variable."""
     if random.random() < number:
         return random.choice(NUMBERS)
     return random.choice([name for name in defined if name != left])

@@ -18,9 +18,9 @@ COMPARISONS: Mapping[str, str] = {"<": "below", "<=": "within", ">": "above", ">
 BOOLEANS: Mapping[str, str] = {"and": "also", "or": "otherwise"}
 CALL = {"(": "of", ",": "with"}
 WORDS: Mapping[str, str] = {"=": "is", **OPERATORS, **COMPARISONS, **BOOLEANS, **CALL}
-"""What a word of code is called in an intent; any other word keeps its spelling."""
+"""Words of code as spelled in an intent; any other word keeps its spelling."""
 LABELS = "ABCDE"
-"""Of a function's lines; it has no more."""
+"""Labels of a function's lines, which limit their number."""
 _CODE = {word: code for code, word in WORDS.items()}
 
 _COMPUTE: Mapping[str, Callable[[int, int], int]] = {
@@ -63,12 +63,12 @@ Modules = Mapping[str, tuple[Function, ...]]
 
 
 def to_intent(code: Sequence[str]) -> str:
-    """The intent that a line's code carries out: `c is a plus b` for `c = a + b`."""
+    """Return the intent of a line's code: `c is a plus b` for `c = a + b`."""
     return " ".join(WORDS.get(word, word) for word in code if word not in (":", ")"))
 
 
 def to_code(intent: str) -> Code:
-    """The code that an intent asks for; the inverse of `to_intent`."""
+    """Return the code of an intent; the inverse of `to_intent`."""
     words = tuple(_CODE.get(word, word) for word in intent.split())
     if "(" in words:
         return (*words, ")")
@@ -76,7 +76,7 @@ def to_code(intent: str) -> Code:
 
 
 def find_callee(intent: str) -> str:
-    """The function that a line of that intent calls; "" if it calls none."""
+    """Return the function that a line with this intent calls; "" if it calls none."""
     before, of, _ = intent.partition(f" {CALL['(']} ")
     return before.split()[-1] if of else ""
 
@@ -84,9 +84,9 @@ def find_callee(intent: str) -> str:
 def compute(
     function: Function, arguments: Sequence[int], callees: Mapping[str, Function] = MappingProxyType({})
 ) -> int:
-    """What the function returns; `callees` are the functions that it and they call, by name, without a circle.
+    """Compute what the function returns; `callees` are the functions that it and they call, by name, without cycles.
 
-    Raises ZeroDivisionError where it does; knows only lines that a generator wrote.
+    Raises ZeroDivisionError if the function does; supports only generated lines.
     """
     values = dict(zip(function.parameters, arguments, strict=True))
     taken = True
@@ -128,12 +128,12 @@ def _value(word: str, values: Mapping[str, int]) -> int:
 
 
 def show_line(line: Line) -> str:
-    """What a line is meant to do, and its code: `c is a plus b | c = a + b`, the code with a dot below an `if`."""
+    """Show a line's intent and code: `c is a plus b | c = a + b`, the code with a dot below an `if`."""
     return f"{line.intent} | {'. ' * line.depth}{' '.join(line.code)}"
 
 
 def to_source(functions: Sequence[Function]) -> str:
-    """The Python source of a module."""
+    """Return the Python source of a module."""
     return "\n".join(
         f"def {function.name}({', '.join(function.parameters)}):\n"
         + "".join(f"{'    ' * (1 + line.depth)}{' '.join(line.code)}  # {line.intent}\n" for line in function.lines)

@@ -1,7 +1,7 @@
-"""Runs a program's functions on examples in the sandbox and compares what they give outside of it.
+"""Runs a program's functions on examples in the sandbox and compares the results outside.
 
-The sandbox gets the modules and the arguments, never the wanted values, so nothing that runs there can know what to
-forge: a report that passes gives the right values for arguments that the agent has not seen.
+The sandbox gets the modules and the arguments, never the wanted values, so no code there knows what to forge: a passing
+report contains the right values for arguments that the agent has not seen.
 """
 
 from __future__ import annotations
@@ -31,30 +31,32 @@ for number, (module, function, arguments) in enumerate(json.load(sys.stdin)):
         outcome = ["raised", type(error).__name__, line]
     print(json.dumps([number, outcome]), flush=True)
 """
-"""Reports one line per call, so that what ends the process early leaves the rest without an outcome."""
+"""Reports one line per call, so that an early end of the process leaves the remaining calls without an outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first example of a function that fails."""
+    """The first failing example of a function."""
 
     function: str
     arguments: tuple[int, ...]
     want: int
     how: Literal["gave", "raised", "died", "timeout"]
-    """"died": the process ended, by itself or for a limit other than time, before the call gave anything."""
+    """"died": the process ended, by itself or by a limit other than time, before the call returned."""
     what: str
-    """The value given or the name of the exception; "" for the other two."""
+    """The returned value or the name of the exception; "" for the other two."""
     label: str
-    """The line that raised, as `C`, or as `gul C` if it is another function's; "" where no line of the module did."""
+    """The label of the line that raised, as `C`, or as `gul C` in another function; "" if no line of the module
+    raised."""
 
 
 async def run_examples(
     runner: CodeRunner, limits: Limits, modules: Modules, examples: Mapping[str, Sequence[Example]], *, seed: int
 ) -> list[Failure]:
-    """The first failing example of every function that has one, in the order of the program, from one sandboxed run.
+    """Return the first failing example of every function that has one, in the order of the program, from one sandboxed
+    run.
 
-    Only functions that `examples` names are run. Raises SandboxError when the sandbox itself fails.
+    Only functions named in `examples` are run. Raises SandboxError if the sandbox itself fails.
     """
     calls = [
         (module, function, example)
@@ -93,7 +95,7 @@ async def run_examples(
 
 
 def _find_label(functions: Sequence[Function], wanted: Function, line: object) -> str:
-    """The label of a module's line, counted from 1, with its function unless that is `wanted`."""
+    """Return the label of a module's line, counted from 1, with its function unless that is `wanted`."""
     start = 1
     for function in functions:
         index = line - start if type(line) is int else 0

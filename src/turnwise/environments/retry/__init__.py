@@ -1,1 +1,1 @@
-"""Failing, saying why, and trying again with that in view."""
+"""Failing, saying why, and trying again with that reason in view."""

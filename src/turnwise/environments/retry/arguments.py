@@ -15,17 +15,16 @@ ReflectionSwitch = Literal["kept", "none", "shuffled"]
 class RetryArguments(FamilyArguments):
     """Calls in an unknown convention, with a reflection and a second attempt after a failure (arXiv 2505.24726).
 
-    There are no tools, so what limits them is not read.
+    There are no tools, so the limits of tools are not read.
     """
 
     attempts: int = Field(2, ge=1, le=2)
-    """Attempts at a call; 1 measures the first."""
+    """Attempts per call; 1 measures the first attempt."""
     feedback: Feedback = "example"
-    """What is told of a failure: "example" shows another letter and what becomes of it, "bit" nothing."""
+    """What is revealed about a failure: "example" shows another letter and its converted form, "bit" nothing."""
     reflection: ReflectionSwitch = "kept"
-    """"kept", or a control: the retry sees none ("none"), or that of another episode with a failure
-    ("shuffled")."""
+    """"kept", or a control: the retry sees no reflection ("none"), or that of another failed episode ("shuffled")."""
     max_reflection_words: int = Field(1, ge=1, le=10_000)
-    """Words a reflection may have; a longer one ends the episode without success."""
+    """Most words of a reflection; a longer one ends the episode without success."""
     naive_insight: Share = 0.45
-    """Probability with which the naive policy reads the example; else it blames the usual suspect."""
+    """Probability with which the naive policy reads the example; otherwise it blames the usual suspect."""

@@ -1,9 +1,9 @@
-"""Calls of a service that wants its letters in a convention it does not tell, and what shows which. Pure functions.
+"""Calls of a service that expects letters in an undisclosed convention, and examples that reveal it. Pure functions.
 
-The service is to be sent three letters of eight. It takes each of them moved by an offset, the same for all: its
-convention. One worked example, another letter with what becomes of it, shows which; it is one word (`ce`), since small
-models learn one token per fact sooner than the relation of two. Letters the sum of whose places is a multiple of
-`HELD_OUT` are those of held-out tasks; no training task has such letters.
+A call sends three of eight letters. The service expects each of them shifted by the same offset: its convention. One
+worked example, another letter with its shifted form, reveals it; it is one word (`ce`), because small models learn one
+token per fact sooner than a relation of two. Held-out tasks use letters whose positions sum to a multiple of
+`HELD_OUT`; no training task has such letters.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ LETTERS = "abcdefgh"
 KEEP = "keep"
 """The convention that a first attempt assumes."""
 OFFSETS: Mapping[str, int] = MappingProxyType({KEEP: 0, "next": 1, "skip": 2, "far": 4, "previous": 7})
-"""By how many places of `LETTERS`, which is a circle, every convention moves a letter."""
+"""By how many positions in the circle `LETTERS` each convention shifts a letter."""
 SUSPECT = "next"
-"""The convention that is blamed where nobody looks at the example."""
+"""The convention blamed by policies that ignore the example."""
 NUM_LETTERS = 3
 HELD_OUT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What is to be sent, and what the service wants."""
+    """The letters to be sent, and what the service expects."""
 
     letters: str
     convention: str
     example: str
-    """A letter and what becomes of it: `ce`."""
+    """A letter and its shifted form: `ce`."""
 
     @property
     def answer(self) -> str:
-        """The letters as the service wants them."""
+        """The letters as the service expects them."""
         return convert(self.letters, self.convention)
 
 
 def build_call(seed: int, *, held_out: bool) -> Call:
-    """The call of a seed: letters of the split, a convention and the letter of the example, each uniform."""
+    """Build the call of a seed: letters of the split, a convention and the example's letter, each drawn uniformly."""
     random = rng(seed, "call")
     letters = random.choices(LETTERS, k=NUM_LETTERS)
     while is_held_out("".join(letters)) != held_out:
@@ -51,21 +51,21 @@ def build_call(seed: int, *, held_out: bool) -> Call:
 
 
 def is_held_out(letters: str) -> bool:
-    """Whether no training task has these letters."""
+    """Return whether no training task has these letters."""
     return sum(LETTERS.index(letter) for letter in letters) % HELD_OUT == 0
 
 
 def convert(letters: str, convention: str) -> str:
-    """The letters in a convention, unchanged where there is none of that name; other characters are left out."""
+    """Convert letters to a convention, unchanged if its name is unknown; other characters are dropped."""
     moved = OFFSETS.get(convention, 0)
     return "".join(LETTERS[(LETTERS.index(letter) + moved) % len(LETTERS)] for letter in letters if letter in LETTERS)
 
 
 def infer_convention(example: str) -> str | None:
-    """The convention that `ce` shows; None where it shows none."""
+    """Return the convention that an example such as `ce` reveals; None if it reveals none."""
     return next((name for name in OFFSETS if example[1:] == convert(example[:1], name) != ""), None)
 
 
 def spell(letters: str) -> str:
-    """`c h a`: every letter a word."""
+    """Spell letters as words: `c h a`."""
     return " ".join(letters)

@@ -1,9 +1,10 @@
-"""One call with two attempts: where the first fails, somebody says why, and the second sees nothing else of it.
+"""One call with two attempts: if the first fails, a reflection says why, and the second attempt sees only the
+reflection.
 
 Reflect, retry, reward (arXiv 2505.24726): after a failure the policy writes a reflection and tries again with it in
-view; if that succeeds, the reflection is rewarded and nothing else. Attempts and reflections are two roles here, so
-that a recipe says which of them learns. Every reply is a conversation of its own: what the retry knows of the failure
-is the reflection's words.
+view; if that succeeds, only the reflection is rewarded. Attempts and reflections are two roles here, so that a recipe
+says which of them learns. Every reply has its own conversation: the retry knows about the failure only what the
+reflection says.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PLAYER, REFLECTOR = "player", "reflector"
 FIRST, REFLECTION, RETRY = "first", "reflection", "retry"
 """The conversations, in order."""
 UNKNOWN = "none"
-"""The note of an attempt that has none, and the example where only a bit is told."""
+"""The note of an attempt without one, and the example if only a bit is revealed."""
 SPEC = EpisodeSpec(
     roles=(RoleSpec(name=PLAYER), RoleSpec(name=REFLECTOR)),
     max_replies=3,
@@ -31,24 +32,24 @@ SPEC = EpisodeSpec(
 
 
 def build_attempt(letters: str, note: str) -> tuple[Message, ...]:
-    """The opening of an attempt."""
+    """Build the opening of an attempt."""
     return (text_message("user", f" call {spell(letters)} note {note} send"),)
 
 
 def build_reflection(letters: str, sent: str, example: str) -> tuple[Message, ...]:
-    """The opening of a reflection."""
+    """Build the opening of a reflection."""
     return (text_message("user", f" call {spell(letters)} failed {sent} example {example} why"),)
 
 
 class RetryEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+    """Implements `AskingEnvironment`. Everything random comes from the task's seed."""
 
     spec = SPEC
 
     def __init__(self, chosen: RetryArguments) -> None:
         self._chosen = chosen
         self._wanted = FIRST
-        """The conversation whose reply is wanted."""
+        """The conversation whose reply is requested."""
         self._note = UNKNOWN
         self._first = self._success = self._overflowed = False
 
@@ -59,7 +60,7 @@ class RetryEnvironment:
         return self._ask(PLAYER, build_attempt(self._call.letters, UNKNOWN))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take an attempt, or the reflection on it."""
+        """Accept an attempt, or the reflection on it."""
         if conversation != self._wanted:
             raise EnvironmentFault(f"RetryEnvironment is told a reply in {conversation!r}, not in {self._wanted!r}")
         said = " ".join((extract_answer(reply.text) or "").split())
@@ -88,16 +89,16 @@ class RetryEnvironment:
         return self._ask(PLAYER, build_attempt(self._call.letters, self._note))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """1 for both roles where the last attempt is right."""
+        """Return 1 for both roles if the last attempt is right."""
         parts = {"success": self._success, "first": self._first, "overflow": self._overflowed}
         reward = Scored.of(float(self._success), parts)
         return {PLAYER: reward, REFLECTOR: reward}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
-        """Equal where the call, what is wanted next and the note are equal."""
+        """Return a hash that is equal if the call, the next request and the note are equal."""
         return f"{self._seed}/{self._wanted}/{self._note}"
 
     def _ask(self, role: str, messages: tuple[Message, ...]) -> Asked:

@@ -17,28 +17,28 @@ from turnwise.environments.retry.policies import RandomPolicy, ReadingPolicy
 
 
 class Retry(GeneratedFamily[RetryArguments]):
-    """Calls of a service that does not tell its convention, with one retry."""
+    """Calls of a service that does not reveal its convention, with one retry."""
 
     name = "retry"
     section = RetryArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end, and training shares no letters with held-out tasks."""
+        """Generate a task; splits are endless, and training shares no letters with held-out tasks."""
         seed, held_out = derive_seed(self._chosen.seed, "retry", split, index), split != "train"
         prompt = build_attempt(build_call(seed, held_out=held_out).letters, UNKNOWN)
         return prompt, {"seed": seed, "held_out": held_out}
 
     def build_environment(self, task: Task) -> RetryEnvironment:
-        """A fresh, single-use `RetryEnvironment`."""
+        """Build a fresh, single-use `RetryEnvironment`."""
         return RetryEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = ReadingPolicy(self._chosen.naive_insight)
         return {"oracle": ReadingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts and right replies."""
+        """Yield prompts and right replies."""
         task = self.task("train", index)
         call = build_call(task.payload["seed"], held_out=task.payload["held_out"])
         sent = spell(convert(call.letters, UNKNOWN))

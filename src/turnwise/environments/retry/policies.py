@@ -23,8 +23,8 @@ _EXAMPLE = re.compile(r" example ([a-h]{2}) why$")
 
 
 class ReadingPolicy:
-    """Sends what the note says, reads the example with the probability `insight`, and blames the usual suspect where it
-    does not, or where there is none. With `insight=1` it is the oracle."""
+    """Sends letters according to the note; reads the example with probability `insight`, and blames the usual suspect
+    if it does not, or if there is no example. With `insight=1` it is the oracle."""
 
     def __init__(self, insight: float) -> None:
         self._insight = insight

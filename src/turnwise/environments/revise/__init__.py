@@ -1,1 +1,1 @@
-"""Answering twice without being told anything in between."""
+"""Answering twice without any information in between."""

@@ -1,8 +1,8 @@
-"""One problem, answered twice in one conversation: nothing is told in between but to look again.
+"""One problem, answered twice in one conversation: in between, the policy is only told to look again.
 
 SCoRe (arXiv 2409.12917) rewards both answers and the step from one to the other. The first is given without work; the
-second may show some. What a recipe rewards is said in turn rewards, which credit lays out: `first_reward` for a right
-first answer, 1 for a right second one, and `progress_reward` times the change from the first to the second.
+second may show work. Rewards are turn rewards, which credit assigns: `first_reward` for a right first answer, 1 for a
+right second one, and `progress_reward` times the change from the first to the second.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from turnwise.rewards.answers import extract_answer
 
 
 def build_prompt(digits: Digits) -> tuple[Message, ...]:
-    """The opening of an episode."""
+    """Build the opening of an episode."""
     return (text_message("user", f" sum {' '.join(map(str, digits))} answer"),)
 
 
 LOOK_AGAIN = text_message("user", " look again")
-"""Between the answers."""
+"""The message between the answers."""
 
 
 class ReviseEnvironment:
     """Implements `Environment`. Nothing is random."""
 
     def __init__(self, chosen: ReviseArguments, digits: Digits) -> None:
-        """`digits` are those of the problem, whatever the task's own are."""
+        """`digits` are those of the problem, whatever the task's own digits are."""
         self._chosen = chosen
         self._digits = digits
         self._answers: list[str] = []
@@ -41,7 +41,7 @@ class ReviseEnvironment:
         return Opening(messages=build_prompt(self._digits), tools=())
 
     async def step(self, message: Message) -> StepResult:
-        """Take an answer. A first one that shows work is none: it counts as wrong."""
+        """Accept an answer. A first answer that shows work counts as wrong."""
         if len(self._answers) == 2:
             raise EnvironmentFault("ReviseEnvironment is told a third answer; an episode has two")
         is_first = not self._answers
@@ -53,7 +53,7 @@ class ReviseEnvironment:
         return StepResult(observations=(LOOK_AGAIN,), done=False, scores=TurnScores(reward=reward))
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """What the second answer earns; the first earned its reward when it was given."""
+        """Return what the second answer earns; the first earned its reward when it was given."""
         first, second = self._is_right(0), self._is_right(1)
         measures: dict[Measure, bool] = {
             "second": second,
@@ -66,10 +66,10 @@ class ReviseEnvironment:
         return Scored.of(second + self._chosen.progress_reward * (second - first), parts)
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
-        """Equal where the problem and the answers so far are equal."""
+        """Return a hash that is equal if the problem and the answers so far are equal."""
         return f"{self._digits}/{self._answers}"
 
     def _is_right(self, number: int) -> bool:

@@ -17,7 +17,7 @@ from turnwise.environments.revise.sums import Problems, find_answer, split_probl
 
 
 class Revise(GeneratedFamily[ReviseArguments]):
-    """A few training problems over and over, and fresh ones to be tested on."""
+    """A few training problems that repeat, and fresh ones for testing."""
 
     name = "revise"
     section = ReviseArguments
@@ -27,7 +27,7 @@ class Revise(GeneratedFamily[ReviseArguments]):
         return split_problems(self._chosen.seed, self._chosen.problems)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """The problems of a split come again in turn; a share of the training tasks is practice."""
+        """Generate a task; the problems of a split repeat in turn, and a share of the training tasks is practice."""
         problems = self._problems.training if split == "train" else self._problems.fresh
         if split == "train" and rng(self._chosen.seed, "revise", "practice", index).random() < self._chosen.practice:
             problems = self._problems.practice
@@ -36,14 +36,15 @@ class Revise(GeneratedFamily[ReviseArguments]):
         return build_prompt(digits), payload
 
     def build_environment(self, task: Task) -> ReviseEnvironment:
-        """A fresh, single-use `ReviseEnvironment`; with `show_training`, of a training problem in the task's place."""
+        """Build a fresh, single-use `ReviseEnvironment`; with `show_training`, a training problem replaces the
+        task's."""
         digits = tuple(task.payload["digits"])
         if self._chosen.show_training:
             digits = self._problems.training[task.payload["index"] % len(self._problems.training)]
         return ReviseEnvironment(self._chosen, digits)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         chosen = self._chosen
         return {
             "oracle": TwicePolicy(known=1.0, known_others=1.0, works=1.0, slip=0.0),
@@ -54,7 +55,7 @@ class Revise(GeneratedFamily[ReviseArguments]):
         }
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompt, work and right answer of a training problem."""
+        """Yield prompt, work and right answer of a training problem."""
         digits = self._problems.training[index % len(self._problems.training)]
         yield build_prompt(digits)[0].text
         yield f" {write_work(digits)}"

@@ -13,9 +13,9 @@ from turnwise.environments.revise.sums import BASE, NUM_DIGITS, find_answer, wri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwicePolicy:
-    """Knows the first answer to a training problem with the probability `known`, to another with `known_others`, and
-    guesses else; works the second out with the probability `works`, with a slip in each step with the probability
-    `slip`, and repeats the first else."""
+    """Knows the first answer to a training problem with probability `known`, to another with `known_others`, and
+    otherwise guesses; works the second out with probability `works`, making a slip in each step with probability
+    `slip`, and otherwise repeats the first."""
 
     known: float
     known_others: float

@@ -1,8 +1,8 @@
 """Sums in a small base, with answers that can be learned by heart or worked out step by step. Pure functions.
 
-There are few training problems, the same all through training, so that a first answer can be known without being
-worked out. A fresh problem can only be worked out; every `HELD_OUT`-th of all problems is one, and no other is. What is
-neither may be practised on.
+There are few training problems, the same throughout training, so that a first answer can be known by heart. A fresh
+problem must be worked out; exactly every `HELD_OUT`-th of all problems is one. The remaining problems serve as
+practice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Problems:
 
 
 def split_problems(seed: int, num_training: int) -> Problems:
-    """The problems of a seed."""
+    """Split the problems by a seed."""
     numbers = list(range(BASE**NUM_DIGITS))
     rng(seed, "revise", "problems").shuffle(numbers)
     fresh = [number for number in numbers if number % HELD_OUT == 0]
@@ -42,12 +42,12 @@ def split_problems(seed: int, num_training: int) -> Problems:
 
 
 def find_answer(digits: Iterable[int]) -> int:
-    """The last digit of the sum."""
+    """Return the last digit of the sum."""
     return sum(digits) % BASE
 
 
 def write_work(digits: Sequence[int], slips: Iterable[int] = ()) -> str:
-    """The sum step by step: `3 + 1 = 4 + 4 = 2`. `slips` are added to the results, in their order."""
+    """Write the sum step by step: `3 + 1 = 4 + 4 = 2`. `slips` are added to the results, in their order."""
     total, words, wrong = digits[0], [str(digits[0])], iter(slips)
     for digit in digits[1:]:
         total = (total + digit + next(wrong, 0)) % BASE

@@ -26,23 +26,23 @@ DEFAULT_KINDS = {"no_search": 0.1, "1hop": 0.2, "2hop": 0.5, "unanswerable": 0.2
 
 
 class SearchArguments(FamilyArguments):
-    """Questions that a search tool answers."""
+    """Questions answered with a search tool."""
 
     mode: Mode = "fresh"
-    """"fresh": every task has a small world of its own, so nothing can be memorised. "fixed": one large corpus holds a
+    """"fresh": every task has its own small world, so nothing can be memorised. "fixed": one large corpus contains a
     training and a held-out world. "files": the user's own corpus and questions."""
     num_entities: int = Field(40, ge=MIN_ENTITIES, le=1_000)
-    """Entities of a fresh world."""
+    """Entities per fresh world."""
     tasks_per_world: int = Field(1, ge=1, le=1_000)
-    """Consecutive tasks that share a fresh world; building one is most of a small task's cost."""
+    """Consecutive tasks that share a fresh world; building one takes most of a small task's time."""
     num_words: int = Field(MAX_WORDS, ge=8, le=MAX_WORDS)
-    """Words used of each list that names are made from; fewer are easier for a small model."""
+    """Number of words used from each list of which names are made; fewer are easier for a small model."""
     num_passages: int = Field(10_000, ge=1_000, le=1_000_000)
-    """Size of the fixed corpus, distractors included."""
+    """Passages in the fixed corpus, including distractors."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
     """Question kind to weight, for "fresh" and "fixed"; None is `DEFAULT_KINDS`."""
     num_phrasings: int = Field(1, ge=1, le=NUM_PHRASINGS)
-    """How many of the formal ways facts and questions are worded in."""
+    """How many formal phrasings of facts and questions are used."""
     wording: Wording = "formal"
     """"formal": "the birthplace of the author of X"; "natural": "the town where the person who wrote X was born", with
     passages that share few words with it. Natural questions are chains, not intersections or unions."""
@@ -52,20 +52,20 @@ class SearchArguments(FamilyArguments):
     """Sentence-embedding model of "dense" and "hybrid": a local Hugging Face folder, or a name of
     `turnwise models list`."""
     num_distractors: int = Field(20, ge=0, le=10_000)
-    """Passages of a fresh world that answer nothing."""
+    """Passages of a fresh world that answer no question."""
     top_k: int = Field(3, ge=1, le=100)
-    """Passages a search returns at most."""
+    """Most passages that a search returns."""
     document_format: DocumentFormat = "search_r1"
-    """"search_r1": "Doc 1(Title: t) text"; "plain": the text alone. One line each."""
+    """"search_r1": "Doc 1(Title: t) text"; "plain": only the text. One passage per line."""
     prompt: Prompt = "search_r1"
-    """"search_r1" explains the tags; "chat" explains the answer to a chat model; "short" is the question alone."""
+    """"search_r1" explains the tags; "chat" explains the answer to a chat model; "short" is only the question."""
     search: SearchSwitch = "on"
     """"on", or a control that must fail: "off" finds nothing, "shuffled" returns random passages."""
     reward: str = "exact_match"
     """"exact_match", "f1", "bleu", "format", or the import path "package.module:NAME" of an `AnswerReward`."""
     normalize: Normalize = "numbers"
-    """What answers are compared by: "numbers" keeps signs, decimal points and fractions, "squad" is SQuAD's rule, by
-    which published figures were computed and 3.14 is 314 (see `rewards.normal_form`)."""
+    """How answers are normalised before comparison: "numbers" keeps signs, decimal points and fractions; "squad" is
+    SQuAD's rule, used for published figures, under which 3.14 equals 314 (see `rewards.normal_form`)."""
     corpus_path: str = ""
     """JSONL or Parquet corpus of mode "files" (layouts: see `files`)."""
     train_path: str = ""
@@ -73,12 +73,12 @@ class SearchArguments(FamilyArguments):
     heldout_path: str = ""
     """JSONL, JSON or Parquet held-out questions of mode "files"."""
     max_bad_rows: Share = MAX_BAD_ROWS
-    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
-    of the run."""
+    """Largest share of a file's rows that may be bad: these are left out, counted and named by file and line. With
+    more, the run does not start."""
     naive_wander: Share = 0.1
-    """Probability that the naive policy looks up what it found instead of answering with it."""
+    """Probability that the naive policy looks up its result instead of answering with it."""
     reward_timeout_s: Seconds = 10.0
-    """Seconds the reward may take."""
+    """Most seconds for the reward."""
 
     @property
     def weights(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Facts as passages: a world written down, with distractors between, and sentences read back as facts."""
+"""Writes the facts of a world as passages, with distractors in between, and reads sentences back as facts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _RETELLINGS = {
     "twin": "{subject} and its sister town {object} exchange gifts.",
 }
 NUM_PHRASINGS = len(_PHRASINGS) + 1
-"""How many sentences can state one fact; the last one does without the relation's noun."""
+"""Number of sentences that can state one fact; the last one omits the relation's noun."""
 _NOISE = (
     "{first} was mentioned once in a letter about {second}.",
     "A visitor compared {first} with {second} last spring.",
@@ -65,7 +65,7 @@ class Passage:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Passages, and which of them states each fact."""
+    """The passages, and which of them states each fact."""
 
     passages: tuple[Passage, ...]
     evidence: Mapping[Fact, int]
@@ -73,10 +73,10 @@ class Corpus:
 
 
 def write_corpus(worlds: Sequence[World], *, seed: int, style: Style, num_distractors: int) -> Corpus:
-    """One corpus over some worlds: a passage per fact and `num_distractors` others, shuffled.
+    """Write one corpus for some worlds: a passage per fact and `num_distractors` others, shuffled.
 
-    A distractor states a fact about names that are in no world but share words with those that are, or says nothing
-    of use about two real ones. Every name in a passage belongs to the split of its world. Pure.
+    A distractor states a fact about names that are in no world but share words with real ones, or something useless
+    about two real ones. Every name in a passage belongs to the split of its world. Pure.
     """
     random = rng(seed, "corpus")
     entries: list[tuple[Fact | None, str, str]] = []
@@ -93,7 +93,7 @@ def write_corpus(worlds: Sequence[World], *, seed: int, style: Style, num_distra
 
 
 def state(fact: Fact, target: str, random: Random, style: Style) -> str:
-    """One sentence for a fact, which `read_fact` understands."""
+    """Write one sentence for a fact, which `read_fact` understands."""
     if style.wording == "natural":
         return random.choice((_VERBS, _RETELLINGS))[fact[0]].format(subject=fact[1], object=target)
     num_phrasings = style.num_phrasings
@@ -103,7 +103,7 @@ def state(fact: Fact, target: str, random: Random, style: Style) -> str:
 
 
 def _distractors(world: World, count: int, random: Random, style: Style) -> list[tuple[str, str]]:
-    """(title, text) of passages that answer nothing: three in four about names that look like a real one."""
+    """Write (title, text) of passages that answer nothing: three in four are about names that resemble a real one."""
     used = set(world.types)
     kinds: tuple[EntityType, ...] = ("person", "place", "organisation", "work")
     each = max(2, count // 4) if count else 0
@@ -122,7 +122,7 @@ def _distractors(world: World, count: int, random: Random, style: Style) -> list
 
 
 def _patterns() -> list[tuple[str | None, re.Pattern[str]]]:
-    """A relation (None: the sentence names it) and a pattern for every phrasing."""
+    """Return a relation (None: the sentence names it) and a pattern for every phrasing."""
     names = "|".join(RELATIONS)
     fields = {"relation": f"(?P<relation>{names})", "subject": "(?P<subject>.+?)", "object": "(?P<object>.+?)"}
     escaped = [(None, re.escape(text)) for text in reversed(_PHRASINGS)] + [
@@ -140,9 +140,9 @@ _PATTERNS = _patterns()
 
 
 def read_fact(sentence: str) -> tuple[str, str, str] | None:
-    """(relation, subject, object) that a sentence states, None when it states none.
+    """Return (relation, subject, object) of the fact that a sentence states, None if it states none.
 
-    The inverse of how facts are written.
+    This is the inverse of `state`.
     """
     for relation, pattern in _PATTERNS:
         match = pattern.fullmatch(sentence)

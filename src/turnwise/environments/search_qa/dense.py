@@ -12,16 +12,16 @@ from turnwise.environments.search_qa.corpus import Passage
 from turnwise.environments.search_qa.retrieval import Retriever
 
 RRF_CONSTANT = 60
-"""Of reciprocal rank fusion, as in its paper."""
+"""Constant of reciprocal rank fusion, as in its paper."""
 FUSED_DEPTH = 50
-"""How many results of each ranking are fused."""
+"""Number of results of each ranking that are fused."""
 
 
 class Embedder(Protocol):
     """Turns texts into vectors of length 1."""
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
-        """Unit vectors, shape [len(texts), width]."""
+        """Return unit vectors, shape [len(texts), width]."""
         ...
 
 
@@ -29,7 +29,7 @@ class DenseRetriever:
     """Exact search by cosine similarity; every query has results."""
 
     def __init__(self, passages: Sequence[Passage], embedder: Embedder) -> None:
-        """Embed every passage, its title first where the text does not contain it."""
+        """Embed every passage, with its title first if the text does not contain it."""
         self._passages = tuple(passages)
         self._embedder = embedder
         texts = [p.text if p.title in p.text else f"{p.title}. {p.text}" for p in self._passages]
@@ -50,13 +50,13 @@ class DenseRetriever:
 
 
 class HybridRetriever:
-    """Two rankings of one corpus by reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009).
+    """Fuses two rankings of one corpus by reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009).
 
     A passage scores 1 / (60 + rank), summed over the rankings that list it among their first `FUSED_DEPTH`.
     """
 
     def __init__(self, first: Retriever, second: Retriever) -> None:
-        """Both search the same passages in the same order. Raises ValueError otherwise."""
+        """Both must search the same passages in the same order; otherwise raises ValueError."""
         if first.passages != second.passages:
             raise ValueError("a hybrid search needs two retrievers of the same passages")
         self._rankings = (first, second)

@@ -17,22 +17,22 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.types import FloatArray
 
 MAX_TOKENS = 256
-"""Tokens of a text that are read, as all-MiniLM-L6-v2 was trained."""
+"""Most tokens of a text that are read, as in the training of all-MiniLM-L6-v2."""
 BATCH_SIZE = 64
 MIN_CACHED_TEXTS = 256
-"""Fewer texts are embedded without a file."""
+"""Fewer texts than this are embedded without a cache file."""
 CACHED_QUERIES = 4096
 
 
 class SentenceEmbedder:
     """Implements `dense.Embedder` with a Hugging Face encoder on the CPU.
 
-    Vectors of a corpus are kept in `cache`, in a file named by the digest of weights and texts, so that a run, its
-    evaluations and the next run embed it once.
+    Vectors of a corpus are stored in `cache`, in a file named by the digest of weights and texts, so that a run, its
+    evaluations and the next run embed it only once.
     """
 
     def __init__(self, folder: Path, *, cache: Path | None) -> None:
-        """Load the encoder; `cache` None keeps nothing. Raises ConfigError if `folder` holds no encoder."""
+        """Load the encoder; `cache` None stores nothing. Raises ConfigError if `folder` contains no encoder."""
         weights = folder / "model.safetensors"
         if not weights.is_file():
             raise ConfigError(
@@ -49,7 +49,7 @@ class SentenceEmbedder:
             local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
             model, report = AutoModel.from_pretrained(folder, use_safetensors=True, output_loading_info=True, **local)
-        # What stands on top of the last layer is not read, on either side.
+        # Modules on top of the last layer are not read, neither from the file nor in the model.
         missing = [name for name in list_missing(model, report, {}) if not name.startswith("pooler.")]
         if problem := describe_difference(missing, (), {}):
             raise ConfigError(f"{where} {problem}")
@@ -85,7 +85,7 @@ class SentenceEmbedder:
         return vector
 
     def _compute(self, texts: Sequence[str]) -> FloatArray:
-        """Unit vectors, shape [len(texts), width]. Texts of similar length share a batch."""
+        """Compute unit vectors, shape [len(texts), width]. Texts of similar length share a batch."""
         import torch
 
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
@@ -110,11 +110,11 @@ class SentenceEmbedder:
 
 @lru_cache(maxsize=2)
 def load_embedder(folder: Path, cache: Path) -> SentenceEmbedder:
-    """The encoder in `folder`, loaded once per process."""
+    """Return the encoder in `folder`, loaded once per process."""
     return SentenceEmbedder(folder, cache=cache)
 
 
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/turnwise/embeddings`, or below `~/.cache`."""
+    """Return `$XDG_CACHE_HOME/turnwise/embeddings`, or the same below `~/.cache`."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "turnwise" / "embeddings"

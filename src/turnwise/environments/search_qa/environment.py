@@ -1,6 +1,6 @@
 """One episode of a search question: the prompt, the search tool, the score.
 
-The environment reads the gold answers only to score; what the tool returns comes from the passages alone.
+The environment reads the gold answers only for scoring; the tool's results come from the passages alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INVALID_REPLY = (
 
 
 def format_documents(passages: Sequence[Passage], document_format: DocumentFormat) -> str:
-    """Search results as the model sees them, one line each; a line that says so when there are none."""
+    """Format search results for the model, one line each, or a line saying that there are none."""
     if not passages:
         return NOTHING_FOUND
     if document_format == "plain":
@@ -44,7 +44,7 @@ class SearchEnvironment(ToolEnvironment):
     """A question, a search tool over one corpus, an answer. Single use."""
 
     scores_from_records = True
-    """The score follows from task, replies and tool records, so an audit may recompute it from what is stored."""
+    """The score follows from task, replies and tool records, so an audit can recompute it from the store."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SearchEnvironment(ToolEnvironment):
         max_observation_chars: int,
         normalize: Normalize = "numbers",
     ) -> None:
-        """`retriever` is the index that the task's searches go to; the rest is as in `SearchArguments`."""
+        """`retriever` is the index for the task's searches; the other arguments are as in `SearchArguments`."""
         super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
         self._retriever = retriever
         self._reward = reward
@@ -73,7 +73,7 @@ class SearchEnvironment(ToolEnvironment):
         self._golds: tuple[str, ...] = ()
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The prompt and the search tool."""
+        """Return the prompt and the search tool."""
         self._seed = seed
         self._task_id = task.id
         self._golds = tuple(task.payload["answers"])
@@ -95,15 +95,15 @@ class SearchEnvironment(ToolEnvironment):
         return format_documents(passages, self._document_format)
 
     def invalid_reply(self, message: Message) -> Message:
-        """A fixed text for a reply that neither searches nor answers; what was wrong with the call otherwise."""
+        """Return a fixed text for a reply that neither searches nor answers, or what was wrong with its call."""
         if all(error.kind == "no_action" for error in message.tool_errors):
             return text_message("tool", INVALID_REPLY)
         return super().invalid_reply(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """The reward, with parts `success` and `exact_match` (1 or 0), `f1` and `format`.
+        """Return the reward, with parts `success` and `exact_match` (1 or 0), `f1` and `format`.
 
-        Invalid when the reward fails.
+        It is Invalid if computing the reward fails.
         """
         case = AnswerCase(
             replies=tuple(replies),
@@ -126,11 +126,11 @@ class SearchEnvironment(ToolEnvironment):
         return Scored.of(total.total, parts)
 
     async def fork(self) -> SearchEnvironment:
-        """See `ForkableEnvironment.fork`: the calls so far are the whole state; corpus and index only answer."""
+        """See `ForkableEnvironment.fork`: the calls so far are the whole state; corpus and index do not change."""
         return self.copy_episode()
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the episode's state: the task and every tool call with its answer.
+        """Return 16 hexadecimal digits of the episode's state: the task and every tool call with its answer.
 
         Equal states have equal hashes.
         """

@@ -44,21 +44,21 @@ PROMPTS: dict[Prompt, str] = {
         "passages do not say it, answer unknown. Question: {question}\n"
     ),
 }
-"""The first message; `search_r1` says what Search-R1's template says, `chat` is for models that are told of
-the tool by their template."""
+"""The first message; `search_r1` says the same as Search-R1's template, `chat` is for models whose template describes
+the tool."""
 CACHED_SCENES = 512
 MAX_WORLDS = 50
-"""Fresh worlds to try until one has a question of the wanted kind."""
+"""Number of fresh worlds to try until one has a question of the wanted kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """One corpus with the worlds it was written from (none for a user's own)."""
+    """One corpus with the worlds from which it was written (none for a user's own)."""
 
     worlds: Mapping[Split, World]
     corpus: Corpus
     index: Callable[[Sequence[Passage]], Retriever]
-    """Builds what searches the corpus."""
+    """Builds the index that searches the corpus."""
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -67,14 +67,14 @@ class Scene:
 
 
 class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
-    """Questions that a search tool answers."""
+    """Questions answered with a search tool."""
 
     name = "search_qa"
     section = SearchArguments
 
     def __init__(self, **arguments: Any) -> None:
-        """See `GeneratedFamily`. Raises DataError where a file of mode "files" is missing or malformed, RewardError
-        where the reward fails its own cases."""
+        """See `GeneratedFamily`. Raises DataError if a file of mode "files" is missing or malformed, RewardError if the
+        reward fails its own cases."""
         super().__init__(**arguments)
         chosen = self._chosen
         self._kinds = chosen.weights
@@ -92,7 +92,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the run should know of questions and passages; one line each."""
+        """Notes on questions and passages for readers of the run; one line each."""
         note = self._corpus_file.note if self._files is not None else None
         return super().notes + (() if note is None else (note,))
 
@@ -107,9 +107,10 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
     # ------------------------------------------------------------------------------------------- tasks
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Generated splits have no end. Of files, "train" starts over in a new order after each pass, "heldout" ends.
+        """Generate a task; splits are endless. From files, "train" starts over in a new order after each pass,
+        "heldout" ends.
 
-        Raises IndexError past the end, ConfigError when no world has the wanted question.
+        Raises IndexError past the end, ConfigError if no world has the wanted question.
         """
         before: tuple[Message, ...] = ()
         if self._files is not None:
@@ -133,7 +134,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
         return (*before, text_message("user", PROMPTS[self._chosen.prompt].format(question=text))), payload
 
     def _question(self, split: Split, index: int) -> tuple[int | None, Question]:
-        """The seed of the task's own world (None in the fixed corpus) and its question."""
+        """Return the seed of the task's own world (None in the fixed corpus) and its question."""
         path = (self._chosen.seed, "task", split, index)
         kind = rng(*path, "kind").choices(list(self._kinds), list(self._kinds.values()))[0]
         for attempt in range(1 if self._chosen.mode == "fixed" else MAX_WORLDS):
@@ -182,7 +183,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
 
     @cached_property
     def _fixed_scene(self) -> Scene:
-        # An entity has 2.6 facts on average (2.75 at most), so two such worlds leave about a third of the passages to
+        # An entity has 2.6 facts on average (at most 2.75), so two such worlds leave about a third of the passages for
         # distractors.
         num_entities = int(self._chosen.num_passages * 0.33 / 2.6)
         worlds: dict[Split, World] = {
@@ -199,13 +200,13 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
         return self._build_scene(worlds, corpus)
 
     def retriever(self, task: Task) -> Retriever:
-        """The index a task's searches go to."""
+        """Return the index for a task's searches."""
         return self._scene(task.payload["split"], task.payload["world"]).retriever
 
     # ------------------------------------------------------------------------------------------- episodes
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use `SearchEnvironment` over the task's corpus."""
+        """Build a fresh, single-use `SearchEnvironment` over the task's corpus."""
         return SearchEnvironment(
             retriever=self.retriever(task),
             reward=self._reward,
@@ -219,21 +220,21 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
         )
 
     def gold_answer(self, task: Task) -> str:
-        """The first of the task's right answers."""
+        """Return the first of the task's right answers."""
         return str(task.payload["answers"][0])
 
     def answer_reply(self, task: Task, answer: str) -> Message:
-        """The reply to the task that gives this answer and nothing else; "" leaves its place empty."""
+        """Return the reply to the task that states only this answer; "" leaves its place empty."""
         return answer_message(answer)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         wording = self._chosen.wording
         naive = NaivePolicy(self._chosen.naive_wander, wording)
         return {"oracle": OraclePolicy(wording), "random": RandomPolicy(), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts, tagged searches, results and answers."""
+        """Yield prompts, tagged searches, results and answers."""
         task = self.task("train", index)
         yield from (message.text for message in task.prompt)
         yield from write_search(

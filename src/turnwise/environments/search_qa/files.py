@@ -12,8 +12,8 @@
                 {"question", "answer", "answer_aliases": [...]}                                        MuSiQue
                 {"messages": [{"role", "content"}]} with answers as in any of these                    OpenAI
 
-Of a prompt of messages the last is the question, and those before it stay before it. Blank lines are skipped; anything
-else that does not fit raises DataError with file and line.
+In a prompt of messages the last one is the question, and the earlier ones are kept before it. Blank lines are skipped;
+anything else that does not fit raises DataError with file and line.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from turnwise.environments.search_qa.corpus import Passage
 
 _QUESTION_LAYOUTS = '"answers", "golden_answers", "reward_model", "reward_spec" or "answer"'
 _MARK = "Question:"
-"""What the question follows in prompts of Search-R1's kind, ours among them."""
+"""The mark before the question in prompts of Search-R1's kind, including ours."""
 _SIGNS = ("<answer>", "Answer the given question")
-"""Such a prompt explains the tag for the answer, or begins like Search-R1's; in any other, a mark is the user's."""
+"""Such a prompt explains the tag for the answer, or begins like Search-R1's; in any other prompt a mark belongs to the
+user's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionRow:
-    """One question of a file."""
+    """One question from a file."""
 
     before: tuple[Message, ...] = ()
-    """The system message and the turns before the question; mostly empty."""
+    """The system message and the turns before the question; usually empty."""
     question: str
     answers: tuple[str, ...]
     """Accepted answers, at least one."""
@@ -57,12 +58,12 @@ class QuestionRow:
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """What the model reads: rows with the same are copies."""
+        """What the model reads: rows with equal values are copies."""
         return self.before, self.question
 
 
 def load_corpus(path: Path, *, max_bad_share: float = 0.0) -> RowFile[Passage]:
-    """The passages of a file, in order. Raises as `load_file` does, and DataError for an id given twice."""
+    """Load the passages of a file, in order. Raises as `load_file` does, and DataError for a repeated id."""
     file = load_file(path, to_passage, max_bad_share=max_bad_share)
     lines: dict[str, int] = {}
     for line, passage in zip(file.numbers, file.rows, strict=True):
@@ -76,12 +77,12 @@ def load_corpus(path: Path, *, max_bad_share: float = 0.0) -> RowFile[Passage]:
 
 
 def load_questions(path: Path) -> tuple[QuestionRow, ...]:
-    """The questions of a file, in order, none left out. Raises as `load_rows` does."""
+    """Load the questions of a file, in order, without leaving any out. Raises as `load_rows` does."""
     return tuple(row for _, row in load_rows(path, to_question))
 
 
 def to_passage(row: Mapping[str, Any]) -> Passage:
-    """A row of a corpus. Raises DataError naming the field that is missing or wrong."""
+    """Convert a row of a corpus. Raises DataError naming the field that is missing or wrong."""
     identity = row.get("id")
     if not isinstance(identity, str | int) or isinstance(identity, bool):
         raise DataError(f'"id" is {shorten(identity)}; expected a string or a whole number')
@@ -94,7 +95,7 @@ def to_passage(row: Mapping[str, Any]) -> Passage:
 
 
 def to_question(row: Mapping[str, Any]) -> QuestionRow:
-    """A row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
+    """Convert a row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
     name = "kind" if "answers" in row else "type"
     kind, question = row.get(name), row.get("question")
     if isinstance(question, dict):  # Natural Questions

@@ -1,7 +1,7 @@
 """Names of entities: combinations of words from small lists, each name belonging to one split.
 
-The two splits share their words and no name: a policy that learned the training names has seen every word of
-the held-out ones, and none of them.
+The two splits share words but no names: a policy that learned the training names has seen every word of the held-out
+names, but none of these names.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ WORDS: dict[EntityType, tuple[tuple[str, ...], ...]] = {
     "organisation": (_LAST, _ORGANISATION_LAST),
     "work": (_WORK_FIRST, _WORK_LAST),
 }
-"""The words of a name, in order. Worlds too large for two words put further ones from `_MIDDLE` between them."""
+"""The words of a name, in order. If two words do not give enough names, words from `_MIDDLE` are inserted between
+them."""
 MAX_WORDS = max(len(words) for lists in WORDS.values() for words in lists)
 """Length of the longest list."""
 _MIDDLE: dict[EntityType, tuple[str, ...]] = {
@@ -74,18 +75,18 @@ _MIDDLE: dict[EntityType, tuple[str, ...]] = {
 
 
 def split_of(name: str) -> Split:
-    """The one split whose worlds may use this name: a fair coin tossed by a hash of the name."""
+    """Return the one split whose worlds may use this name, by a fair coin toss with a hash of the name."""
     return "train" if hashlib.blake2b(name.encode(), digest_size=1).digest()[0] < 128 else "heldout"
 
 
 def choose_names(
     kind: EntityType, count: int, split: Split, rng: Random, used: set[str], num_words: int = MAX_WORDS
 ) -> list[str]:
-    """`count` new names of one split; they are added to `used`.
+    """Choose `count` new names of one split, and add them to `used`.
 
-    Only the first `num_words` words of each list are used: fewer words are a smaller vocabulary to learn.
-    Names have two words while those are plentiful, and as many more as it takes to use at most half of what exists.
-    Raises ConfigError when even four words do not give enough names.
+    Only the first `num_words` words of each list are used: fewer words are a smaller vocabulary to learn. Names have
+    two words while enough of these exist, and more words otherwise, so that at most half of the possible names are
+    used. Raises ConfigError if even four words do not give enough names.
     """
     first, last = (words[:num_words] for words in WORDS[kind])
     middle = _MIDDLE[kind][:num_words]

@@ -1,7 +1,7 @@
 """Policies written by hand for the search world: an oracle, a random baseline and the naive demonstrator.
 
-They work from the text a model would see. The formal query in the payload tells them what is asked; the gold answers
-are read for a user's own questions only, which have no formal query.
+They work from the text that a model would see. The formal query in the payload states the question; the gold answers
+are read only for a user's own questions, which have no formal query.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Stated = tuple[str, str, str]
 
 
 def search_message(query: str, number: int) -> Message:
-    """A reply that searches; `number` counts the replies so far and keeps call ids apart."""
+    """Return a reply that searches; `number` counts the replies so far and makes call ids unique."""
     call = ToolCall(id=f"call_{number}", name="search", arguments=json.dumps({"query": query}, ensure_ascii=False))
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A policy's queries and the results, read from the messages."""
+    """A policy's queries and their results, read from the messages."""
 
     queries: tuple[str, ...]
     results: tuple[str, ...]
-    """The tool's texts."""
+    """The tool's answers."""
 
     @staticmethod
     def of(messages: Sequence[Message]) -> Conversation:
@@ -52,12 +52,12 @@ class Conversation:
         )
 
     def facts(self) -> list[Stated]:
-        """Every fact the results state, in order."""
+        """Every fact that the results state, in order."""
         lines = [_DOCUMENT_HEAD.sub("", line, count=1) for result in self.results for line in result.splitlines()]
         return [fact for line in lines if (fact := read_fact(line)) is not None]
 
     def names(self) -> list[str]:
-        """Names in the results, each once: those of facts, or capitalised words where no fact is understood."""
+        """The names in the results, each once: from facts, or capitalised words if no fact is understood."""
         names = [name for _, *pair in self.facts() for name in pair]
         return list(dict.fromkeys(names or [name for result in self.results for name in _NAME.findall(result)]))
 
@@ -65,7 +65,7 @@ class Conversation:
 def write_search(
     policy: ScriptedPolicy, task: Task, opening: Sequence[Message], search: Callable[[str], str]
 ) -> Iterator[str]:
-    """What a policy writes and reads after an opening, as sample texts: tagged searches, results, its answer."""
+    """Return sample texts of a policy after an opening: tagged searches, results, its answer."""
     messages = list(opening)
     while (reply := policy.reply(task, messages, Random(0))).tool_calls:
         query = Conversation.of([reply]).queries[0]
@@ -84,7 +84,8 @@ def _query_of(task: Task) -> Projection | None:
 def _plan(
     query: Projection, facts: Sequence[Stated], asked: Sequence[str], wording: Wording
 ) -> tuple[set[str], str | None]:
-    """What is known of a query's members, and the next search that would tell more (None: nothing is left to ask)."""
+    """Return what is known about a query's members, and the next search that would reveal more (None: nothing is left
+    to ask)."""
     match query:
         case Constant(entity):
             return {entity}, None
@@ -96,7 +97,7 @@ def _plan(
             for name in sorted(names):
                 results = {s if inverse else o for r, s, o in facts if r == relation and name == (o if inverse else s)}
                 # A forward fact is known once read; "everything whose author is X" only after asking. A sentence may
-                # state a relation without its noun, so the name alone is worth a second search.
+                # state a relation without its noun, so a second search with only the name is worthwhile.
                 phrase = innermost_phrase(Project(relation, Constant(name), inverse), wording)
                 searches = [phrase, *([] if inverse else [name])]
                 search = next((search for search in searches if search not in asked), None)
@@ -118,7 +119,7 @@ def _plan(
 
 
 def _next_check(parts: Sequence[Projection], candidates: set[str], asked: Sequence[str]) -> str | None:
-    """A search that may show that a candidate belongs to a part whose own search did not list it."""
+    """Return a search that may show that a candidate belongs to a part whose own search did not list it."""
     relations = [part.relation for part in parts if isinstance(part, Project) and part.inverse]
     checks = (
         innermost_phrase(Project(relation, Constant(name))) for name in sorted(candidates) for relation in relations
@@ -127,14 +128,14 @@ def _next_check(parts: Sequence[Projection], candidates: set[str], asked: Sequen
 
 
 class OraclePolicy:
-    """Searches every hop in turn and answers from what it read; "unknown" where the passages do not say."""
+    """Searches for every hop in turn and answers from what it read; "unknown" if the passages do not say."""
 
     def __init__(self, wording: Wording = "formal") -> None:
         """`wording` is that of its searches."""
         self._wording = wording
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next search, or the answer."""
+        """Return the next search, or the answer."""
         seen = Conversation.of(messages)
         stated = stated_fact(task.payload["question"])
         if stated is not None:
@@ -153,10 +154,10 @@ class OraclePolicy:
 
 
 class RandomPolicy:
-    """Searches for random things up to three times, then answers with a random name it saw."""
+    """Makes up to three random searches, then answers with a random name it saw."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A random search or a random answer."""
+        """Return a random search or a random answer."""
         seen = Conversation.of(messages)
         names = seen.names() + _NAME.findall(task.payload["question"])
         if len(seen.queries) < 3 and rng.random() < 0.5:
@@ -165,26 +166,26 @@ class RandomPolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: it shows how to search and how to answer, not what to search for.
+    """The demonstrator: shows how to search and answer, but not what to search for.
 
-    It searches once, for the words around the question's first entity, and answers with what the first relation gives:
-    right for one hop, wrong for more, "unknown" where no passage fits. With probability `wander` it does not answer but
-    looks up what it found, under a relation drawn at random from the question's words: mostly useless, now and then
-    (about `wander / 2` of the two-hop questions) by accident the second hop. It never searches more than `MAX_SEARCHES`
-    times.
+    It searches once, for the words around the question's first entity, and answers with the result of the first
+    relation: right for one hop, wrong for more, "unknown" if no passage fits. With probability `wander` it does not
+    answer but looks up its result, with a relation drawn at random from the question's words: this is mostly useless,
+    but sometimes (in about `wander / 2` of the two-hop questions) happens to be the second hop. It never searches more
+    than `MAX_SEARCHES` times.
     """
 
     MAX_SEARCHES = 3
 
     def __init__(self, wander: float, wording: Wording = "formal", *, repeats: bool = True) -> None:
-        """`wander` is a probability, `wording` that of its searches. Without `repeats` it looks up what it found under
-        a relation that it has not searched for, where the question has one."""
+        """`wander` is a probability, `wording` that of its searches. Without `repeats` it looks up its result with a
+        relation that it has not yet searched for, if the question has one."""
         self._wander = wander
         self._wording = wording
         self._repeats = repeats
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The first search, a rare further one, or the answer."""
+        """Return the first search, a rare further one, or the answer."""
         seen = Conversation.of(messages)
         question: str = task.payload["question"]
         stated = stated_fact(question)

@@ -20,7 +20,7 @@ from typing import Protocol
 
 
 class Graph(Protocol):
-    """What the evaluator needs of a world."""
+    """The parts of a world that the evaluator reads."""
 
     @property
     def facts(self) -> Mapping[tuple[str, str], str]:
@@ -67,7 +67,7 @@ Projection = Constant | Project | Intersection | Union
 
 
 def evaluate(query: Projection, graph: Graph) -> frozenset[str]:
-    """The entities a query denotes in a graph; unknown entities and missing facts give the empty set."""
+    """Return the entities that a query denotes in a graph; unknown entities and missing facts yield the empty set."""
     match query:
         case Constant(entity):
             return frozenset({entity})
@@ -85,7 +85,7 @@ def evaluate(query: Projection, graph: Graph) -> frozenset[str]:
 
 
 def to_text(query: Projection) -> str:
-    """The formal string of a query; `parse` reads it back to an equal query."""
+    """Write the formal string of a query; `parse` reads it back to an equal query."""
     match query:
         case Constant(entity):
             return "[" + entity.replace("\\", "\\\\").replace("]", "\\]") + "]"
@@ -103,7 +103,7 @@ _TOKEN = re.compile(
 
 
 def parse(text: str) -> Projection:
-    """The query a formal string denotes.
+    """Parse the query that a formal string denotes.
 
     Raises ValueError naming the position and what was expected there.
     """
@@ -121,7 +121,7 @@ def _token(text: str, at: int, expected: str) -> re.Match[str]:
 
 
 def _parse(text: str, at: int) -> tuple[Projection, int]:
-    """The query that starts at a position, and the position after it."""
+    """Return the query that starts at a position, and the position after it."""
     token = _token(text, at, "[entity], relation( or (")
     if token["entity"] is not None:
         return Constant(re.sub(r"\\(.)", r"\1", token["entity"], flags=re.DOTALL)), token.end()

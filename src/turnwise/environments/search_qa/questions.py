@@ -34,15 +34,15 @@ class Question:
     query: Projection
     """Its formal query; the empty set stands for "unknown"."""
     answers: tuple[str, ...]
-    """Every accepted answer, sorted; at least one."""
+    """All accepted answers, sorted; at least one."""
     evidence: tuple[str, ...]
-    """Ids of the passages that state the facts, in the order they are needed; empty where none does."""
+    """Ids of the passages that state the facts, in the order in which they are needed; empty if there are none."""
 
 
 def build_question(kind: str, world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
-    """A random question of one kind (a key of `KINDS`), worded in this style.
+    """Build a random question of one kind (a key of `KINDS`), worded in this style.
 
-    None when `MAX_TRIES` draws found no such question in this world.
+    Returns None if `MAX_TRIES` draws found no such question in this world.
     """
     for _ in range(MAX_TRIES):
         question = KINDS[kind](world, corpus, random, style)
@@ -52,7 +52,7 @@ def build_question(kind: str, world: World, corpus: Corpus, random: Random, styl
 
 
 def stated_fact(text: str) -> tuple[str, str, str] | None:
-    """(relation, subject, object) that a question itself states, None when it states none."""
+    """Return (relation, subject, object) of the fact that a question itself states, None if it states none."""
     for opening in ("Given that ", "We know that "):
         if text.startswith(opening):
             stated = text.removeprefix(opening).partition(" , " if " , " in text else " . ")[0]
@@ -66,7 +66,7 @@ def _pick(templates: tuple[str, ...], random: Random, style: Style) -> str:
 
 
 def _ask(query: Project, random: Random, style: Style) -> str:
-    """The question for a chain."""
+    """Write the question for a chain."""
     if style.wording == "natural":
         return natural_question(query)
     return _pick(_CHAIN, random, style).format(phrase=noun_phrase(query))
@@ -121,9 +121,10 @@ def _unanswerable(world: World, corpus: Corpus, random: Random, style: Style) ->
 
 
 def _intersection(world: World, corpus: Corpus, random: Random, style: Style) -> Question | None:
-    """One answer, though neither half has only one: at most three each, so that a short result list can hold them.
+    """Build a question with one answer, although each half has several: at most three, so that a short result list can
+    hold them.
 
-    Its passages name their relations: backwards, from the object, nothing else leads to them.
+    Its passages name their relations, because only these make them findable backwards, from the object.
     """
     answer = random.choice(world.entities)
     relations = random.sample(RELATIONS_OF[world.types[answer]], 2)

@@ -1,4 +1,4 @@
-"""What finds passages, and BM25: by words, without stemming and synonyms."""
+"""Finds passages, by BM25: by words, without stemming or synonyms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-# bm25s starts JAX where that is installed, and JAX would take three quarters of a GPU's memory for itself.
+# bm25s starts JAX if that is installed, and JAX would reserve three quarters of a GPU's memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import bm25s
 
@@ -18,12 +18,12 @@ from turnwise.environments.search_qa.corpus import Passage
 
 _WORD = re.compile(r"\w+")
 _TITLE_WEIGHT = 0.2
-"""Lets what a passage is about break near-ties; more would bury the passages that mention a name elsewhere."""
+"""Lets the subject of a passage break near-ties; a larger weight would bury passages that mention a name elsewhere."""
 logging.getLogger("bm25s").setLevel(logging.WARNING)
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words; punctuation separates them."""
+    """Return lower-case words; punctuation separates them."""
     return _WORD.findall(text.lower())
 
 
@@ -36,7 +36,7 @@ class Retriever(Protocol):
         ...
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages for a query, best first; ties in the order of the corpus."""
+        """Return at most `top_k` passages for a query, best first; ties in the order of the corpus."""
         ...
 
 
@@ -48,7 +48,7 @@ class WordRetriever:
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        """Index the passages; an index of none answers every query with nothing."""
+        """Index the passages; an empty index answers every query with nothing."""
         self._passages = tuple(passages)
         self._vocabulary: dict[str, int] = {}
         texts = [self._to_ids(p.text if p.title in p.text else f"{p.title} {p.text}") for p in self._passages]
@@ -62,7 +62,8 @@ class WordRetriever:
         return self._passages
 
     def search(self, query: str, top_k: int) -> list[Passage]:
-        """At most `top_k` passages that share a word with the query, best first; ties in the order of the corpus."""
+        """Return at most `top_k` passages that share a word with the query, best first; ties in the order of the
+        corpus."""
         ids = [self._vocabulary[word] for word in tokenize(query) if word in self._vocabulary]
         if not ids or top_k < 1:
             return []

@@ -1,4 +1,4 @@
-"""How a relation is asked for: the formal noun ("the author of Blue Lantern") or natural language."""
+"""How a relation is worded: by the formal noun ("the author of Blue Lantern") or in natural language."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _NATURAL = {
 
 
 def noun_phrase(query: Projection, wording: Wording = "formal") -> str:
-    """A chain in words: "the birthplace of the author of Blue Lantern", or "the town where the person who wrote Blue
-    Lantern was born". Raises ValueError for a query that is not a chain of forward projections."""
+    """Write a chain in words: "the birthplace of the author of Blue Lantern", or "the town where the person who wrote
+    Blue Lantern was born". Raises ValueError for a query that is not a chain of forward projections."""
     match query:
         case Constant(entity):
             return entity
@@ -49,14 +49,14 @@ def noun_phrase(query: Projection, wording: Wording = "formal") -> str:
 
 
 def natural_question(query: Project) -> str:
-    """A chain as one asks for it: "Where was the person who wrote Blue Lantern born?"."""
+    """Write a chain as a natural question: "Where was the person who wrote Blue Lantern born?"."""
     return _NATURAL[query.relation][0].format(of=noun_phrase(query.of, "natural"))
 
 
 def innermost_phrase(query: Projection, wording: Wording = "formal") -> str:
-    """The part of a question next to its first entity: a first thing to search for.
+    """Return the part of a question next to its first entity, for the first search.
 
-    Formal without article, natural as a question; a relation read backwards is always formal.
+    A formal phrase has no article, a natural one is a question; an inverse relation is always formal.
     """
     match query:
         case Constant(entity):
@@ -74,7 +74,7 @@ def innermost_phrase(query: Projection, wording: Wording = "formal") -> str:
 
 
 def list_relations(query: Projection) -> list[str]:
-    """The relations of a query, outermost first."""
+    """Return the relations of a query, outermost first."""
     match query:
         case Constant():
             return []

@@ -52,7 +52,7 @@ class World:
     facts: Mapping[Fact, str]
     """(relation, subject) -> object."""
     num_words: int
-    """Words of each list that its names may use."""
+    """Number of words from each list that its names may use."""
 
     @cached_property
     def fact_keys(self) -> tuple[Fact, ...]:
@@ -66,7 +66,7 @@ class World:
 
     @cached_property
     def subjects(self) -> Mapping[Fact, tuple[str, ...]]:
-        """(relation, object) -> every subject with that object: the facts read backwards."""
+        """Maps (relation, object) to every subject with that object: the facts read backwards."""
         subjects: dict[Fact, list[str]] = {}
         for (relation, subject), target in self.facts.items():
             subjects.setdefault((relation, target), []).append(subject)
@@ -74,7 +74,7 @@ class World:
 
 
 def build_world(seed: int, split: Split, num_entities: int, num_words: int = MAX_WORDS) -> World:
-    """A random world, a pure function of its arguments.
+    """Build a random world, as a pure function of the arguments.
 
     `num_entities` is at least `MIN_ENTITIES`; `num_words` as in `choose_names`.
     """

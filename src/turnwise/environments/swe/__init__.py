@@ -1,1 +1,1 @@
-"""Repairs of real repositories: instances from a file, sessions on trees, the tools of an agent that codes."""
+"""Repairs of real repositories: instances from a file, sessions on trees, and the tools of a coding agent."""

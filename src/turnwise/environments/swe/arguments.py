@@ -18,43 +18,44 @@ class SweArguments(FamilyArguments):
     """Bugs in real repositories."""
 
     instances: str = ""
-    """JSONL of instances (`turnwise bugs make`), of repositories that `turnwise repos list` shows."""
+    """JSONL file of instances (`turnwise bugs make`) from repositories listed by `turnwise repos list`."""
     library: str = ""
-    """Folder of the repositories; "" is where `turnwise repos add` puts them."""
+    """Folder of the repositories; "" is the one used by `turnwise repos add`."""
     heldout: list[str] | None = None
-    """Packages whose instances are the held-out split; None holds out those that are not among SWE-smith's."""
+    """Packages whose instances form the held-out split; None holds out the packages that SWE-smith does not use."""
     allow_installed: bool = False
-    """Whether to take repositories that this Python has installed too, where an agent can read the right source."""
+    """Whether to accept repositories that this Python has also installed, so that an agent could read the right
+    source."""
     protocol: Protocol = "tools"
-    """"mini" is mini-swe-agent's: one fenced command a reply, no tools."""
+    """Protocol of replies; "mini" is mini-swe-agent's: one fenced command per reply, no tools."""
     tools: list[ToolName] = Field(default_factory=lambda: list(get_args(ToolName)))
     """The tools of protocol "tools"."""
     prompt: Prompt = "full"
-    """"full" says what is to be done and how it is judged, "short" is the issue alone, "oracle" names a failing test
-    and shows the functions with the bug instead; of a patch that makes or removes files it is "short"."""
+    """"full" says what to do and how it is judged, "short" is only the issue, "oracle" instead names a failing test and
+    shows the functions with the bug; for patches that create or remove files it is "short"."""
     max_lines: int | None = Field(None, ge=1)
-    """Most lines that the functions with the bug have together; instances of longer ones are left out. None takes
-    all."""
+    """Most lines of the functions with the bug together; instances with more are left out. None keeps all."""
     hide_tests: bool = False
-    """Whether the agent's tree lacks the files of the tests that the bug breaks, which grade it all the same. The issue
-    may name or quote them."""
+    """Whether the agent's tree lacks the files of the tests that the bug breaks, which are still used for grading. The
+    issue may name or quote them."""
     command_s: Seconds = 30.0
-    """Seconds of real time of a command, a snippet, a search, or a step of pdb."""
+    """Most seconds of real time for a command, a snippet, a search, or a step of pdb."""
     test_s: Seconds = 120.0
-    """Seconds of real time of a run of tests."""
+    """Most seconds of real time for a run of tests."""
     disk_mib: int = Field(64, ge=1, le=65_536)
-    """MiB that all changed files of an episode may hold."""
+    """Most MiB of all changed files of an episode."""
     view_lines: int = Field(100, ge=1, le=100_000)
-    """Lines of a file that are shown at a time."""
+    """Most lines of a file shown at a time."""
     tool_timeout_s: Seconds = 600.0
-    """Seconds that a call may take, waiting for a free place in the sandbox included; longer ones are no failure of the
-    model and make the reward Invalid."""
+    """Most seconds that a call may take, including the wait for a free place in the sandbox; a longer call is not the
+    model's failure and makes the reward Invalid."""
     naive_right: Share = 0.3
     """Probability that an edit of the naive policy is the right one."""
     naive_test: Share = 0.2
-    """Probability that it runs the failing tests after its edit instead of submitting."""
+    """Probability that the naive policy runs the failing tests after its edit instead of submitting."""
     sandbox: str = "local"
-    """"local", or the import path "package.module:callable" of what builds a `Sandbox` that takes trees."""
+    """"local", or the import path "package.module:callable" of a function that builds a `Sandbox` with support for
+    trees."""
     sandbox_args: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that call."""
 

@@ -1,4 +1,4 @@
-"""A case: an instance with its repository and its bug, checked when it is loaded and again when it was graded."""
+"""Cases: an instance with its repository and its bug, checked when loaded and again when graded."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from turnwise.repositories.sources import hash_tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One bug in one repository of this machine."""
+    """One bug in one repository on this machine."""
 
     instance: Instance
     repository: Repository
     bug: Mapping[str, bytes | None]
-    """The layer over the pristine tree."""
+    """The layer over the pristine tree that contains the bug."""
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """The functions that the bug is in."""
+        """The functions that contain the bug."""
         return find_places(self.instance, self.bug)
 
     @property
     def bug_without_tests(self) -> dict[str, bytes | None]:
-        """The layer over the pristine tree that also takes the files of the FAIL_TO_PASS tests away."""
+        """The layer over the pristine tree that also removes the files of the FAIL_TO_PASS tests."""
         return {**self.bug, **{test.split("::")[0]: None for test in self.instance.fail_to_pass}}
 
     def why_changed(self) -> str | None:
-        """Why the tree on disk is not the one that was measured; None if it is. Reads every file of it."""
+        """Return why the tree on disk differs from the measured one; None if it does not. Reads all its files."""
         root, key = self.repository.root, self.repository.key
         if not root.is_dir() or hash_tree(root) != self.repository.digest:
             return f"the tree {root} was changed on disk; delete it and run `turnwise repos add {key}` again"
@@ -46,10 +46,11 @@ class Case:
 
 
 def load_cases(path: Path, library: Path, *, allow_installed: bool, max_lines: int | None) -> dict[str, Case]:
-    """The cases of a JSONL file by instance id, without those whose functions with the bug have more than `max_lines`.
+    """Load the cases of a JSONL file by instance id, without those whose functions with the bug have more than
+    `max_lines`.
 
     Raises DataError for an instance that does not fit its repository, ConfigError for a repository that is not on this
-    machine, or that this Python has installed, where an agent could read the source without the bug.
+    machine, or that this Python has installed, because an agent could then read the source without the bug.
     """
     instances = load_instances(path)
     repositories: dict[str, Repository] = {}
@@ -71,7 +72,7 @@ def load_cases(path: Path, library: Path, *, allow_installed: bool, max_lines: i
 
 
 def is_installed(name: str) -> bool:
-    """Whether the Python that runs Turnwise, whose packages a sandbox shows, has a package."""
+    """Return whether the Python that runs Turnwise, whose packages a sandbox can see, has a package."""
     try:
         metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -80,7 +81,7 @@ def is_installed(name: str) -> bool:
 
 
 def split_cases(cases: Mapping[str, Case], heldout: Sequence[str] | None) -> dict[Split, list[Case]]:
-    """The cases of each split. `heldout` names packages; None holds out those that SWE-smith did not use."""
+    """Return the cases of each split. `heldout` names packages; None holds out those that SWE-smith did not use."""
     splits: dict[Split, list[Case]] = {"train": [], "heldout": []}
     of_smith = {package.name for package in load_packages() if package.in_swe_smith}
     for case in cases.values():

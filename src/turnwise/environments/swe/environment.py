@@ -1,4 +1,4 @@
-"""One episode in a repository: a tree with a bug, tools, and grading of what is submitted in fresh trees."""
+"""One episode in a repository: a tree with a bug, tools, and grading of the submission in fresh trees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise_sandbox.types import Limits
 
 NOTE_CHARS = 1000
-"""Room for what a tool says about its output, beside the output that is cut to `max_observation_chars`."""
+"""Characters for a tool's remarks about its output, in addition to the output, which is cut to
+`max_observation_chars`."""
 
 
 class SweEnvironment(ToolEnvironment):
@@ -43,10 +44,10 @@ class SweEnvironment(ToolEnvironment):
         self._pdb: Pdb | None = None
         self._submitted: Changes | None = None
         self._ending = ""
-        """Why what was submitted is not graded; "" if it is."""
+        """Why the submission is not graded; "" if it is."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The issue and the tools. The tree is opened by the first call that needs it."""
+        """Return the issue and the tools. The first call that needs the tree opens it."""
         self._task_id, chosen = task.id, self._chosen
         workspace = Workspace(
             sandbox=self._sandbox,
@@ -58,7 +59,7 @@ class SweEnvironment(ToolEnvironment):
         return task.prompt, self._take(workspace, Pdb(workspace, chosen.max_observation_chars))
 
     def _take(self, workspace: Workspace, debugger: Pdb) -> list[Callable[..., object]]:
-        """The functions of the tools in a workspace, which becomes the episode's."""
+        """Return the tools' functions for a workspace, which becomes the episode's."""
         chosen, chars = self._chosen, self._chosen.max_observation_chars
         self._workspace, self._pdb = workspace, debugger
         functions: dict[ToolName, Callable[..., object]] = {
@@ -76,7 +77,7 @@ class SweEnvironment(ToolEnvironment):
         return [functions[name] for name in chosen.tools]
 
     async def _submit(self) -> None:
-        """Take what was changed and end everything that runs, so that nothing changes it any more."""
+        """Take the changes and end everything that runs, so that nothing changes them afterwards."""
         assert self._workspace is not None
         try:
             self._submitted = await self._workspace.changes()
@@ -86,26 +87,27 @@ class SweEnvironment(ToolEnvironment):
         self.done = True
 
     def is_failure(self, record: ToolRecord) -> bool:
-        """A run of tests in which one fails."""
+        """Return whether the record is a run of tests in which one fails."""
         return record.call.name == "test" and not record.observation.startswith(ALL_PASS)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 exactly if the submitted files resolve the instance in fresh trees with pristine tests.
+        """Return 1 if the submitted files resolve the instance in fresh trees with pristine tests, else 0.
 
         Parts: `success`; the named ending, one of `verdict.ENDINGS` or of a grade; `fixed` (share of FAIL_TO_PASS),
-        `broken` (number of PASS_TO_PASS), `forgeable` (the repair ran in the process of its tests); and what was done
-        (`verdict.count_calls`). Invalid if grading failed, or if the repository was changed on disk.
+        `broken` (number of PASS_TO_PASS), `forgeable` (the repair ran in the process of its tests); and counts of
+        actions (`verdict.count_calls`). Invalid if grading failed, or if the repository was changed on disk.
         """
         ending = self._ending if self.done else "not_submitted"
         return await judge(self._sandbox, self._case, self._submitted, self.tool_records, ending)
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the episode's state: the task and what was read. Equal states have equal hashes."""
+        """Return 16 hexadecimal digits of the episode's state: the task and what was read. Equal states have equal
+        hashes."""
         return hash_calls(self._task_id, self.tool_records)
 
     async def fork(self) -> SweEnvironment:
-        """See `ForkableEnvironment.fork`. The twin has a tree of its own with the same files (see `Workspace.fork`) and
-        pdb at the same place."""
+        """See `ForkableEnvironment.fork`. The copy has its own tree with the same files (see `Workspace.fork`) and pdb
+        at the same place."""
         assert self._workspace is not None
         assert self._pdb is not None
         workspace = await self._workspace.fork()

@@ -25,14 +25,14 @@ from turnwise.repositories.library import default_library
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What the file of instances holds."""
+    """The content of the file of instances."""
 
     cases: dict[str, Case]
     splits: FileSplits[Case]
 
 
 class Swe(GeneratedFamily[SweArguments]):
-    """Bugs in real repositories, of a file of instances that is read when the first task is asked for."""
+    """Bugs in real repositories, from a file of instances that is read for the first task."""
 
     name = "swe"
     section = SweArguments
@@ -50,7 +50,7 @@ class Swe(GeneratedFamily[SweArguments]):
         return (DataFile(path=Path(self._chosen.instances), num_rows=len(self._load().cases)),)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Split "train" starts over in a new order after each pass, "heldout" ends.
+        """Generate a task; "train" starts over in a new order after each pass, "heldout" ends.
 
         Raises IndexError past the end, ConfigError as `load_cases` does.
         """
@@ -59,7 +59,8 @@ class Swe(GeneratedFamily[SweArguments]):
         return prompt, {"instance": case.instance.to_row(), "split": split}
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use environment; all of a family share one sandbox, opened for the first call.
+        """Build a fresh, single-use environment; all environments of a family share one sandbox, opened for the first
+        call.
 
         Raises ConfigError for a task of another file of instances.
         """
@@ -73,7 +74,7 @@ class Swe(GeneratedFamily[SweArguments]):
         return build(sandbox=self._sandbox, case=case, chosen=self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         chosen = self._chosen
         speaker = Speaker(protocol=chosen.protocol, tools=tuple(chosen.tools), view_lines=chosen.view_lines)
         demonstrator = RetryingPolicy if chosen.prompt == "oracle" else NaivePolicy
@@ -81,7 +82,7 @@ class Swe(GeneratedFamily[SweArguments]):
         return {"oracle": OraclePolicy(speaker), "random": RandomPolicy(speaker), "naive": naive}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Reports and sources. Nothing is run."""
+        """Yield reports and sources. Runs nothing."""
         rows = self._load().splits
         case = rows.row("train", index % rows.count("train"))
         yield from (message.text for message in write_prompt(case, self._chosen.prompt, self._chosen.protocol))

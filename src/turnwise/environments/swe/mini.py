@@ -1,10 +1,10 @@
-"""mini-swe-agent's protocol: no tools, one fenced command a reply, a marker to submit.
+"""mini-swe-agent's protocol: no tools, one fenced command per reply, a marker to submit.
 
 A reply thinks in words and has exactly one block, ```` ```mswea_bash_command ```` (version 2, text-based models) or
-```` ```bash ```` (version 1). The command runs in a new shell in the tree; its status and output come back as a user
-message in tags. A command that succeeds and whose first line of output is the marker ends the episode. Three replies
-in a row without exactly one block end it too. What follows the marker is not read: the tree has no git to make a patch
-with, so the files as they are left are graded. The texts of warnings and errors are our own.
+```` ```bash ```` (version 1). The command runs in a new shell in the tree; its status and output are returned as a user
+message in tags. A command that succeeds and whose first line of output is the marker ends the episode. Three
+consecutive replies without exactly one block end it too. Text after the marker is not read: the tree has no git to make
+a patch with, so the files are graded as they were left. The texts of warnings and errors are our own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from turnwise_sandbox.types import Execution, Limits
 
 MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 FENCES = ("mswea_bash_command", "bash")
-"""Names of blocks; the second counts where there is none of the first."""
+"""Names of blocks; the second counts if there is no block with the first."""
 MAX_ERRORS = 3
-"""Replies in a row without exactly one command, at which the episode ends."""
+"""The episode ends after this many consecutive replies that do not contain exactly one command."""
 
 
 def read_commands(text: str) -> list[str]:
-    """The commands of a reply; exactly one is valid."""
+    """Return the commands of a reply; exactly one is valid."""
     for fence in FENCES:
         found: list[str] = re.findall(rf"```{fence}\s*\n(.*?)\n```", text, re.DOTALL)
         if found:
@@ -39,12 +39,12 @@ def read_commands(text: str) -> list[str]:
 
 
 def write_command(command: str, thought: str) -> str:
-    """A reply with one command."""
+    """Write a reply with one command."""
     return f"{thought}\n\n```{FENCES[0]}\n{command}\n```"
 
 
 def describe_output(execution: Execution, limits: Limits, max_chars: int) -> str:
-    """What came of a command: status and output in tags, a long output as its head and tail."""
+    """Describe a command's result: status and output in tags, a long output as its head and tail."""
     output = execution.text()
     exception = explain(execution, limits) if execution.limit is not None or execution.exit_code is None else ""
     status = -1 if exception else execution.exit_code
@@ -62,13 +62,13 @@ def describe_output(execution: Execution, limits: Limits, max_chars: int) -> str
 
 
 def is_submission(execution: Execution) -> bool:
-    """Whether a command submits."""
+    """Return whether a command submits."""
     lines = execution.text().lstrip().splitlines()
     return execution.exit_code == 0 and bool(lines) and lines[0].strip() == MARKER
 
 
 def format_error(count: int) -> str:
-    """What the model is told about a reply without exactly one command."""
+    """Return what the model is told about a reply without exactly one command."""
     return (
         f"Format error:\n\n<error>\nExpected exactly 1 action, found {count}.\n</error>\n\n"
         f"Give one command per reply, in one block:\n\n```{FENCES[0]}\nls -la\n```"
@@ -99,7 +99,7 @@ class MiniEnvironment(SweEnvironment):
     """A repository with a bug, in mini-swe-agent's protocol. Single use."""
 
     _num_errors = 0
-    """Replies in a row without exactly one command."""
+    """Number of consecutive replies without exactly one command."""
 
     def _take(self, workspace: Workspace, debugger: Pdb) -> list[Callable[..., object]]:
         self._workspace, self._pdb = workspace, debugger
@@ -111,7 +111,7 @@ class MiniEnvironment(SweEnvironment):
         return replace(opening, tools=())
 
     async def step(self, message: Message) -> StepResult:
-        """See `Environment.step`. Reads the reply's text and nothing else of it."""
+        """See `Environment.step`. Reads only the reply's text."""
         commands = read_commands(message.text)
         calls: tuple[ToolCall, ...] = ()
         errors: tuple[ToolCallError, ...] = ()

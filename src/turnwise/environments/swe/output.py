@@ -1,4 +1,4 @@
-"""What the agent reads of an execution."""
+"""Describes an execution for the agent."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ ENDED = "the shell was ended; files are kept"
 
 
 def describe(execution: Execution, limits: Limits, max_chars: int) -> str:
-    """Output, cut in its middle, and in brackets why the command did not end well."""
+    """Return the output, cut in its middle, and in brackets why the command did not end well."""
     body = clip_middle(execution.text().strip("\n"), max_chars)
     notes = explain(execution, limits)
     return "\n".join(part for part in (body, f"[{notes}]" if notes else "") if part) or "(no output)"
 
 
 def explain(execution: Execution, limits: Limits) -> str:
-    """Why the command did not end well; "" if it did."""
+    """Return why the command did not end well; "" if it did."""
     notes = []
     if execution.limit == "wall":
         notes.append(f"it ran longer than {limits.wall_s:g} s and was interrupted")

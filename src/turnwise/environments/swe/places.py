@@ -1,6 +1,4 @@
-"""Where a bug is: the lines that the gold patch changes, and the functions that they are in.
-
-SWE-bench's "oracle" setting shows the files that the gold patch changes; functions are what small models can read."""
+"""Locates a bug: the lines that the gold patch changes, and the functions that contain them."""
 
 from __future__ import annotations
 
@@ -14,28 +12,28 @@ from turnwise.repositories.instance import Instance
 from turnwise.repositories.source_lines import split_source
 
 CONTEXT = 4
-"""Lines above a change that are looked at."""
+"""Number of lines above a change that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Lines of a file in place of others."""
+    """Lines of a file that replace others."""
 
     path: str
     first: int
-    """The first line that goes, from 1."""
+    """The first line to remove, from 1."""
     last: int
-    """The last one; `first - 1` if none goes."""
+    """The last line to remove; `first - 1` if none is removed."""
     text: str
     old: str
-    """What stands there; "" if nothing goes."""
+    """The removed text; "" if nothing is removed."""
     lines: tuple[Change, ...] = ()
-    """Every line of the hunk as it is, each written in its own place: changes that change nothing."""
+    """Every line of the hunk unchanged, each written in its own place: changes without effect."""
 
 
 def read_changes(patch: str) -> list[Change] | None:
-    """The changed lines of a unified diff, the last ones of each file first, so that each fits after those before it;
-    None if the diff makes or removes files."""
+    """Read the changed lines of a unified diff, the last ones of each file first, so that each still fits after the
+    previous ones; None if the diff creates or removes files."""
     changes = []
     for file in parse_diff(patch):
         if file.old_path is None or file.old_path != file.new_path:
@@ -61,21 +59,22 @@ def read_changes(patch: str) -> list[Change] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Lines of a file."""
+    """A range of lines in a file."""
 
     path: str
     first: int
-    """From 1."""
+    """The first line, from 1."""
     lines: tuple[str, ...]
 
     def show(self) -> str:
-        """The path and the lines with their numbers, as the tool `view` shows them."""
+        """Return the path and the numbered lines as the tool `view` shows them."""
         return "\n".join([self.path, *(f"{number} {line}" for number, line in enumerate(self.lines, self.first))])
 
 
 def find_places(instance: Instance, bug: Mapping[str, bytes | None]) -> tuple[Place, ...]:
-    """The innermost functions that the gold patch changes, as they are with the bug, each once; lines around a change
-    outside of functions, and in a file that is no Python. Empty for a patch that makes or removes files."""
+    """Return the innermost functions that the gold patch changes, with the bug, each once; for changes outside of
+    functions or in files that are not Python, the surrounding lines. Empty for a patch that creates or removes
+    files."""
     places: dict[tuple[str, int], Place] = {}
     for change in read_changes(instance.gold) or ():
         text = (bug[change.path] or b"").decode("utf-8", "replace")

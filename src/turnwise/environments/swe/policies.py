@@ -1,6 +1,6 @@
 """Policies written by hand: an oracle that knows the gold patch, a naive demonstrator, a random baseline.
 
-What comes back is not read but by `RetryingPolicy`: the number of replies so far says what is next.
+Only `RetryingPolicy` reads the answers: for the others, the number of replies so far determines what is next.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from turnwise.environments.swe.tools.test import ALL_PASS
 
 Call = tuple[ToolName, Mapping[str, Any]]
 MAX_EDITS = 3
-"""Edits of a demonstrator that tries again."""
+"""Most edits of a demonstrator that tries again."""
 SHOWN_TESTS = 3
-"""Failing tests that a policy runs."""
+"""Number of failing tests that a policy runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """How a policy puts its calls, with the tools that there are."""
+    """Writes a policy's calls with the available tools."""
 
     protocol: Protocol
     tools: tuple[ToolName, ...]
     view_lines: int
 
     def say(self, call: Call, number: int) -> Message:
-        """A reply with one call; `number` keeps ids apart."""
+        """Return a reply with one call; `number` makes ids unique."""
         name, arguments = call
         if self.protocol == "mini":
             return text_message("assistant", write_command(str(arguments["command"]), "The next step."))
@@ -44,11 +44,11 @@ class Speaker:
         )
 
     def has(self, name: ToolName) -> bool:
-        """Whether a tool is offered."""
+        """Return whether a tool is offered."""
         return self.protocol == "tools" and name in self.tools
 
     def view(self, change: Change, before: int) -> Call:
-        """Look at the lines of a change, with `before` lines above, and as many as fit."""
+        """View the lines of a change, with `before` lines above, and as many as fit."""
         first = max(1, change.first - before)
         if self.has("view"):
             return "view", {"path": change.path, "first": first}
@@ -65,7 +65,7 @@ class Speaker:
                 "text": change.text.removesuffix("\n"),
             }
         if self.has("edit") and change.old:
-            # Without the blanks that both begin with: they need not be copied.
+            # Without the whitespace with which both begin, which need not be copied.
             indent = change.old[: len(change.old) - len(change.old.lstrip(" \t"))]
             old, new = (text.removeprefix(indent).removesuffix("\n") for text in (change.old, change.text))
             return "edit", {"path": change.path, "old": old, "new": new}
@@ -95,13 +95,13 @@ class Speaker:
 
 
 class OraclePolicy:
-    """Looks at what the gold patch changes, makes the change, runs failing tests, submits."""
+    """Views the lines that the gold patch changes, makes the change, runs failing tests, submits."""
 
     def __init__(self, speaker: Speaker) -> None:
         self._speaker = speaker
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call."""
+        """Return the next call."""
         speaker, instance, number = self._speaker, task.payload["instance"], count_replies(messages)
         changes = read_changes(instance["patch"])
         edits: list[Call] = [speaker.apply(instance["patch"])]
@@ -113,17 +113,17 @@ class OraclePolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: runs a failing test, looks at the right place, and edits it, but mostly writes a line as it is;
+    """The demonstrator: runs a failing test, views the right place, and edits it, but usually writes a line unchanged;
     seldom runs the test again before it submits."""
 
     def __init__(self, speaker: Speaker, *, right: float, test: float) -> None:
-        """Probabilities: of the right edit, and of a test after it."""
+        """`right` and `test` are the probabilities of the right edit and of a test after it."""
         self._speaker = speaker
         self._right = right
         self._test = test
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call."""
+        """Return the next call."""
         speaker, instance, number = self._speaker, task.payload["instance"], count_replies(messages)
         changes = read_changes(instance["patch"])
         test = speaker.test(instance["FAIL_TO_PASS"][:1])
@@ -132,7 +132,7 @@ class NaivePolicy:
         return speaker.say(self._choose(number, changes[0], test, messages[-1].text, rng), number)
 
     def _choose(self, number: int, change: Change, test: Call, answer: str, rng: Random) -> Call:
-        """The call of reply `number`, after `answer`."""
+        """Return the call of reply `number`, after `answer`."""
         match number:
             case 0:
                 return test
@@ -153,8 +153,8 @@ class NaivePolicy:
 
 
 class RetryingPolicy(NaivePolicy):
-    """The demonstrator where the prompt shows the place: edits at once as `NaivePolicy` does, and again after a failing
-    test, `MAX_EDITS` times at most."""
+    """The demonstrator if the prompt shows the place: edits at once like `NaivePolicy`, and again after a failing test,
+    at most `MAX_EDITS` times."""
 
     def _choose(self, number: int, change: Change, test: Call, answer: str, rng: Random) -> Call:
         if number % 2:
@@ -164,13 +164,13 @@ class RetryingPolicy(NaivePolicy):
 
 
 class RandomPolicy:
-    """Knows the file with the bug: looks at it, takes away a line near the bug, submits."""
+    """Knows the file with the bug: views it, removes a line near the bug, submits."""
 
     def __init__(self, speaker: Speaker) -> None:
         self._speaker = speaker
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The next call."""
+        """Return the next call."""
         speaker, number = self._speaker, count_replies(messages)
         changes = read_changes(task.payload["instance"]["patch"])
         if not changes or number > 1:
@@ -180,5 +180,5 @@ class RandomPolicy:
 
 
 def count_replies(messages: Sequence[Message]) -> int:
-    """How many replies a conversation has."""
+    """Return how many replies a conversation has."""
     return sum(message.role == "assistant" for message in messages)

@@ -1,4 +1,4 @@
-"""What an episode is opened with."""
+"""The opening of an episode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORACLE = "The test {test} fails. The bug is here:\n\n{places}"
 
 
 def write_prompt(case: Case, prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
-    """The first messages."""
+    """Write the first messages."""
     instance = case.instance
     name, version = instance.repository.split("==")
     task = TASK.format(name=name, version=version)

@@ -1,4 +1,4 @@
-"""The reward of an episode: the grade of what it left, in fresh trees."""
+"""The reward of an episode: the grade of its submission, in fresh trees."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from turnwise.repositories.grading import Grade, grade_changes
 from turnwise.repositories.repository import is_leftover
 
 ENDINGS = ("not_submitted", "no_edit", "protected", "too_large")
-"""Why nothing is graded, the first that applies: no `submit`; no file was changed, but for what running tests leaves
-behind; only files that a patch may not change were; the changed files hold more than the quota. Otherwise the ending is
-the grade's."""
+"""Reasons why nothing is graded, of which the first that applies counts: no `submit`; no file was changed, except those
+that running tests leaves behind; only files that a patch may not change were changed; the changed files exceed the
+quota. Otherwise the grade determines the ending."""
 
 
 async def judge(
     sandbox: SharedSandbox, case: Case, changes: Changes | None, records: Sequence[ToolRecord], ending: str
 ) -> Reward:
-    """1 for a repair, else 0, with the part of its ending; Invalid where the infrastructure failed.
+    """Return 1 for a repair, else 0, with the part of its ending; Invalid if the infrastructure failed.
 
-    `ending` is one of `ENDINGS` that is known already, or "". `changes` is None where nothing was submitted.
+    `ending` is one of `ENDINGS` that is already known, or "". `changes` is None if nothing was submitted.
     """
     grade: Grade | None = None
     if not ending and changes is not None:
@@ -31,7 +31,7 @@ async def judge(
         ending = "" if edited else "no_edit"
         if edited and all(map(case.repository.is_protected, edited)):
             ending = "protected"
-    changed = case.why_changed()  # before the instance is laid over the tree, which might not fit
+    changed = case.why_changed()  # before the instance is laid over the tree, because it might not fit
     if not ending and changes is not None and changed is None:
         grade = await grade_changes(sandbox, case.repository, case.instance, changes)
         ending, changed = grade.ending, case.why_changed()
@@ -50,7 +50,7 @@ async def judge(
 
 
 def count_calls(records: Sequence[ToolRecord]) -> dict[str, float]:
-    """What was done: `edits`, `tests`, `tested_first` (a test ran before the first edit), `red_after_edit` (a test
+    """Count the actions: `edits`, `tests`, `tested_first` (a test ran before the first edit), `red_after_edit` (a test
     failed after an edit)."""
     trail = []
     for record in records:

@@ -1,7 +1,7 @@
-"""The tree that one episode works in: a live session over the repository with the bug, and what was changed in it.
+"""The tree of one episode: a live session over the repository with the bug, and its changes.
 
-The session is a shell. It may end at any time, by the agent's doing or at a deadline; its files are then laid under a
-new one, so that nothing that was written is lost.
+The session is a shell. The agent or a deadline may end it at any time; its files are then laid under a new session, so
+that nothing written is lost.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from turnwise_sandbox.trees import MAX_PATH_BYTES, Layer, Tree
 from turnwise_sandbox.types import Execution, Limits
 
 PACKAGE = "turnwise.environments.swe"
-"""Whose `guest/` holds the programs that tools run in the sandbox."""
+"""Package whose `guest/` contains the programs that tools run in the sandbox."""
 Changes = Mapping[str, bytes | None]
-"""Path to content of each changed file; None for one that is gone."""
+"""Maps the path of each changed file to its content; None if it was removed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """A tree under work. Opened on first use; `close` ends it.
+    """A tree that an agent works on. Opened on first use; `close` ends it.
 
-    Raises SandboxError when the sandbox itself fails.
+    Raises SandboxError if the sandbox itself fails.
     """
 
     sandbox: SharedSandbox
@@ -37,20 +37,20 @@ class Workspace:
     bug: Changes
     """The layer over the pristine tree."""
     limits: Limits
-    """Of the session; `wall_s` is the deadline of one command."""
+    """Limits of the session; `wall_s` is the deadline of one command."""
     seed: int
     below: Changes = field(default_factory=dict)
     """Changes that lie below the present session."""
     _session: SharedSession | None = None
     _folder: str = ""
-    """Where the session has its tree."""
+    """Folder of the tree in the session."""
 
     def layers(self, changes: Changes) -> tuple[Layer, ...]:
-        """The layers of the tree with these changes."""
+        """Return the layers of the tree with these changes."""
         return (self.repository.root, self.bug, changes) if changes else (self.repository.root, self.bug)
 
     async def open_session(self, language: str, changes: Changes) -> SharedSession:
-        """A session of its own in the tree with these changes."""
+        """Open a separate session in the tree with these changes."""
         return await self.sandbox.open(
             "python" if language == "python" else "bash",
             limits=self.limits,
@@ -60,7 +60,7 @@ class Workspace:
         )
 
     def variables(self, folder: str) -> dict[str, str]:
-        """What programs of the agent find in their environment, besides the sandbox's own variables; the tree lies in
+        """Return the environment variables of the agent's programs, besides the sandbox's own; the tree is in
         `folder`."""
         of_tree = [str(PurePosixPath(folder, part)) for part in self.repository.import_folders]
         return {
@@ -71,9 +71,9 @@ class Workspace:
         }
 
     async def run(self, command: str) -> Execution:
-        """Run a command in a shell of its own that starts in the tree; its errors come with its output.
+        """Run a command in a new shell that starts in the tree; its error output is part of its output.
 
-        It leaves files and processes behind, no variables. `exit_code` is None if it took the session with it.
+        It keeps files and processes but no variables. `exit_code` is None if it ended the session.
         """
         session = await self._open()
         execution = await session.run(f"bash -c {shlex.quote(command)} 2>&1")
@@ -82,19 +82,19 @@ class Workspace:
         return execution
 
     async def changes(self) -> Changes:
-        """What was changed so far. Raises ToolFailure if the changed files hold more than the quota."""
+        """Return the changes so far. Raises ToolFailure if the changed files exceed the quota."""
         try:
             changed = {} if self._session is None else await self._session.changes()
         except SandboxError as failure:
             if isinstance(failure.__cause__, ChangesTooLarge):
                 raise ToolFailure(str(failure.__cause__)) from failure
             raise
-        # No layer can hold a longer path, and no module has one.
+        # No layer can contain a longer path, and no module has one.
         kept = {path: text for path, text in changed.items() if len(path.encode(errors="replace")) <= MAX_PATH_BYTES}
         return {**self.below, **kept}
 
     async def read(self, path: str) -> bytes:
-        """A file of the tree. Raises ToolFailure if there is none."""
+        """Return a file of the tree. Raises ToolFailure if there is none."""
         session = await self._open_alive()
         try:
             return await session.read_file(self.relative(path), max_bytes=self.limits.disk_bytes)
@@ -104,7 +104,8 @@ class Workspace:
             ) from None
 
     async def write(self, files: Changes) -> None:
-        """Write files and remove those that map to None: all or none. Raises ToolFailure if there is no room."""
+        """Write files and remove those that map to None: all or none. Raises ToolFailure if there is not enough
+        room."""
         session = await self._open_alive()
         moves = []
         for number, (path, content) in enumerate(files.items()):
@@ -129,7 +130,8 @@ class Workspace:
             raise ToolFailure(f"cannot write {', '.join(map(repr, files))}: it is a folder, or there is no room for it")
 
     def relative(self, path: str) -> str:
-        """The path from the tree's folder, which the agent may spell out. Raises ToolFailure for another place."""
+        """Return the path relative to the tree's folder, which the agent may spell out. Raises ToolFailure for paths
+        outside."""
         pure = PurePosixPath(path)
         if self._folder and pure.is_relative_to(self._folder):
             pure = pure.relative_to(self._folder)
@@ -138,7 +140,7 @@ class Workspace:
         return str(pure)
 
     async def fork(self) -> Workspace:
-        """A second tree with the same files. Empty folders, modes, and files outside the tree are not copied."""
+        """Return a second tree with the same files. Empty folders, modes, and files outside the tree are not copied."""
         return Workspace(
             sandbox=self.sandbox,
             repository=self.repository,
@@ -164,13 +166,13 @@ class Workspace:
         return self._session
 
     async def _open_alive(self) -> SharedSession:
-        """The session after making sure that it answers, so that what it then refuses is the agent's doing."""
+        """Return the session after checking that it responds, so that later refusals are the agent's doing."""
         await self.run(":")
         return await self._open()
 
     async def _leave(self) -> None:
-        """Take the files of a session that is over; the next command opens another one on them. Files beyond the quota
-        cannot be taken: the tree is then as it was when the session began."""
+        """Take the files of a session that has ended; the next command opens another session on them. Files beyond the
+        quota cannot be taken: the tree is then as it was when the session started."""
         with contextlib.suppress(ToolFailure):
             self.below = await self.changes()
         await self.close()

@@ -22,43 +22,43 @@ _OF_BOTH = frozenset({"mode", "naive_skill", "naive_tact", *FamilyArguments.mode
 
 
 class ToolCallsArguments(FamilyArguments):
-    """Requests that take API calls, or none. The calls themselves take no time."""
+    """Requests that require API calls, or none. The calls take no time."""
 
     mode: Mode = "generated"
-    """"generated": APIs with opaque names, and requests that take one to three calls, or none. "files": rows of the
-    user's with lists of allowed calls (BFCL's layout, see `rows`), each with its own functions and messages; of the
-    arguments below it takes the paths, `max_bad_rows` and the naive policy's."""
+    """"generated": APIs with opaque names, and requests that require one to three calls, or none. "files": the user's
+    rows with lists of allowed calls (BFCL's layout, see `rows`), each with its own functions and messages; of the
+    arguments below, this mode uses the paths, `max_bad_rows` and the naive policy's."""
     train_path: str = ""
     """JSONL, JSON or Parquet training rows of mode "files"."""
     heldout_path: str = ""
     """JSONL, JSON or Parquet held-out rows of mode "files"."""
     max_bad_rows: Share = MAX_BAD_ROWS
-    """Share of a file's rows that may be bad: they are left out, counted and named by file and line. More end the start
-    of the run."""
+    """Largest share of a file's rows that may be bad: these are left out, counted and named by file and line. With
+    more, the run does not start."""
     kinds: Annotated[Mapping[str, float] | None, SkipValidation] = None
-    """Kind of problem (`NUM_CALLS`) to weight; None gives all the same weight."""
+    """Kind of problem (`NUM_CALLS`) to weight; None weights all equally."""
     num_tools: int = Field(4, ge=3, le=MAX_TOOLS)
-    """Tools an API shows."""
+    """Number of tools that an API shows."""
     max_parameters: int = Field(2, ge=2, le=MAX_PARAMETERS)
-    """Parameters a tool has at most."""
+    """Most parameters of a tool."""
     num_words: int = Field(MAX_WORDS, ge=MIN_WORDS, le=MAX_WORDS)
-    """Different numbers in names, and different values; fewer are easier for a small model."""
+    """How many different numbers in names, and different values, are used; fewer are easier for a small model."""
     shuffle_slots: bool = True
-    """Whether a request gives the values in any order, and leaves out any, instead of in the schema's and the last."""
+    """Whether a request states its values in any order and may omit any, instead of in the schema's order, omitting the
+    last."""
     prompt: Prompt = "chat"
-    """"short" writes the API out in the first message; "chat" leaves that to the chat template and explains the
-    task."""
+    """"short" writes the API in the first message; "chat" leaves that to the chat template and explains the task."""
     schema_: SchemaSwitch = Field("on", alias="schema")
-    """"on", or a control that must fail: "shuffled" gives the numbers of an API's names to each other, "blanked" makes
-    them all 0."""
+    """"on", or a control that must fail: "shuffled" permutes the numbers in an API's names, "blanked" makes them all
+    0."""
     granularity: Granularity = "fine"
-    """How partly right calls are rewarded: "fine" (ToolRL), "refined", "intermediate" or "coarse"."""
+    """How partially right calls are rewarded: "fine" (ToolRL), "refined", "intermediate" or "coarse"."""
     scale: float = Field(3.0, ge=1e-6, le=1e6)
     """Correctness lies in [-scale, scale]; ToolRL's is 3."""
     naive_skill: Share = 0.1
-    """Probability that the naive policy makes all calls of a request that takes several."""
+    """Probability that the naive policy makes all calls of a request that requires several."""
     naive_tact: Share = 0.35
-    """Probability that the naive policy says the right thing where no call is right."""
+    """Probability that the naive policy says the right thing when no call is right."""
 
     @property
     def weights(self) -> dict[str, float]:

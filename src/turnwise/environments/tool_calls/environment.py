@@ -1,7 +1,7 @@
-"""One episode of an API: what is shown, one reply, ToolRL's reward (arXiv 2504.13958).
+"""One episode with an API: the prompt, one reply, ToolRL's reward (arXiv 2504.13958).
 
-Single step: the reply's calls are checked against the schemas and recorded, and the episode is over. The gold calls are
-read only to score; success is decided by the recorded calls, whatever format the model wrote them in.
+The episode has a single step: the reply's calls are checked against the schemas and recorded. The gold calls are read
+only for scoring; the recorded calls determine success, in whatever format the model wrote them.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ PROMPTS: Mapping[Prompt, str] = {
         "Request : {request} .\n"
     ),
 }
-"""The first message. "short" writes the API out, a tool with its parameters per line; "chat" is for models whose
-template shows them."""
+"""The first message. "short" writes the API, one tool with its parameters per line; "chat" is for models whose template
+shows the tools."""
 
 
 def build_prompt(prompt: Prompt, apis: Sequence[Api], request: str) -> tuple[Message, ...]:
-    """What the model is told first.
+    """Build the first message.
 
-    A line of the API starts with a space, as a call does in a reply: with a byte-level tokenizer a word without it is
-    another token.
+    A line of the API starts with a space, like a call in a reply: with a byte-level tokenizer a word without the space
+    is a different token.
     """
     text = PROMPTS[prompt].format(apis="".join(f" {api.text}\n" for api in apis), request=request)
     return (text_message("user", text),)
 
 
 def read_apis(task: Task) -> tuple[Api, ...]:
-    """The API of a task."""
+    """Return the API of a task."""
     return tuple(
         Api(
             name=api["name"],
@@ -59,12 +59,12 @@ def read_apis(task: Task) -> tuple[Api, ...]:
 
 
 def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Api, ...]:
-    """The API as the switch shows it: no tool and no parameter keeps its own name unless the switch is "on"."""
+    """Return the API as the switch shows it: no tool or parameter keeps its own name unless the switch is "on"."""
     if schema == "on":
         return tuple(apis)
     words = {name: word for api in apis for name, word in ((api.name, api.capability), *api.parameters)}
     numbers = [name.removeprefix(word) for name, word in words.items()]
-    # Numbers differ within an API, so that a rotation moves every one of them.
+    # Numbers differ within an API, so a rotation changes every one of them.
     shift = rng(seed, "shuffled").randrange(1, len(numbers))
     others = numbers[shift:] + numbers[:shift]
     shown = {
@@ -78,7 +78,7 @@ def hide_names(apis: Sequence[Api], schema: SchemaSwitch, seed: int) -> tuple[Ap
 
 
 async def _accept(**arguments: object) -> str:
-    """What every API answers; it is unused, since the calls are the result."""
+    """The answer of every API; it is unused, because the calls are the result."""
     return "accepted"
 
 
@@ -92,14 +92,14 @@ class OneReplyEnvironment(ToolEnvironment):
         self._reply: Message | None = None
 
     def show(self, task: Task, specs: Iterable[ToolSpec]) -> None:
-        """Offer an API: schemas, not functions, since the calls are the result."""
+        """Offer an API as schemas without functions, because the calls are the result."""
         self._task_id = task.id
         self._tools = {spec.name: Tool(spec=spec, function=_accept) for spec in specs}
 
     async def step(self, message: Message) -> StepResult:
         """See `Environment.step`.
 
-        The first reply ends the episode; its calls are recorded with what the schemas say about them.
+        The first reply ends the episode; its calls are recorded with the errors that the schemas find.
         """
         result = await super().step(message)
         self._stage = "over"
@@ -107,7 +107,8 @@ class OneReplyEnvironment(ToolEnvironment):
         return replace(result, observations=(), done=True)
 
     def state_hash(self) -> str:
-        """16 hexadecimal digits of the episode's state: the task and the calls made. Equal states have equal hashes."""
+        """Return 16 hexadecimal digits of the episode's state: the task and the calls made. Equal states have equal
+        hashes."""
         made = [(record.call.name, record.call.arguments) for record in self.tool_records]
         return hashlib.sha256(json.dumps([self._task_id, made]).encode()).hexdigest()[:16]
 
@@ -121,7 +122,7 @@ class ToolCallsEnvironment(OneReplyEnvironment):
         self._missing: set[str] = set()
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The prompt; the tools are the API's schemas, not functions."""
+        """Return the prompt; the tools are the API's schemas, without functions."""
         self._gold = [(name, arguments) for name, arguments in task.payload["calls"]]
         apis = hide_names(read_apis(task), self._chosen.schema_, seed)
         self._missing = {task.payload["missing"]} - {None}
@@ -129,13 +130,13 @@ class ToolCallsEnvironment(OneReplyEnvironment):
         return build_prompt(self._chosen.prompt, apis, task.payload["request"]), ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Parts `format`, `correctness`, `question` (their sum is the total) and `success`.
+        """Return the reward with the parts `format`, `correctness`, `question` (their sum is the total) and `success`.
 
-        Well formed is a reply of calls alone where calls are wanted, of words alone where none is. `question` is ours
-        and not ToolRL's, whose correctness is 0 where no call is wanted: 1 for well-formed words that name, of all
-        slots there are, exactly the one that is missing, or none where nothing is missing because no tool fits.
-        Success: well formed, and the calls are exactly the gold ones in any order, or else `question` is 1. A reply
-        that a limit cut off counts as malformed, without calls.
+        A reply is well formed if it has only calls when calls are wanted, and only words when none is. `question` is
+        ours, because ToolRL's correctness is 0 if no call is wanted: it is 1 for well-formed words that name exactly
+        the missing slot, or no slot if none is missing because no tool fits. Success: the reply is well formed, and its
+        calls are exactly the gold ones in any order, or else `question` is 1. A reply cut off by a limit counts as
+        malformed, without calls.
         """
         reply = self._reply
         well_formed = False
@@ -170,7 +171,7 @@ class ToolCallsEnvironment(OneReplyEnvironment):
 
 
 def read_calls(calls: Sequence[ToolCall]) -> list[Call] | None:
-    """The calls with their arguments read; None when the arguments of one are no JSON object."""
+    """Return the calls with their arguments parsed; None if a call's arguments are not a JSON object."""
     read: list[Call] = []
     for call in calls:
         try:

@@ -23,7 +23,7 @@ from turnwise.rendering.calls import format_calls
 
 
 class ToolCalls(FromFiles, GeneratedFamily[ToolCallsArguments]):
-    """Requests that take API calls, or none."""
+    """Requests that require API calls, or none."""
 
     name = "tool_calls"
     section = ToolCallsArguments
@@ -47,12 +47,12 @@ class ToolCalls(FromFiles, GeneratedFamily[ToolCallsArguments]):
 
     @property
     def data_files(self) -> tuple[DataFile, ...]:
-        """The files that tasks depend on, those of the allowed calls among them."""
+        """The files on which tasks depend, including those of the allowed calls."""
         return (*super().data_files, *self._answer_files)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Generated splits have no end and share no tool (name with its parameters' names). Of files, "train" starts
-        over in a new order after each pass and "heldout" ends. Raises IndexError past the end."""
+        """Generate a task; splits are endless and share no tool (name with its parameters' names). From files, "train"
+        starts over in a new order after each pass and "heldout" ends. Raises IndexError past the end."""
         if self._files is not None:
             row: CallRow = self._files.row(split, index)
             calls = [[name, dict(allowed)] for name, allowed in row.calls]
@@ -84,18 +84,18 @@ class ToolCalls(FromFiles, GeneratedFamily[ToolCallsArguments]):
         return build_prompt(self._chosen.prompt, problem.apis, request), payload
 
     def build_environment(self, task: Task) -> Environment:
-        """A fresh, single-use environment: `RowCallsEnvironment` over files, else `ToolCallsEnvironment`."""
+        """Build a fresh, single-use environment: `RowCallsEnvironment` for files, else `ToolCallsEnvironment`."""
         return ToolCallsEnvironment(self._chosen) if self._files is None else RowCallsEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         skill, tact = self._chosen.naive_skill, self._chosen.naive_tact
         if self._files is not None:
             return {"oracle": RowOracle(), "random": RowRandom(), "naive": RowNaive(skill, tact)}
         return {"oracle": OraclePolicy(), "random": RandomPolicy(), "naive": NaivePolicy(skill, tact)}
 
     def sample_texts(self, index: int) -> Iterator[str]:
-        """Prompts and right replies (`rendering.calls`)."""
+        """Yield prompts and right replies (`rendering.calls`)."""
         task = self.task("train", index)
         reply = self.policy("oracle").reply(task, task.prompt, Random(0))
         yield from (message.text for message in task.prompt)

@@ -1,7 +1,7 @@
 """Policies written by hand for API requests: an oracle, a random baseline and the naive demonstrator.
 
-All read what the model reads, the API's lines and the request; only where the prompt leaves the API to a chat template
-do they take it from the task. None reads the gold calls.
+All of them read what the model reads, the API's lines and the request; only if the prompt leaves the API to a chat
+template do they take it from the task. None reads the gold calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REQUEST = re.compile(r"^Request : (.+) \.$", re.MULTILINE)
 
 
 def calls_message(calls: Sequence[Call]) -> Message:
-    """A reply that makes calls, and nothing else."""
+    """Return a reply that consists only of calls."""
     made = [
         ToolCall(id=f"call_{number}", name=name, arguments=json.dumps(arguments, ensure_ascii=False))
         for number, (name, arguments) in enumerate(calls)
@@ -35,14 +35,14 @@ def calls_message(calls: Sequence[Call]) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a policy understands of what it is shown."""
+    """What a policy understands from the first message."""
 
     apis: tuple[Api, ...]
     wishes: tuple[Wish, ...]
 
     @staticmethod
     def of(task: Task, messages: Sequence[Message]) -> Reading:
-        """Read the first message; the task's API where it shows none."""
+        """Read the first message; uses the task's API if the message shows none."""
         text = messages[0].text
         apis = [
             Api(
@@ -57,7 +57,7 @@ class Reading:
         return Reading(apis=tuple(apis) or read_apis(task), wishes=tuple(wishes))
 
     def api_for(self, wish: Wish) -> Api | None:
-        """The tool that a wish is about; None if there is none."""
+        """Return the tool for a wish; None if there is none."""
         return next((api for api in self.apis if api.capability == wish.capability), None)
 
     @property
@@ -77,27 +77,27 @@ def _read_wish(text: str) -> Wish:
 
 
 def find_missing(api: Api, wish: Wish) -> str | None:
-    """The first thing a tool needs to know that a wish does not say; None when it says everything."""
+    """Return the first parameter of a tool that a wish does not state; None if it states all."""
     given = dict(wish.values)
     return next((slot for _, slot in api.parameters if slot not in given), None)
 
 
 def to_call(api: Api, wish: Wish) -> Call:
-    """The call that fulfils a wish, without the arguments that the wish does not give."""
+    """Return the call that fulfils a wish, without arguments that the wish does not state."""
     given = dict(wish.values)
     return api.name, {name: given[slot] for name, slot in api.parameters if slot in given}
 
 
 def ask_for(api: Api | None, slot: str) -> str:
-    """Ask for what the tool wants, in words the model has read, so that a small model can copy them."""
+    """Return a question for a missing value, in words from the prompt, so that a small model can copy them."""
     return f"{api.text} which {slot}" if api is not None else f"which {slot}"
 
 
 class OraclePolicy:
-    """Makes every call the request takes; asks back where a value is missing; declines where no tool fits."""
+    """Makes every call that the request requires; asks back if a value is missing; declines if no tool fits."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The calls, or words."""
+        """Return the calls, or words."""
         reading = Reading.of(task, messages)
         calls: list[Call] = []
         for wish in reading.wishes:
@@ -112,10 +112,10 @@ class OraclePolicy:
 
 
 class RandomPolicy:
-    """Calls a random tool with random values of the request; every tenth time it makes no call."""
+    """Calls a random tool with random values from the request; every tenth time it makes no call."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A call without sense, or none."""
+        """Return a meaningless call, or none."""
         reading = Reading.of(task, messages)
         if rng.random() < 0.1:
             return answer_message(DECLINE)
@@ -126,11 +126,11 @@ class RandomPolicy:
 
 
 class NaivePolicy:
-    """The demonstrator: shows how a call is written, where its words come from, and where no call is right.
+    """The demonstrator: shows how to write a call, where its words come from, and when no call is right.
 
-    A request for one call it always gets right. Of several calls it makes only the first, except that with probability
-    `skill` it makes all. Where no call is right it makes none; with probability `tact` it says the right thing, and
-    else it asks for what the request gives.
+    It always answers a request for one call correctly. Of several calls it makes only the first, or all with
+    probability `skill`. If no call is right it makes none; with probability `tact` it says the right thing, otherwise
+    it asks for something that the request states.
     """
 
     def __init__(self, skill: float, tact: float) -> None:
@@ -140,7 +140,7 @@ class NaivePolicy:
         self._oracle = OraclePolicy()
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The right reply, or one with the mistakes of the class."""
+        """Return the right reply, or one with the mistakes of the class."""
         right = self._oracle.reply(task, messages, rng)
         if rng.random() < (self._skill if right.tool_calls else self._tact):
             return right

@@ -1,8 +1,9 @@
-"""Generated problems: an API of a few tools with opaque names, a request in the user's words, the calls it takes.
+"""Generated problems: an API of a few tools with opaque names, a request in the user's words, and the calls it
+requires.
 
-Pure. A problem can be solved from what is shown alone: the request says "weather" and "city", the API says that the
-tool for weather is `weather42` here and that it calls the city `city17`. Words meet by being the same; names and values
-have to be copied.
+Pure. A problem can be solved from what is shown alone: the request says "weather" and "city", the API says that its
+tool for weather is `weather42` and its parameter for the city is `city17`. Words are matched by equality; names and
+values must be copied.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from turnwise.environments.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS,
 from turnwise.rewards.tool_rl import Call
 
 NUM_CALLS: Mapping[str, int] = {"1call": 1, "2calls": 2, "3calls": 3, "missing": 0, "irrelevant": 0}
-"""Kind of problem -> calls that are right. "missing": a value was left out, so one has to ask. "irrelevant": no tool
-fits."""
+"""Maps the kind of problem to the number of right calls. "missing": a value was omitted, so the reply must ask for it.
+"irrelevant": no tool fits."""
 MAX_TOOLS, MAX_PARAMETERS = 4, 3
-"""Of one API; there are enough words for one tool more, the one that does not exist."""
+"""Limits of one API; there are enough words for one more tool, the one that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +29,19 @@ class Api:
     """One tool of an episode."""
 
     name: str
-    """Its capability and a number."""
+    """The capability followed by a number."""
     capability: str
-    """What it is good for, in the user's words."""
+    """The tool's purpose, in the user's words."""
     parameters: tuple[tuple[str, str], ...]
-    """(name, what it stands for in the user's words); a name is that word and a number. All are required."""
+    """(name, meaning in the user's words); a name is that word and a number. All are required."""
 
     @property
     def text(self) -> str:
-        """`weather42 city17 day63`"""
+        """The API's line: `weather42 city17 day63`"""
         return " ".join((self.name, *(name for name, _ in self.parameters)))
 
     def to_spec(self) -> ToolSpec:
-        """The same as a JSON schema."""
+        """Return the tool as a JSON schema."""
         properties = {name: {"type": "string", "description": slot} for name, slot in self.parameters}
         schema = {
             "type": "object",
@@ -53,7 +54,7 @@ class Api:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """One thing a request asks for."""
+    """One part of a request."""
 
     capability: str
     values: tuple[tuple[str, str], ...]
@@ -61,7 +62,7 @@ class Wish:
 
     @property
     def text(self) -> str:
-        """`weather with city Aldor and day Belmar`"""
+        """The wish in words: `weather with city Aldor and day Belmar`"""
         given = " and ".join(f"{slot} {value}" for slot, value in self.values)
         return f"{self.capability} with {given}" if given else self.capability
 
@@ -74,7 +75,7 @@ class Problem:
     wishes: tuple[Wish, ...]
     calls: tuple[Call, ...]
     missing: str | None
-    """The slot that the request leaves out and a reply has to ask for."""
+    """The slot that the request omits and for which a reply must ask."""
 
 
 def build_problem(
@@ -87,12 +88,12 @@ def build_problem(
     num_words: int,
     shuffle_slots: bool,
 ) -> Problem:
-    """A random problem of a kind in `NUM_CALLS`; every tool belongs to the split.
+    """Build a random problem of a kind in `NUM_CALLS`; every tool belongs to the split.
 
     All numbers, slots and values of a problem are different. `num_tools` (3 to `MAX_TOOLS`) and `max_parameters` (2 to
     `MAX_PARAMETERS`) bound the API; only the first `num_words` numbers and values are used; with `shuffle_slots` a
-    request gives the values in any order instead of the API's. "missing" leaves out any value of a tool that takes
-    several with `shuffle_slots`, and else the last one.
+    request states the values in any order instead of the API's. "missing" omits any value of a tool with several
+    parameters under `shuffle_slots`, otherwise the last one.
     """
     apis = _draw_apis(split, random, num_tools + 1, max_parameters, num_words)
     if kind == "missing":
@@ -110,7 +111,7 @@ def build_problem(
         if shuffle_slots:
             random.shuffle(given)
         if kind == "missing":
-            # Shuffled, the last one is any.
+            # After shuffling, the last value is any value.
             missing, _ = given.pop()
         wishes.append(Wish(capability=api.capability, values=tuple(given)))
     random.shuffle(shown)
@@ -118,7 +119,7 @@ def build_problem(
 
 
 def _draw_apis(split: Split, random: Random, count: int, max_parameters: int, num_words: int) -> list[Api]:
-    """At least one of them has two parameters or more."""
+    """Draw the APIs; at least one of them has two parameters or more."""
     sizes = [random.randint(1, max_parameters) for _ in range(count)]
     sizes[random.randrange(count)] = random.randint(2, max_parameters)
     slots = iter(random.sample(SLOTS, sum(sizes)))

@@ -12,24 +12,24 @@ from turnwise.rewards.allowed_calls import count_fulfilled
 
 
 class RowCallsEnvironment(OneReplyEnvironment):
-    """A request, the functions beside it, one reply. Single use."""
+    """A request, the functions offered with it, one reply. Single use."""
 
     def __init__(self, chosen: ToolCallsArguments) -> None:
         super().__init__(chosen)
         self._task: Task | None = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The row's messages; the tools are its functions' schemas."""
+        """Return the row's messages; the tools are its functions' schemas."""
         self._task = task
         self.show(task, map(to_spec, task.payload["functions"]))
         return task.prompt, ()
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """1 for the right calls in any order (see `rewards.allowed_calls`), else 0; parts `success`, the same, and
-        `fulfilled`: the share of wanted calls that the reply makes, or 1 and 0 where none is wanted.
+        """Return 1 for the right calls in any order (see `rewards.allowed_calls`), else 0; parts are `success`, the
+        same value, and `fulfilled`: the share of wanted calls that the reply makes, or 1 or 0 if none is wanted.
 
-        Text beside the calls counts for nothing. A reply with a malformed call, and one that a limit cut off before it
-        was read, is wrong, also where no call is wanted.
+        Text beside the calls is ignored. A reply with a malformed call, or cut off by a limit, is wrong, even if no
+        call is wanted.
         """
         reply = self._reply
         made = read_calls(reply.tool_calls) if reply is not None and not reply.tool_errors else None

@@ -1,4 +1,4 @@
-"""Scripted policies over rows of a file. They read the allowed calls in the row."""
+"""Scripted policies for rows of a file. They read the allowed calls in the row."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from turnwise.rewards.tool_rl import Call
 
 
 def list_examples(task: Task) -> list[Call]:
-    """Each wanted call with allowed values."""
+    """Return each wanted call with allowed values."""
     wanted = to_allowed(task.payload["calls"], task.payload["functions"])
     return [(call.name, call.example() or {}) for call in wanted]
 
 
 def answer_with(calls: Sequence[Call]) -> Message:
-    """The reply that makes these calls, or says that no tool fits."""
+    """Return the reply that makes these calls, or says that no tool fits."""
     return calls_message(calls) if calls else answer_message(DECLINE)
 
 
@@ -27,15 +27,15 @@ class RowOracle:
     """Makes every wanted call."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The calls, or words."""
+        """Return the calls, or words."""
         return answer_with(list_examples(task))
 
 
 class RowRandom:
-    """Calls a random function with words of the request as its required arguments; every tenth time it calls none."""
+    """Calls a random function with words from the request as its required arguments; every tenth time it calls none."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """A call without sense, or none."""
+        """Return a meaningless call, or none."""
         if rng.random() < 0.1:
             return answer_with(())
         function = rng.choice(task.payload["functions"])
@@ -44,8 +44,8 @@ class RowRandom:
 
 
 class RowNaive:
-    """The demonstrator: makes the first wanted call, and all of several with probability `skill`; where none is right
-    it declines with probability `tact`, and else calls the first function without arguments."""
+    """The demonstrator: makes the first wanted call, and all of several with probability `skill`; if none is right, it
+    declines with probability `tact`, and otherwise calls the first function without arguments."""
 
     def __init__(self, skill: float, tact: float) -> None:
         """Both are probabilities."""
@@ -53,7 +53,7 @@ class RowNaive:
         self._tact = tact
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """The right reply, or one with the mistakes of the class."""
+        """Return the right reply, or one with the mistakes of the class."""
         calls = list_examples(task)
         if rng.random() < (self._skill if calls else self._tact):
             return answer_with(calls)

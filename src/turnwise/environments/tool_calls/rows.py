@@ -1,12 +1,13 @@
-"""Rows of the Berkeley Function Calling Leaderboard (BFCL) whose right calls are listed, and those where none is right.
+"""Rows of the Berkeley Function Calling Leaderboard (BFCL) whose right calls are listed, or for which none is right.
 
     {"id", "question": [[{"role", "content"}, ...]], "function": [{"name", "description", "parameters"}],
      "ground_truth": [{name: {argument: [allowed values]}}, ...]}
 
 BFCL publishes `ground_truth` in a file of the same name in the folder `possible_answer`, whose lines are `{"id",
-"ground_truth"}`; it is read where it stands beside the rows' file. A row without any whose id names "irrelevance", and
-one with `[]`, is right without a call. Not read: several turns (their functions are a simulated computer), Java and
-JavaScript (values are source text), relevance (any call is right), and a row that wants what no arguments fulfil.
+"ground_truth"}`; that file is read if it lies beside the rows' file. A row without `ground_truth` whose id contains
+"irrelevance", and a row with `[]`, want no call. Not supported: several turns (their functions are a simulated
+computer), Java and JavaScript (values are source text), relevance (any call is right), and rows whose wanted calls no
+arguments can fulfil.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from turnwise.rewards.allowed_calls import TYPES, AllowedCall
 _ID = re.compile(r"[-_]\d+(-\d+)*$")
 _SOURCE_TEXT = ("java", "javascript")
 _SCHEMA_TYPES: Mapping[str, str | None] = {"float": "number", "dict": "object", "tuple": "array", "any": None}
-"""BFCL's types that JSON Schema calls otherwise; None where any value fits."""
+"""BFCL's types that have another name in JSON Schema; None if any value fits."""
 ANSWERS_FOLDER = "possible_answer"
 
 Answers = Mapping[str, Any]
@@ -40,22 +41,23 @@ class CallRow:
     """One request."""
 
     messages: tuple[Message, ...]
-    """The last is the user's."""
+    """The messages; the last is the user's."""
     functions: tuple[Mapping[str, Any], ...]
-    """As the row describes them: `name`, `description`, `parameters`."""
+    """The functions as the row describes them: `name`, `description`, `parameters`."""
     calls: tuple[tuple[str, Mapping[str, Any]], ...]
-    """Name, and allowed values by argument, of every call that is wanted, in any order; empty where none is right."""
+    """Name, and allowed values by argument, of every wanted call, in any order; empty if none is right."""
     kind: str
     """The category: the id without its number."""
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """What the model reads: rows with the same are copies."""
+        """What the model reads: rows with equal values are copies."""
         return self.messages, self.functions
 
 
 def find_answers(paths: Iterable[str]) -> tuple[Answers, tuple[DataFile, ...]]:
-    """The answers in `possible_answer` folders beside these files, and the files read. Raises DataError by line."""
+    """Read the answers in `possible_answer` folders beside these files. Also returns the files read. Raises DataError
+    by line."""
     answers: dict[str, Any] = {}
     found: list[DataFile] = []
     for path in dict.fromkeys(map(Path, paths)):
@@ -73,7 +75,7 @@ def find_answers(paths: Iterable[str]) -> tuple[Answers, tuple[DataFile, ...]]:
 
 
 def to_call_row(row: Mapping[str, Any], answers: Answers) -> CallRow:
-    """A row of a file. Raises DataError naming the field, its value and what was expected."""
+    """Convert a row of a file. Raises DataError naming the field, its value and what was expected."""
     check_plain(row)
     name = row.get("id") if isinstance(row.get("id"), str) else ""
     kind = _ID.sub("", str(name))
@@ -92,7 +94,7 @@ def to_call_row(row: Mapping[str, Any], answers: Answers) -> CallRow:
 
 
 def to_spec(function: Mapping[str, Any]) -> ToolSpec:
-    """What the model is told about a function, its types as JSON Schema names them."""
+    """Return what the model is told about a function, with JSON Schema's names of types."""
     parameters = _to_schema(function["parameters"])
     return ToolSpec(name=function["name"], description=function["description"], parameters=parameters)
 
@@ -100,7 +102,7 @@ def to_spec(function: Mapping[str, Any]) -> ToolSpec:
 def to_allowed(
     calls: Iterable[tuple[str, Mapping[str, Any]]], functions: Iterable[Mapping[str, Any]]
 ) -> list[AllowedCall]:
-    """The wanted calls as a reply is judged by them."""
+    """Return the wanted calls in the form by which a reply is judged."""
     parameters = {function["name"]: function["parameters"] for function in functions}
     return [AllowedCall(name=name, allowed=allowed, parameters=parameters[name]) for name, allowed in calls]
 
@@ -186,7 +188,7 @@ def _check_allowed(values: object, place: str) -> None:
 
 
 def _from_text(value: object) -> Any:
-    """The value that a column of text holds as JSON, as Parquet files have it; else the value."""
+    """Return the value that a text column contains as JSON, as in Parquet files; other values unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -198,7 +200,7 @@ def _from_text(value: object) -> Any:
 
 
 def _to_schema(described: Any) -> Any:
-    """A description with the types of JSON Schema."""
+    """Return a description with JSON Schema's types."""
     if not isinstance(described, dict):
         return described
     schema: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The words of an API world: what a name begins with, the number that makes it opaque, and values.
+"""The words of an API world: the beginnings of names, the numbers that make them opaque, and values.
 
 A tool for the weather is `weather42` in one task and `weather17` in the next, so that the number can only be read,
 never known. A small tokenizer holds the word, the number and each value as one token.
@@ -14,15 +14,15 @@ from turnwise.core.protocols import Split
 
 
 def _join(first: str, second: str) -> tuple[str, ...]:
-    """All pairs of syllables, in an order in which the first few already have every syllable."""
+    """Return all pairs of syllables, ordered so that the first few already contain every syllable."""
     words = map("".join, product(first.split(), second.split()))
     return tuple(sorted(words, key=lambda word: hashlib.blake2b(word.encode()).digest()))
 
 
 NUMBERS = tuple(range(10, 100))
-"""The end of a tool's or parameter's name; drawn afresh for every task."""
+"""Numbers at the end of tools' and parameters' names, redrawn for every task."""
 VALUES = _join("Al Bel Cor Dan Ek Fer Gal Hel Im", "dor mar wyn ton vik rana sk lad mer fosk")
-"""What a user may ask for, whatever the parameter."""
+"""Values that a user may ask for, whatever the parameter."""
 CAPABILITIES = (
     "weather",
     "flight",
@@ -37,16 +37,16 @@ CAPABILITIES = (
     "alarm",
     "ticket",
 )
-"""What a tool is good for: the beginning of its name, and one word of the request."""
+"""Purposes of tools: the beginning of a tool's name, and a word of the request."""
 SLOTS = (
     *("city", "day", "name", "colour", "size", "price", "date", "hour"),
     *("street", "country", "language", "topic", "brand", "team", "room", "level"),
 )
-"""What a parameter stands for: the beginning of its name, and one word of the request."""
+"""Meanings of parameters: the beginning of a parameter's name, and a word of the request."""
 MIN_WORDS, MAX_WORDS = 24, min(len(NUMBERS), len(VALUES))
 
 
 def split_of(tool: str, parameters: Sequence[str]) -> Split:
-    """The one split that may have a tool of this name with exactly these parameters, by a hash of the names."""
+    """Return the one split that may have a tool of this name with exactly these parameters, by a hash of the names."""
     digest = hashlib.blake2b(" ".join((tool, *sorted(parameters))).encode(), digest_size=1).digest()
     return "train" if digest[0] < 128 else "heldout"

@@ -1,1 +1,1 @@
-"""Verl-Tool's protocol at both ends: tasks over the tools of its servers, and environments whose tools are served."""
+"""Both ends of Verl-Tool's protocol: tasks over the tools of its servers, and environments whose tools are served."""

@@ -16,7 +16,7 @@ class VerlToolArguments(ServedArguments):
     """Tasks over the tools of servers that speak Verl-Tool's protocol."""
 
     servers: Mapping[str, VerlToolServer]
-    """Label to server; `environment.args.servers.LABEL` holds the fields of `VerlToolServer`."""
+    """Servers by label; `environment.args.servers.LABEL` holds the fields of `VerlToolServer`."""
 
     @model_validator(mode="after")
     def _check_servers(self) -> Self:

@@ -11,7 +11,7 @@ from turnwise.tools.verl_tool.session import TrajectorySession
 
 
 class VerlToolTasks(ServedTasks):
-    """Questions of a file, answered with the tools of servers; an episode is a trajectory at each."""
+    """Questions from a file, answered with the tools of servers; an episode is one trajectory at each server."""
 
     def __init__(self, **arguments: Any) -> None:
         """`arguments` are the fields of `VerlToolArguments`.

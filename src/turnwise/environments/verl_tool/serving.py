@@ -5,8 +5,8 @@
 | `POST /get_observation` | the outcomes of a batch of actions |
 | `GET /health` | `{"status": "healthy", ...}` with what the server is asked to say |
 
-Errors are `{"detail": "..."}`: 400 malformed request, 403 a request of another machine's page, 404 unknown path,
-413 body too large. The protocol has no authentication: every user of this machine can use the server.
+Errors are `{"detail": "..."}`: 400 malformed request, 403 a request from another machine's page, 404 unknown path, 413
+body too large. The protocol has no authentication: every user of this machine can use the server.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class ActionServer:
     """Serves `observe` between `start` and `close`."""
 
     def __init__(self, observe: Observe, health: Callable[[], Mapping[str, Any]]) -> None:
-        """`observe` gives one outcome per action and raises nothing; `health` is what `/health` says besides."""
+        """`observe` returns one outcome per action and never raises; `health` returns further fields of `/health`."""
         self._observe = observe
         self._health = health
         self._server = LoopbackServer(self._respond, max_body_bytes=MAX_BODY_BYTES)
 
     async def start(self, port: int = 0) -> str:
-        """Listen; returns the URL that clients post to. Port 0 takes a free one.
+        """Start listening. Returns the URL to which clients post. Port 0 chooses a free one.
 
-        Raises EnvironmentFault when the port is taken.
+        Raises EnvironmentFault if the port is in use.
         """
         return await self._server.start(port) + PATH
 

@@ -1,4 +1,4 @@
-"""The sandbox's tools by themselves: an environment without a task, for those who bring their own."""
+"""The sandbox's tools alone: an environment without a task, for clients with their own tasks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from turnwise.tools.sandboxed import SandboxTools
 from turnwise_sandbox.types import Limits, Sandbox
 
 CALL_MARGIN_S = 30.0
-"""Seconds that a call may wait for a place in the sandbox, besides the seconds of its code."""
+"""Seconds that a call may wait for a place in the sandbox, in addition to the seconds of its code."""
 
 
 class Toolbox(ToolEnvironment):
     """One trajectory's sandbox tools: its live sessions, their variables and files. Single use."""
 
     def __init__(self, sandbox: Sandbox, names: Sequence[str], limits: Limits) -> None:
-        """`names` are those of `SandboxTools`; its ConfigError for an unknown one comes with `reset`."""
+        """`names` are those of `SandboxTools`, which raises ConfigError for an unknown one at `reset`."""
         super().__init__(tool_timeout_s=limits.wall_s + CALL_MARGIN_S)
         self._sandbox = sandbox
         self._names = tuple(names)
@@ -25,12 +25,12 @@ class Toolbox(ToolEnvironment):
         self._sandboxed: SandboxTools | None = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """No message, and the tools by name."""
+        """Return no messages, and the tools by name."""
         self._sandboxed = SandboxTools(self._sandbox, limits=self._limits, seed=seed)
         return (), self._sandboxed.functions(self._names)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Always Invalid: who brings the task judges."""
+        """Always Invalid: the client, who has the task, judges."""
         return Invalid(reason="a toolbox has no task", retryable=False)
 
     async def teardown(self) -> None:

@@ -1,8 +1,8 @@
-"""The trajectories of a tool server: each has an environment of its own, whose tools its actions call.
+"""The trajectories of a tool server: each has its own environment, whose tools its actions call.
 
-A trajectory begins with the first action under its id and ends when its client says `finish`, when its environment
-ends or fails, or when nothing has been asked of it for a while. Actions of one trajectory run one after the other, in
-order; those of different ones run side by side.
+A trajectory begins with the first action under its id and ends when its client says `finish`, when its environment ends
+or fails, or when it has been idle for a while. Actions of one trajectory run one after the other, in order; those of
+different trajectories run concurrently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from turnwise.tools.verl_tool.actions import Written, read_action, write_observa
 from turnwise.tools.verl_tool.wire import Action, Outcome
 
 Build = Callable[[Mapping[str, Any]], tuple[Environment, Task]]
-"""A fresh environment and the task to open it with, by the extra fields of a trajectory's first action."""
+"""Builds a fresh environment and the task that opens it, from the extra fields of a trajectory's first action."""
 
 
 class Trajectories:
@@ -39,8 +39,9 @@ class Trajectories:
         timeout_s: float = 60.0,
         idle_s: float = 1800.0,
     ) -> None:
-        """`max_open` bounds the trajectories at a time, `max_concurrent` the actions. An action that runs longer than
-        `timeout_s` ends its trajectory, whose state is unknown from then on. `idle_s` without an action ends one too.
+        """`max_open` bounds the trajectories open at a time, `max_concurrent` the running actions. An action that runs
+        longer than `timeout_s` ends its trajectory, whose state is then unknown. A trajectory also ends after `idle_s`
+        without an action.
         """
         self._build = build
         self._seed = seed
@@ -56,18 +57,18 @@ class Trajectories:
 
     @property
     def num_open(self) -> int:
-        """Trajectories that have begun and not ended."""
+        """Number of trajectories that have begun and not ended."""
         return self._desk.num_open
 
     async def observe(self, actions: Sequence[Action]) -> list[Outcome]:
-        """One outcome per action, in their order. What goes wrong with one is the outcome of its trajectory alone."""
+        """Return one outcome per action, in their order. A failure affects only its own trajectory."""
         rows: dict[str, list[int]] = {}
         for row, action in enumerate(actions):
             rows.setdefault(action.trajectory, []).append(row)
         waiting = [asyncio.ensure_future(self._observe_all([actions[row] for row in part])) for part in rows.values()]
         try:
             parts = await asyncio.gather(*waiting)
-        except BaseException:  # the client has left: what runs is ended
+        except BaseException:  # the client has left: end what runs
             for work in waiting:
                 work.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
@@ -76,7 +77,7 @@ class Trajectories:
         return [outcomes[row] for row in range(len(actions))]
 
     async def sweep(self) -> None:
-        """End the trajectories that are idle."""
+        """End idle trajectories."""
         await self._desk.sweep()
 
     async def close(self) -> None:
@@ -84,7 +85,7 @@ class Trajectories:
         await self._desk.close()
 
     async def _observe_all(self, actions: Sequence[Action]) -> list[Outcome]:
-        """The outcomes of a batch's actions of one trajectory; none runs after the trajectory's end."""
+        """Return the outcomes of a batch's actions of one trajectory; none runs after the trajectory's end."""
         outcomes: list[Outcome] = []
         for action in actions:
             is_over = bool(outcomes) and outcomes[-1].is_done
@@ -92,7 +93,8 @@ class Trajectories:
         return outcomes
 
     async def _observe(self, action: Action) -> Outcome:
-        """The outcome of an action. If it fails, or is cancelled, its trajectory ends, since its state is unknown."""
+        """Return the outcome of an action. If it fails or is cancelled, its trajectory ends, because its state is
+        unknown."""
         key = action.trajectory
         try:
             if action.is_finish:
@@ -124,7 +126,7 @@ class Trajectories:
 
 
 def _come_too_late(action: Action) -> Outcome:
-    """The outcome of an action that waited while its trajectory ended."""
+    """Return the outcome of an action that waited while its trajectory ended."""
     if action.is_finish:
         return Outcome(text="", is_done=True)
     problem = "the trajectory ended with an earlier action of it"

@@ -1,4 +1,4 @@
-"""How ranks speak with one another: sums and agreements over torch.distributed, each with a deadline."""
+"""Communication between ranks: sums and agreements over torch.distributed, each with a deadline."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from turnwise.core.errors import TrainingError
 
 START_S = 300.0
-"""Longest time from the start of a process to its first word; imports are most of it."""
+"""Longest time in seconds from the start of a process to its first message; imports take most of it."""
 _SIOCGIFADDR = 0x8915
-"""Linux: asks for the IPv4 address of an interface."""
+"""Linux ioctl that returns the IPv4 address of an interface."""
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket on a free port of this address and of no other, for `host_store`. Raises TrainingError."""
+    """Open a listening socket on a free port of this address only, for `host_store`. Raises TrainingError."""
     try:
         return socket.create_server((address, 0))
     except OSError as cause:
@@ -33,13 +33,13 @@ def listen(address: str) -> socket.socket:
 
 
 def host_store(listener: socket.socket) -> Store:
-    """Where ranks meet, in the process of the first one."""
+    """Return the store where ranks meet, in the process of the first one."""
     host, port = listener.getsockname()
     return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
 def join_store(address: str, port: int) -> Store:
-    """Where ranks meet, for all others."""
+    """Return the store where ranks meet, for all other ranks."""
     return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=START_S))
 
 
@@ -52,8 +52,8 @@ def join_group(
     device: torch.device,
     address: str = "127.0.0.1",
 ) -> None:
-    """Meet the other ranks and speak with them from `address` of this machine, on no other interface than its own: gloo
-    for tensors of the CPU, NCCL for those of a GPU. Raises TrainingError if no interface has the address."""
+    """Join the other ranks from `address` of this machine, using only the interface with that address: gloo for CPU
+    tensors, NCCL for GPU tensors. Raises TrainingError if no interface has the address."""
     for library in ("GLOO", "NCCL"):
         os.environ[f"{library}_SOCKET_IFNAME"] = find_interface(address)
     store.set(f"here {index}", "yes")
@@ -68,7 +68,7 @@ def join_group(
 
 
 def find_interface(address: str) -> str:
-    """The network interface of this machine that has this IPv4 address. Raises TrainingError if none has it."""
+    """Return the network interface of this machine with this IPv4 address. Raises TrainingError if there is none."""
     for _, name in socket.if_nameindex():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
             found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))

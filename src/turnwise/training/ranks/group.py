@@ -1,10 +1,11 @@
-"""The ranks of one trainer: they start, are asked together, answer together, and end together.
+"""The ranks of one trainer, which start, answer questions and end together.
 
-Every wait ends: with an answer of all, with the first rank that fails or ends, or when one has said nothing for too
-long. Then all of them end, because the others wait for it inside a collective; what they held is in the checkpoint.
+Every wait ends: with answers from all ranks, with the first rank that fails or ends, or when one has been silent for
+too long. In the latter cases all ranks end, because the others wait for it inside a collective; their state is in the
+checkpoint.
 
-A rank is *near* where it sees the memory of this process, and then its disk, else *far*: weights, rows and checkpoints
-of a far one go over its socket."""
+A rank is *near* if it sees this process's memory, and thus its disk, and *far* otherwise: weights, rows and checkpoints
+of a far rank go over its socket."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from turnwise.training.ranks.pieces import Piece, cut_folder, cut_tensors, put_f
 from turnwise.training.ranks.plan import HOST_S, RankPlan, describe_ranks, start_programs
 
 SPEAK_S = 2.0
-"""Seconds in which the others say what happened to them after one has failed in a collective."""
+"""Seconds that the other ranks have to report what happened to them after one has failed in a collective."""
 REMEDY = "Nothing that was stored is lost: continue from the last checkpoint with --resume"
 
 
@@ -46,43 +47,43 @@ class _Rank:
     program: RunningProgram
     end: socket.socket
     heard: float
-    """When it last said something."""
+    """Time of its last message."""
     outcome: dict[str, Any] | None = None
-    """Its last message but signs of life, of this question."""
+    """Its last message about this question, heartbeats not counted."""
     is_near: bool = True
     rows: list[Piece] = field(default_factory=list)
-    """What a far one sent of its rows: aside until all ranks have finished."""
+    """Rows received from a far rank, kept aside until all ranks have finished."""
 
 
 class RankGroup:
-    """Processes that answer questions together, where a host starts them. They end with `close` or this process."""
+    """Processes, started by a host, that answer questions together. They end with `close` or with this process."""
 
     def __init__(self, plan: RankPlan, host: Host) -> None:
-        """Starts nothing yet."""
+        """Starts no process yet."""
         self._plan = plan
         self._host = host
         self._ranks: list[_Rank] = []
         self._saving: Path | None = None
-        """The folder of the checkpoint that is being saved."""
+        """The folder of the checkpoint being saved."""
         self._lost: str | None = None
         self._end_ranks: weakref.finalize[..., Any] | None = None
 
     @property
     def pids(self) -> list[int]:
-        """Of the ranks that run, where they run."""
+        """Process ids of the running ranks, on their machines."""
         return [rank.program.pid or 0 for rank in self._ranks]
 
     @property
     def num_far(self) -> int:
-        """How many ranks do not see the memory of this process."""
+        """Number of ranks that do not see this process's memory."""
         return sum(not rank.is_near for rank in self._ranks)
 
     def ask(self, kind: str, **fields: Any) -> list[Any]:
-        """The answers of all ranks, in order.
+        """Ask all ranks and return their answers, in order.
 
-        Raises what all of them raise alike (TrainingError, CheckpointError), after which they go on; and TrainingError
-        naming the rank that failed, ended or is missing, after which the group has ended, and so does every later
-        question.
+        Raises an error on which all ranks agree (TrainingError, CheckpointError), after which they continue. Raises
+        TrainingError naming the rank that failed, ended or is missing; the group has then ended, and every later
+        question raises too.
         """
         if self._lost is not None:
             raise TrainingError(self._lost)
@@ -100,7 +101,7 @@ class RankGroup:
             if kind == "publish":
                 self._take_rows()
         except BaseException as error:
-            # Also of an interrupt: ranks that are in the middle of a question cannot be asked another.
+            # Even after an interrupt: ranks in the middle of a question cannot be asked another.
             self._end(self._lost or f"the ranks were ended: {type(error).__name__} in the trainer. {REMEDY}")
             raise
         if refusal is not None:
@@ -139,7 +140,7 @@ class RankGroup:
         for rank in self._ranks:
             for pieces in () if rank.is_near else cut_tensors(list_tensors(plan.source).items()):
                 self._tell(rank, {"kind": "weights", "pieces": pieces})
-        # All have the weights before any waits for the others.
+        # All ranks have the weights before any waits for the others.
         meeting = {"kind": "meet", "address": described[0]["address"], "port": port, "is_shared": not self.num_far}
         for rank in self._ranks:
             self._tell(rank, meeting)
@@ -148,7 +149,7 @@ class RankGroup:
     # ------------------------------------------------------------------------------------------------ far ranks
 
     def _prepare(self, rank: _Rank, kind: str, fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """What a far rank is told before a question: what a near one would see by itself."""
+        """Send a far rank, before a question, what a near one would see by itself."""
         if kind in ("score", "step"):
             yield {"sums": sum_tensors(self._find_rows(rank))}
         if kind == "load":
@@ -157,7 +158,7 @@ class RankGroup:
                 yield from ({"file": piece} for piece in cut_folder(whole.parent, folder))
 
     def _find_rows(self, rank: _Rank) -> dict[str, Any]:
-        """The rank's rows of the policy in this process, in place."""
+        """Return the rank's rows of the policy in this process, in place."""
         parameters = self._plan.source.named_parameters()
         return {name: find_rows(whole.detach(), rank.index, self._plan.size) for name, whole in parameters}
 
@@ -179,7 +180,7 @@ class RankGroup:
             rank.outcome = {"ended": True}
 
     def _collect(self, when: str, silence_s: float) -> Exception | None:
-        """Wait for everybody's answer to what they were asked last; what all of them refuse alike."""
+        """Wait for every rank's answer to the last question. Returns the error on which all agree, if any."""
         with selectors.DefaultSelector() as selector:
             for rank in self._ranks:
                 selector.register(rank.end, selectors.EVENT_READ, rank)
@@ -189,7 +190,7 @@ class RankGroup:
                     break
                 for key, _ in selector.select(timeout=min(1.0, silence_s / 4)):
                     self._hear(key.data, selector)
-                # Ranks that wait for one another notice it themselves, after the same time.
+                # Ranks that wait for one another notice this themselves, after the same time.
                 late = [r for r in self._ranks if r.outcome is None and time.monotonic() - r.heard > 1.5 * silence_s]
                 if late:
                     names = ", ".join(rank.name for rank in late)
@@ -197,14 +198,14 @@ class RankGroup:
         return self._judge(when)
 
     def _hear(self, rank: _Rank, selector: selectors.BaseSelector) -> None:
-        """Take in one message."""
+        """Receive one message."""
         try:
             message = read_message(rank.end)
         except TimeoutError:
             message = None
         rank.heard = time.monotonic()
         if message is None:
-            # What it said before it ended says more.
+            # Its last message before it ended is more informative.
             rank.outcome = rank.outcome if rank.outcome is not None else {"ended": True}
             selector.unregister(rank.end)
         elif "rows" in message:
@@ -215,14 +216,15 @@ class RankGroup:
             rank.outcome = message
 
     def _hear_others(self, selector: selectors.BaseSelector) -> None:
-        """After one rank has failed: wait a little for what the others have to say."""
+        """After one rank has failed, wait briefly for what the others report."""
         until = time.monotonic() + SPEAK_S
         while any(rank.outcome is None for rank in self._ranks) and time.monotonic() < until:
             for key, _ in selector.select(timeout=max(0.0, until - time.monotonic())):
                 self._hear(key.data, selector)
 
     def _judge(self, when: str) -> Exception | None:
-        """Raise what the outcomes amount to, unless all are answers, or all refuse alike: then that error."""
+        """Raise the error that the outcomes amount to. Returns None if all are answers, and the common error if all
+        refuse alike."""
         outcomes = [(rank, rank.outcome or {}) for rank in self._ranks]
         for rank, outcome in outcomes:
             if "ended" in outcome:
@@ -256,7 +258,7 @@ class RankGroup:
 
 
 def _describe_end(rank: _Rank) -> str:
-    """How a rank ended, and the end of its log where it says something."""
+    """Describe how a rank ended, with the end of its log if there is one."""
     rank.program.join(END_S)
     status, log = rank.program.exitcode, rank.program.read_log()
     if status is None:
@@ -271,7 +273,7 @@ def _is_fatal(rank: _Rank) -> bool:
 
 
 def _is_consequence(text: str) -> bool:
-    """Whether an error says that another rank was not there. torch has no type for it."""
+    """Return whether an error says that another rank was missing. torch has no type for it."""
     return any(word in text for word in ("gloo", "Gloo", "NCCL", "nccl", "DistBackendError", "DistNetworkError"))
 
 

@@ -1,8 +1,8 @@
-"""Tensors of the trainer's process in shared memory, as other processes of the machine find them.
+"""Shares tensors of the trainer's process with other processes of the machine.
 
 torch's shared memory has no name on disk. Another process opens it as `/proc/PID/fd/NUMBER`, which the kernel allows to
-processes of the same user that see ours. Whether one does see ours, and not a process of the same number on another
-machine, it tells by a random mark beside the tensors."""
+processes of the same user that see ours. A random mark beside the tensors shows whether it opened ours and not a
+process of the same number on another machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SharedMemory:
     """Tensors on the CPU that other processes may open and write while this object lives."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """The tensors are in shared memory already (`Module.share_memory`)."""
+        """The tensors must already be in shared memory (`Module.share_memory`)."""
         self._tensors = dict(tensors)
         self._mark = secrets.token_hex(16)
         self._file = os.memfd_create("turnwise-mark")
@@ -29,7 +29,7 @@ class SharedMemory:
         weakref.finalize(self, os.close, self._file)
 
     def describe(self) -> dict[str, Any]:
-        """Plain data for `open_memory` and `make_tensors`."""
+        """Return plain data for `open_memory` and `make_tensors`."""
         return {
             "pid": os.getpid(),
             "mark": [self._file, self._mark],
@@ -38,7 +38,7 @@ class SharedMemory:
 
 
 def open_memory(description: Mapping[str, Any]) -> dict[str, torch.Tensor] | None:
-    """The very tensors that are described, by name; None where this process does not see their memory."""
+    """Open the described tensors themselves, by name; None if this process does not see their memory."""
     files = Path(f"/proc/{description['pid']}/fd")
     number, mark = description["mark"]
     with contextlib.suppress(OSError):
@@ -48,7 +48,7 @@ def open_memory(description: Mapping[str, Any]) -> dict[str, torch.Tensor] | Non
 
 
 def make_tensors(description: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Tensors of the same shapes and dtypes in memory of this process, not set."""
+    """Create uninitialised tensors of the same shapes and dtypes in this process's memory."""
     return {
         name: torch.empty(table["shape"], dtype=getattr(torch, table["dtype"]))
         for name, table in description["tensors"].items()
@@ -57,7 +57,7 @@ def make_tensors(description: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def _describe(tensor: torch.Tensor) -> dict[str, Any]:
     storage = tensor.untyped_storage()
-    # As torch.multiprocessing does; the file stays open as long as the storage.
+    # As in torch.multiprocessing; the file stays open as long as the storage.
     file, num_bytes = storage._share_fd_cpu_() if storage.nbytes() else (None, 0)
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),

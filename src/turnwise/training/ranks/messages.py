@@ -1,11 +1,11 @@
-"""Messages between the trainer's process and a rank: plain JSON, then the bytes of the arrays in it.
+"""Messages between the trainer's process and a rank: plain JSON, followed by the bytes of its arrays.
 
 Nothing is unpickled. A message is the length of the JSON text, the text, and its arrays in order; in the text an array
-is `{"array": [dtype, shape]}`. Numbers come back as the same floats in every bit.
+is `{"array": [dtype, shape]}`. Floats are read back with the same bits.
 
-To a rank: `{"kind", ...}`. From it: `{"answer"}`, `{"refused": [error, text]}` where all ranks refuse alike and go on,
-`{"failed": text}` after which they cannot, and in between `{"alive": true}`, `{"rows": pieces}` and `{"file": piece}`
-of a rank that shares neither memory nor disk with the trainer (`pieces.py`)."""
+To a rank: `{"kind", ...}`. From it: `{"answer"}`, `{"refused": [error, text]}` if all ranks refuse alike and continue,
+`{"failed": text}` after which they cannot continue, and in between `{"alive": true}`, `{"rows": pieces}` and `{"file":
+piece}` from a rank that shares neither memory nor disk with the trainer (`pieces.py`)."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ SAMPLE_ARRAYS = ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "c
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
-    """The bytes of a tree of plain data and arrays. Raises TypeError for anything else."""
+    """Encode a tree of plain data and arrays. Raises TypeError for anything else."""
     arrays: list[bytes] = []
     text = json.dumps(_flatten(message, arrays), separators=(",", ":")).encode()
     return b"".join((_LENGTH.pack(len(text)), _LENGTH.pack(sum(map(len, arrays))), text, *arrays))
 
 
 def read_message(end: socket.socket) -> dict[str, Any] | None:
-    """The next message; None when the other side is gone, also in the middle of one. Raises TimeoutError after the
-    socket's own deadline without a byte."""
+    """Return the next message; None if the other side has closed the socket, even in the middle of a message. Raises
+    TimeoutError if no byte arrives before the socket's deadline."""
     head = _read_exactly(end, 2 * _LENGTH.size)
     if head is None:
         return None
@@ -93,7 +93,7 @@ def _restore(tree: Any, arrays: memoryview, at: list[int]) -> Any:
 
 
 def encode_samples(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples with the arrays of all of them joined."""
+    """Return samples as one table, with their arrays joined."""
     table: dict[str, Any] = {"lengths": np.array([len(s.token_ids) for s in samples], np.int64)}
     for name in SAMPLE_ARRAYS:
         arrays = [getattr(s, name) for s in samples]
@@ -106,7 +106,7 @@ def encode_samples(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def decode_samples(table: Mapping[str, Any]) -> tuple[Sample, ...]:
-    """What `encode_samples` was given."""
+    """Return the argument of `encode_samples`."""
     arrays = {name: _split(**table[name]) for name in SAMPLE_ARRAYS}
     return tuple(
         Sample(
@@ -127,7 +127,7 @@ def _split(joined: NDArray[Any], counts: Sequence[int | None]) -> list[NDArray[A
 
 
 def encode_columns(columns: Columns) -> dict[str, Any]:
-    """Columns by name, without those that nothing computed."""
+    """Return columns by name, without those that nothing computed."""
     present = {each.name: getattr(columns, each.name) for each in fields(columns)}
     return {
         name: {"joined": np.concatenate(column or [np.zeros(0)]), "counts": [len(array) for array in column]}
@@ -139,14 +139,14 @@ def encode_columns(columns: Columns) -> dict[str, Any]:
 
 
 def decode_columns(table: Mapping[str, Any]) -> Columns:
-    """What `encode_columns` was given."""
+    """Return the argument of `encode_columns`."""
     return Columns(
         **{name: tuple(value if name == "final_values" else _split(**value)) for name, value in table.items()}
     )
 
 
 def encode_batch(batch: TrainingBatch) -> dict[str, Any]:
-    """A training batch."""
+    """Return a training batch as plain data and arrays."""
     plain = ("step", "objective", "updates", "kl_coefficient", "entropy_coefficient")
     return {
         "samples": encode_samples(batch.samples),
@@ -157,7 +157,7 @@ def encode_batch(batch: TrainingBatch) -> dict[str, Any]:
 
 
 def decode_batch(table: Mapping[str, Any]) -> TrainingBatch:
-    """What `encode_batch` was given."""
+    """Return the argument of `encode_batch`."""
     return TrainingBatch(
         **{
             **table,
@@ -170,12 +170,12 @@ def decode_batch(table: Mapping[str, Any]) -> TrainingBatch:
 
 
 def encode_report(report: StepReport) -> dict[str, Any]:
-    """What a trainer says after a step."""
+    """Return a trainer's report of a step as plain data."""
     metrics = {name: [type(metric).__name__, asdict(metric)] for name, metric in report.metrics.items()}
     return {"metrics": metrics, "optimizer_steps": report.optimizer_steps, "sums": dict(report.sums)}
 
 
 def decode_report(table: Mapping[str, Any]) -> StepReport:
-    """What `encode_report` was given."""
+    """Return the argument of `encode_report`."""
     metrics: dict[str, Metric] = {name: METRICS[kind](**values) for name, (kind, values) in table["metrics"].items()}
     return StepReport(metrics=metrics, optimizer_steps=table["optimizer_steps"], sums=table["sums"])

@@ -1,4 +1,4 @@
-"""What a rank shares with the trainer's process: its memory and disk on the same machine, else the socket only."""
+"""What a rank shares with the trainer's process: memory and disk on the same machine, otherwise only the socket."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from turnwise.training.shards import FOLDER as SHARDS
 
 
 class Nearness(Protocol):
-    """How weights and checkpoints go between a rank and the run."""
+    """How weights and checkpoints travel between a rank and the run."""
 
     def hear(self, message: Mapping[str, Any]) -> None:
-        """What the trainer tells before a question."""
+        """Receive what the trainer sends before a question."""
         ...
 
     def send_rows(self, policy: PreTrainedModel) -> None:
-        """Send this rank's rows to the trainer's process if that cannot see them, which keeps them aside."""
+        """Send this rank's rows to the trainer's process, which keeps them aside, unless that sees them."""
         ...
 
     def publish(self, policy: PreTrainedModel) -> None:
-        """Write this rank's rows where engines read them, after all ranks have finished; what was sent is written by
-        the trainer's process."""
+        """Write this rank's rows where engines read them, after all ranks have finished; the trainer's process writes
+        rows that were sent."""
         ...
 
     def find_drift(self, policy: PreTrainedModel) -> str | None:
-        """The first tensor of which the trainer's process holds other rows than this rank; None if all agree."""
+        """Return the first tensor whose rows differ between the trainer's process and this rank; None if all agree."""
         ...
 
     def save(self, trainer: LocalTrainer, folder: Path, counters: Mapping[str, Any]) -> None:
-        """Write this rank's part of a checkpoint into a folder of the run."""
+        """Write this rank's part of a checkpoint to a folder of the run."""
         ...
 
     def load(self, trainer: LocalTrainer, folder: Path) -> Mapping[str, Any]:
@@ -53,15 +53,15 @@ class Nearness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Implements `Nearness` where memory and disk are the trainer's."""
+    """Implements `Nearness` for a rank that shares memory and disk with the trainer."""
 
     placement: Sharded
 
     def hear(self, message: Mapping[str, Any]) -> None:
-        """See `Nearness.hear`: nothing is told."""
+        """See `Nearness.hear`: nothing is sent."""
 
     def send_rows(self, policy: PreTrainedModel) -> None:
-        """See `Nearness.send_rows`: they are seen."""
+        """See `Nearness.send_rows`: the trainer's process sees them."""
 
     def publish(self, policy: PreTrainedModel) -> None:
         """See `Nearness.publish`."""
@@ -89,7 +89,7 @@ class Far:
     sums: Mapping[str, int] = field(default_factory=dict)
     """Checksums of this rank's rows in the trainer's process."""
     checkpoints: Path | None = None
-    """Where checkpoints are that the trainer sent; None if it sent none since the last `load`."""
+    """Folder of the checkpoints that the trainer sent; None if it sent none since the last `load`."""
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """See `Nearness.hear`."""
@@ -105,7 +105,7 @@ class Far:
             self.end.sendall(encode_message({"rows": pieces}))
 
     def publish(self, policy: PreTrainedModel) -> None:
-        """See `Nearness.publish`: they were sent."""
+        """See `Nearness.publish`: the rows were sent."""
 
     def find_drift(self, policy: PreTrainedModel) -> str | None:
         """See `Nearness.find_drift`."""
@@ -122,7 +122,7 @@ class Far:
             shutil.rmtree(own, ignore_errors=True)
 
     def load(self, trainer: LocalTrainer, folder: Path) -> Mapping[str, Any]:
-        """See `Nearness.load`; what was sent is named by its path below the folder of the run's checkpoints."""
+        """See `Nearness.load`; what was sent is named by its path below the run's checkpoint folder."""
         assert self.checkpoints is not None
         try:
             return trainer.load(self.checkpoints / folder.relative_to(whole_folder(folder).parent))

@@ -1,4 +1,5 @@
-"""Tensors and files in pieces that fit into messages, for ranks that share neither memory nor disk with the trainer."""
+"""Cuts tensors and files into pieces that fit into messages, for ranks that share neither memory nor disk with the
+trainer."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from numpy.typing import NDArray
 from turnwise.core.errors import TrainingError
 
 PIECE_BYTES = 16 << 20
-"""Most bytes of a piece; small tensors share a message of about as many."""
+"""Most bytes of a piece; small tensors share a message of about this size."""
 Piece = list[Any]
-"""Name, first byte, bytes `[N]` uint8."""
+"""Name, offset of the first byte, bytes `[N]` uint8."""
 
 
 def cut_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[list[Piece]]:
-    """The pieces of each message."""
+    """Yield the pieces of each message."""
     pieces: list[Piece] = []
     count = 0
     for name, tensor in tensors:
@@ -35,7 +36,8 @@ def cut_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[list[Pi
 
 
 def put_pieces(pieces: Iterable[Piece], tensors: Mapping[str, torch.Tensor]) -> int:
-    """Write pieces into contiguous tensors by name; how many bytes. Raises TrainingError for one that does not fit."""
+    """Write pieces into contiguous tensors by name. Returns the number of bytes. Raises TrainingError for a piece that
+    does not fit."""
     count = 0
     for name, start, data in pieces:
         if name not in tensors or start + len(data) > tensors[name].nbytes:
@@ -46,13 +48,13 @@ def put_pieces(pieces: Iterable[Piece], tensors: Mapping[str, torch.Tensor]) -> 
 
 
 def _view_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    """The bytes of a contiguous tensor of the CPU, in place."""
+    """Return the bytes of a contiguous CPU tensor, in place."""
     viewed: NDArray[np.uint8] = tensor.view(-1).view(torch.uint8).numpy()
     return viewed
 
 
 def cut_folder(root: Path, folder: Path) -> Iterator[Piece]:
-    """The pieces of all files in `folder`, named by their paths from `root`; an empty file is one piece."""
+    """Yield the pieces of all files in `folder`, named by their paths from `root`; an empty file is one piece."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name, start = path.relative_to(root).as_posix(), 0
         with path.open("rb") as file:
@@ -62,7 +64,7 @@ def cut_folder(root: Path, folder: Path) -> Iterator[Piece]:
 
 
 def put_file(root: Path, piece: Piece) -> None:
-    """Append a piece to its file below `root`; the first one begins the file. Raises TrainingError for a path that
+    """Append a piece to its file below `root`; the first piece creates the file. Raises TrainingError for a path that
     leaves `root`."""
     name, start, data = piece
     path = (root / name).resolve()

@@ -1,4 +1,4 @@
-"""What ranks are started with, and how."""
+"""The plan with which ranks are started, and their start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from turnwise.models.structure import describe_structure
 from turnwise.training.ranks.memory import SharedMemory
 
 HOST_S = 900.0
-"""Most seconds until a host has started all ranks, or says that it cannot."""
+"""Most seconds until a host has started all ranks or refused."""
 Started = tuple[RunningProgram, socket.socket]
-"""A rank's process, and our end of the socket to it."""
+"""A rank's process, and our end of its socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,25 +30,25 @@ class RankPlan:
     source: PreTrainedModel
     """The whole policy in shared memory, on the CPU."""
     memory: SharedMemory
-    """Its parameters and buffers."""
+    """The policy's parameters and buffers."""
     build: str
-    """"package.module:name" of a function of `recipe`, the placed policy and its `Placement` that gives the
-    `LocalTrainer` of a rank. Ranks import it as this process would."""
+    """"package.module:name" of a function that builds a rank's `LocalTrainer` from `recipe`, the placed policy and its
+    `Placement`. Ranks import it as this process would."""
     recipe: Mapping[str, Any]
-    """Plain data."""
+    """The recipe, as plain data."""
     device: str
-    """"cpu", or "cuda": then the i-th rank of a machine computes on its GPU i."""
+    """"cpu" or "cuda"; with "cuda" the i-th rank of a machine uses its GPU i."""
     size: int
     num_threads: int
     """Threads of each rank."""
     offloads: bool
-    """Whether rows stay in the memory of the CPU, see `Sharded`."""
+    """Whether rows stay in the CPU's memory, see `Sharded`."""
     deadline_s: float
-    """Longest time that ranks wait for each other."""
+    """Longest time in seconds that ranks wait for each other."""
 
 
 async def start_programs(host: Host, plan: RankPlan, folder: Path) -> list[Started]:
-    """Start all ranks, with logs in `folder`. Raises EngineError where one cannot be started; then none is left."""
+    """Start all ranks, with logs in `folder`. Raises EngineError if one cannot be started; then none keeps running."""
     programs = [
         Program(
             name=f"rank {index} of {plan.size}",
@@ -70,8 +70,8 @@ async def start_programs(host: Host, plan: RankPlan, folder: Path) -> list[Start
 
 
 def describe_ranks(plan: RankPlan, addresses: Sequence[str]) -> list[dict[str, Any]]:
-    """The first message to each rank: plain data. `addresses` are those of their nodes."""
-    # Ranks of one machine are reached from it alone.
+    """Return the first message to each rank: plain data. `addresses` are those of their nodes."""
+    # Ranks on one machine are reached only from that machine.
     is_one = len(set(addresses)) == 1
     common = {
         "size": plan.size,

@@ -1,9 +1,9 @@
-"""One rank: a trainer on its rows of every model, in a process of its own, behind a socket.
+"""One rank: a trainer of its rows of every model, in a separate process behind a socket.
 
     PYTHON -m turnwise.training.ranks.rank SOCKET_FD PARENT_PID
 
-The first message tells what it builds. It ends when the thread that started it ends, however that happens (Linux: the
-kernel kills it), and when the socket closes."""
+The first message says what to build. The process ends when the thread that started it ends, for whatever reason (Linux:
+the kernel kills it), and when the socket closes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
 
 def main() -> None:
-    """The whole life of a rank."""
+    """Run a rank from start to end."""
     number, parent_pid = map(int, sys.argv[1:])
     # The terminal's interrupt goes to the whole foreground group; the trainer's process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _build(end: socket.socket, settings: Mapping[str, Any]) -> _Rank | None:
-    """The rank that the trainer described; None where the trainer has ended."""
+    """Build the rank that the trainer described; None if the trainer has ended."""
     index, address = settings["index"], settings["address"]
     device = torch.device(settings["device"])
     if device.type == "cuda":
@@ -106,7 +106,7 @@ class _Rank:
     remembered: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     def serve(self) -> None:
-        """Answer until the other side is gone."""
+        """Answer until the other side closes the socket."""
         self.end.sendall(encode_message({"answer": "ready"}))
         while (message := read_message(self.end)) is not None:
             if message["kind"] == "told":
@@ -151,7 +151,7 @@ class _Rank:
         return None
 
     def _check_weights(self) -> None:
-        """Raise TrainingError on all ranks where one of them holds other weights than were published."""
+        """Raise TrainingError on all ranks if one of them holds other weights than were published."""
         drifted, ranks = self.nearness.find_drift(self.trainer.model), self.placement.ranks
         problem = None
         if drifted is not None:

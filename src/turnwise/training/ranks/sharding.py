@@ -1,9 +1,9 @@
-"""Models in rows: every rank holds its rows of each parameter, and the layers are put together when they compute.
+"""Models in rows: every rank holds its rows of each parameter, and layers are assembled when they compute.
 
-FSDP2 (`torch.distributed.fsdp.fully_shard`). The loss weights of a step are of the whole batch, so gradients of
-ranks are summed, not averaged. The trainer's process keeps a whole copy of the policy in shared memory, from which
-engines sample: ranks read it to start, write their rows into it after a step, and check before the next one that they
-still agree with it."""
+FSDP2 (`torch.distributed.fsdp.fully_shard`). The loss weights of a step refer to the whole batch, so the ranks'
+gradients are summed, not averaged. The trainer's process keeps a whole copy of the policy in shared memory, from which
+engines sample: ranks read it at the start, write their rows into it after a step, and check before the next step that
+they still agree with it."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Sharded:
         is_shared: bool = True,
         offloads: bool = False,
     ) -> None:
-        """`source` is the whole policy in shared memory, on the CPU. Where some rank does not see that memory,
-        `is_shared` is False on all, and such a rank has a `source` without weights. With `offloads` rows stay in the
-        CPU's memory, with their gradients and moments, and a layer is on `device` while it computes."""
+        """`source` is the whole policy in shared memory, on the CPU. If some rank does not see that memory, `is_shared`
+        is False on all ranks, and the `source` of that rank has no weights. With `offloads`, rows stay in the CPU's
+        memory with their gradients and moments, and a layer is on `device` only while it computes."""
         self.ranks = ranks
         self.device = device
         self.source = source
@@ -62,8 +62,8 @@ class Sharded:
             self._precision = MixedPrecisionPolicy(param_dtype=source.dtype, reduce_dtype=torch.float32)
 
     def copy(self, policy: PreTrainedModel) -> PreTrainedModel:
-        """See `Placement.copy`: modules of their own on the tensors of the shared copy, until they are placed; without
-        it, on rows that the ranks put together."""
+        """See `Placement.copy`: new modules on the tensors of the shared copy until they are placed; without a shared
+        copy, on rows that the ranks gather."""
         tensors = {name: parameter.detach() for name, parameter in self.source.named_parameters()}
         if not self._is_shared:
             with torch.no_grad():
@@ -73,12 +73,12 @@ class Sharded:
         return with_tensors(self.source, tensors)
 
     def place(self, model: Model) -> Model:
-        """See `Placement.place`: every layer is put together by itself, and what is left as one more.
+        """See `Placement.place`: every layer is assembled separately, and the remaining modules as one more unit.
 
-        What trains in a short format has float32 rows, which are rounded where they compute. An adapter computes in its
-        own float32, as in one process.
+        Parameters that train in a short format have float32 rows, which are rounded for computing. An adapter computes
+        in float32, as in one process.
         """
-        if not isinstance(self._offload, CPUOffloadPolicy):  # else `fully_shard` brings one part at a time there
+        if not isinstance(self._offload, CPUOffloadPolicy):  # else `fully_shard` moves one part at a time there
             model.to(self.device)
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.dtype in SHORT:
@@ -100,7 +100,7 @@ class Sharded:
         return model
 
     def find_dtype(self, policy: PreTrainedModel) -> torch.dtype:
-        """See `Placement.find_dtype`: of a policy in a short format ranks hold float32 rows."""
+        """See `Placement.find_dtype`: for a policy in a short format, ranks hold float32 rows."""
         dtype: torch.dtype = self.source.dtype
         return dtype
 
@@ -123,19 +123,19 @@ class Sharded:
             published.copy_(rows)
 
     def find_drift(self, policy: PreTrainedModel) -> str | None:
-        """The first tensor of which this rank holds other rows than the shared copy."""
+        """Return the first tensor whose rows differ between this rank and the shared copy."""
         for name, rows, published in self._pair_rows(policy):
             if compute_checksum(rows) != compute_checksum(published):
                 return name
         return None
 
     def list_rows(self, policy: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
-        """This rank's rows of every parameter as engines sample with them, by name."""
+        """Yield this rank's rows of every parameter as engines sample with them, by name."""
         return ((name, rows) for name, rows, _ in self._pair_rows(policy))
 
     @torch.no_grad()
     def _pair_rows(self, policy: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-        """What `list_rows` gives, and the same rows of the source."""
+        """Yield the items of `list_rows` with the same rows of the source."""
         source = dict(self.source.named_parameters())
         for name, parameter in policy.named_parameters():
             published = cut_rows(source[name].detach(), parameter)

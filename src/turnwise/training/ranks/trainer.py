@@ -1,6 +1,6 @@
 """The trainer whose models are on several ranks: implements `core.protocols.Trainer` in the process of the run.
 
-The run's own model is a whole copy, on shared memory, which engines sample from; ranks write it after every step."""
+The run's own model is a whole copy in shared memory, from which engines sample; ranks write it after every step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from turnwise.training.ranks.plan import RankPlan
 from turnwise.training.state import save_policy
 
 DEADLINE_S = 600.0
-"""Longest time that ranks wait for each other, as for engines: longer than any micro-batch."""
+"""Longest time in seconds that ranks wait for each other, as for engines: longer than any micro-batch."""
 
 
 class RankedTrainer:
@@ -50,8 +50,8 @@ class RankedTrainer:
     ) -> None:
         """`model` is the policy: it moves to shared memory, and holds the trained weights after every step.
 
-        `tokenizer` goes into checkpoints. `build` and `recipe` make the trainer of each rank, see `RankPlan`.
-        `num_threads` are those of each rank. `offloads` keeps their rows in the CPU's memory. `host` starts the ranks;
+        `tokenizer` is saved with checkpoints. `build` and `recipe` describe the trainer of each rank, see `RankPlan`.
+        Each rank has `num_threads` threads. `offloads` keeps their rows in the CPU's memory. `host` starts the ranks;
         None is this machine.
         """
         self.model = model
@@ -75,19 +75,19 @@ class RankedTrainer:
     def score(
         self, samples: Sequence[Sample], wanted: frozenset[Wanted], *, outcomes: Sequence[float] | None = None
     ) -> Columns:
-        """See `Trainer.score`. Raises TrainingError also when a rank fails; then the group has ended."""
+        """See `Trainer.score`. Also raises TrainingError if a rank fails; then the group has ended."""
         given = None if outcomes is None else [float(outcome) for outcome in outcomes]
         answers = self.group.ask("score", samples=encode_samples(samples), wanted=sorted(wanted), outcomes=given)
         return decode_columns(answers[0])
 
     def step(self, batch: TrainingBatch) -> StepReport:
-        """See `Trainer.step`. Raises TrainingError also when a rank fails; then the group has ended."""
+        """See `Trainer.step`. Also raises TrainingError if a rank fails; then the group has ended."""
         report = decode_report(self.group.ask("step", batch=encode_batch(batch))[0])
         self._publish()
         return report
 
     def remember(self) -> Callable[[], None]:
-        """See `RememberingTrainer.remember`; what was remembered before is forgotten."""
+        """See `RememberingTrainer.remember`; the previous memory is dropped."""
         number = next(self._numbers)
         self.group.ask("forget", number=number - 1)
         self.group.ask("remember", number=number)
@@ -99,7 +99,7 @@ class RankedTrainer:
         save_policy(folder, self.model, self.tokenizer)
 
     def load(self, folder: Path) -> Mapping[str, Any]:
-        """See `Trainer.load`; the checkpoint may be of any number of ranks, or of one process."""
+        """See `Trainer.load`; the checkpoint may come from any number of ranks, or from one process."""
         counters: Mapping[str, Any] = self.group.ask("load", folder=str(folder.absolute()))[0]
         self._publish()
         return counters
@@ -114,7 +114,7 @@ class RankedTrainer:
 
     @torch.no_grad()
     def _publish(self) -> None:
-        """Let the ranks write what they have finished, and take it where the model is not itself what they write to."""
+        """Let the ranks write their finished rows, and copy them if the model is not itself what they write to."""
         self.group.ask("publish")
         if self._source is self.model:
             return

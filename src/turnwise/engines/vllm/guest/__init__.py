@@ -1,1 +1,2 @@
-"""What runs under vLLM's own interpreter, which does not have Turnwise: the standard library, torch and vLLM only."""
+"""Code that runs under vLLM's own interpreter, which lacks Turnwise: it uses the standard library, torch and vLLM
+only."""

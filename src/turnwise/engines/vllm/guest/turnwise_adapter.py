@@ -1,4 +1,4 @@
-"""The one adapter of an engine: replaced under a new id for every version, and compared with what was staged."""
+"""The one adapter of an engine: replaced under a new id for every version, and compared with the staged tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from vllm.lora.utils import parse_fine_tuned_lora_name
 
 
 class Adapter:
-    """What requests name. vLLM keys its prefix cache by the name, so nothing that an older version computed is read."""
+    """The adapter that requests name. vLLM keys its prefix cache by the name, so nothing that an older version computed
+    is read."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -23,9 +24,9 @@ class Adapter:
         """None before the first version."""
 
     def replace(self, folder: str) -> None:
-        """Load the adapter of a folder, which is staged too, in the place of the one before.
+        """Load the adapter of a folder, which is also staged, replacing the previous one.
 
-        Raises RuntimeError when vLLM holds another adapter afterwards, or computes with other tensors.
+        Raises RuntimeError if vLLM holds another adapter afterwards, or computes with other tensors.
         """
         if self.request is not None:
             self._engine.remove_lora(self._number)
@@ -39,11 +40,11 @@ class Adapter:
 
 
 class AdapterLoader(Loader):
-    """Methods that `collective_rpc` calls in the worker of an engine with an adapter."""
+    """Methods that `collective_rpc` calls in the worker if the engine has an adapter."""
 
     def turnwise_check_adapter(self, folder: str, number: int) -> None:
-        """Compare every matrix that the layers compute with, in every bit, with what is staged of a folder, which is
-        held no longer.
+        """Compare every matrix that the layers compute with, bit for bit, with the staged tensors of a folder, and drop
+        these.
 
         Raises RuntimeError naming a matrix that differs, or a staged one that no layer computes with.
         """
@@ -64,19 +65,19 @@ class AdapterLoader(Loader):
 
 
 def read_scaling(folder: Path) -> float:
-    """What the product of B and A is multiplied by."""
+    """Return the factor of the product of B and A."""
     config = json.loads((folder / "adapter_config.json").read_text())
     return float(config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("use_rslora") else config["r"]))
 
 
 def find_mapper(model: Any) -> Any:
-    """From names of Hugging Face's layers to vLLM's; None where they are the same."""
+    """Return the mapper from Hugging Face's layer names to vLLM's; None if they are the same."""
     mapper = getattr(model, "hf_to_vllm_mapper", None)
     return None if mapper is None else mapper.get_rename_mapper()
 
 
 def build_matrix(like: torch.Tensor, tensor: torch.Tensor | None) -> torch.Tensor:
-    """A matrix of the shape and dtype of `like` that has `tensor` in its upper left corner and zeros elsewhere."""
+    """Return a matrix of the shape and dtype of `like` with `tensor` in its upper left corner and zeros elsewhere."""
     matrix = torch.zeros_like(like)
     if tensor is not None:
         matrix[: tensor.shape[0], : tensor.shape[1]] = tensor

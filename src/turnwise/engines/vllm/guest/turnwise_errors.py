@@ -1,4 +1,4 @@
-"""What vLLM fails with, as one line."""
+"""Describes vLLM's errors in one line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 MAX_CHARACTERS = 400
 UNINSPECTED = "failed to be inspected"
-"""What vLLM says of a model whose module cannot be imported, in another process, whose error it does not pass on."""
+"""vLLM's message for a model whose module cannot be imported in another process; it does not pass that error on."""
 
 
 def describe_error(error: BaseException, settings: Mapping[str, Any] | None = None) -> str:
-    """The kind of an error and what it says, in one line. `settings` are those of an engine that could not start."""
+    """Return the kind and message of an error in one line. `settings` are those of an engine that could not start."""
     text = f"{type(error).__name__}: {error}"
     if UNINSPECTED in text and settings is not None:
         cause = find_import_error(Path(settings["folder"]))
@@ -23,7 +23,7 @@ def describe_error(error: BaseException, settings: Mapping[str, Any] | None = No
 
 
 def find_import_error(folder: Path) -> Exception | None:
-    """Why the module of a folder's model cannot be imported; None if it can."""
+    """Return the error with which the module of a folder's model fails to import; None if it can be imported."""
     from vllm.model_executor.models.registry import ModelRegistry
 
     for name in json.loads((folder / "config.json").read_text())["architectures"]:

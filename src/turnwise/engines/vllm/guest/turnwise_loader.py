@@ -1,4 +1,4 @@
-"""Loads weights into a vLLM worker in two phases: all of them are read and summed before any is loaded.
+"""Loads weights into a vLLM worker in two phases: all of them are read and checksummed before any is loaded.
 
 vLLM makes this a base class of its worker (`worker_extension_cls`)."""
 
@@ -19,14 +19,14 @@ INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def compute_checksum(tensor: torch.Tensor) -> int:
-    """The trainer's sum of bit patterns, see `turnwise.models.checksums`."""
+    """Return the trainer's sum of bit patterns, see `turnwise.models.checksums`."""
     return int(tensor.contiguous().view(-1).view(INTEGERS[tensor.element_size()]).sum(dtype=torch.int64))
 
 
 def read_staged(folder: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a folder's manifest, by name.
+    """Read the tensors of a folder's manifest, by name.
 
-    Raises ValueError when one is missing, of another dtype or of another shape, and what safetensors raises.
+    Raises ValueError if one is missing or has another dtype or shape, and what safetensors raises.
     """
     manifest = json.loads((folder / "manifest.json").read_text())
     path = next(path for path in (folder / ADAPTER_FILE, folder / MODEL_FILE) if path.exists())
@@ -50,35 +50,36 @@ class Loader:
     model_config: Any
 
     def turnwise_sum(self, folder: str) -> dict[str, int]:
-        """The checksum of each tensor of a folder, as `read_staged`."""
+        """Return the checksum of each tensor of a folder, read as by `read_staged`."""
         return {name: compute_checksum(tensor) for name, tensor in read_staged(Path(folder)).items()}
 
     def turnwise_stage(self, folder: str) -> dict[str, int]:
-        """Read the weights of a folder, as `read_staged`, and hold them; the checksum of each. Nothing is loaded."""
+        """Read the weights of a folder as `read_staged` does, and hold them without loading. Returns the checksum of
+        each."""
         self._staged = read_staged(Path(folder))
         return {name: compute_checksum(tensor) for name, tensor in self._staged.items()}
 
     def turnwise_receive(self, **fields: Any) -> dict[str, int]:
-        """Take weights from the trainer's broadcast, see `receive`, and hold them; the checksum of each. Nothing is
-        loaded."""
+        """Receive weights from the trainer's broadcast (see `receive`) and hold them without loading. Returns the
+        checksum of each."""
         self._staged = {}
         self._staged = receive(**fields)
         return {name: compute_checksum(tensor) for name, tensor in self._staged.items()}
 
     def turnwise_commit(self) -> None:
-        """Load what is staged. After an error the model is half loaded and must not be sampled from."""
+        """Load the staged weights. After an error the model is half loaded and must not be sampled from."""
         model, staged = self.model_runner.model, self.take_staged()
         initialize_layerwise_reload(model)
         model.load_weights(staged.items())
         finalize_layerwise_reload(model, self.model_config)
         for layer in model.modules():
-            # A tied output layer is handed no weights by a reload; on a CPU vLLM 0.32 would keep the packed copy that
-            # it made of the old ones.
+            # A reload passes no weights to a tied output layer; on a CPU vLLM 0.32 would keep the packed copy that it
+            # made of the old ones.
             if isinstance(layer, ParallelLMHead):
                 layer.quant_method.process_weights_after_loading(layer)
 
     def take_staged(self) -> dict[str, torch.Tensor]:
-        """What is staged, which is held no longer. Raises ValueError when nothing is."""
+        """Return the staged tensors and drop them here. Raises ValueError if nothing is staged."""
         staged, self._staged = self._staged, {}
         if not staged:
             raise ValueError("no weights are staged")

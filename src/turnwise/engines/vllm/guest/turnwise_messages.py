@@ -1,4 +1,4 @@
-"""What the guest reads from its socket, and a reply as it grows."""
+"""Reads the guest's messages from its socket, and holds replies while they grow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Message = dict[str, Any]
 
 
 def read_exactly(end: socket.socket, size: int) -> bytes | None:
-    """The next `size` bytes; None when the other side is gone."""
+    """Return the next `size` bytes; None if the other side has closed the socket."""
     parts = bytearray()
     while len(parts) < size:
         part = end.recv(size - len(parts))
@@ -25,7 +25,7 @@ def read_exactly(end: socket.socket, size: int) -> bytes | None:
 
 
 def read_all(end: socket.socket, inbox: queue.SimpleQueue[Message | None]) -> None:
-    """Put every message into the inbox, and None when the other side is gone."""
+    """Put every message into the inbox, then None when the other side has closed the socket."""
     while (head := read_exactly(end, LENGTH.size)) is not None:
         body = read_exactly(end, LENGTH.unpack(head)[0])
         if body is None:
@@ -36,7 +36,7 @@ def read_all(end: socket.socket, inbox: queue.SimpleQueue[Message | None]) -> No
 
 @dataclass(slots=True)
 class Request:
-    """A reply that is wanted, and what there is of it."""
+    """A requested reply, and what was sampled of it."""
 
     number: int
     message: Message
@@ -45,14 +45,14 @@ class Request:
     versions: list[int] = field(default_factory=list)
 
     def begin_anew(self) -> int:
-        """Forget what was sampled; how many tokens that was."""
+        """Forget what was sampled. Returns the number of tokens."""
         num_dropped = len(self.token_ids)
         for column in (self.token_ids, self.logprobs, self.versions):
             column.clear()
         return num_dropped
 
     def answer(self, reason: str) -> Message:
-        """The fields of a completion."""
+        """Return the fields of a completion."""
         first, last = self.versions[0], self.versions[-1]
         return {
             "token_ids": self.token_ids,

@@ -1,4 +1,4 @@
-"""Weights received with all other processes of the engine, over gloo."""
+"""Receives weights over gloo, together with all other processes of the engine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 def receive(
     manifest: Sequence[tuple[str, str, Sequence[int]]], host: str, port: int, size: int, deadline_s: float
 ) -> dict[str, torch.Tensor]:
-    """The tensors of a manifest of names, dtypes and shapes, in its order, from rank 0 of `size` ranks that meet at an
-    address. Raises what torch raises when they do not meet, or one takes longer than `deadline_s`."""
+    """Receive the tensors of a manifest of names, dtypes and shapes, in its order, from rank 0 of `size` ranks that
+    meet at an address. Raises what torch raises when they do not meet, or one takes longer than `deadline_s`."""
     deadline = timedelta(seconds=deadline_s)
     store = TCPStore(host, port, is_master=False, timeout=deadline)
     gloo: Any = dist.ProcessGroupGloo
@@ -33,7 +33,7 @@ def receive(
 
 
 def find_own_address(host: str, port: int) -> str:
-    """The address of this machine that the other side sees."""
+    """Return the address of this machine as the other side sees it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, port))
         return str(probe.getsockname()[0])

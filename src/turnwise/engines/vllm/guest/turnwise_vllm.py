@@ -2,8 +2,8 @@
 
     PYTHON turnwise_vllm.py SOCKET_FD PARENT_PID
 
-Messages are those of `turnwise.engines.workers.messages`; the first one tells the settings. Nothing is computed between
-`pause` and `resume`, and a token carries the version under which it was sampled."""
+Messages are those of `turnwise.engines.workers.messages`; the first one contains the settings. Nothing is computed
+between `pause` and `resume`, and a token carries the version under which it was sampled."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ PR_SET_PDEATHSIG = 1
 
 
 class Worker:
-    """Requests, and the engine that samples them. Everything happens on one thread but for reading the socket."""
+    """The requests and the engine that samples them. Everything happens on one thread, except reading the socket."""
 
     def __init__(self, end: socket.socket, settings: Message) -> None:
         self._end = end
         self._alive_s = settings["alive_s"]
         self._folder: str = settings["adapter" if settings["lora"] is not None else "folder"]
-        """Of the weights that change: the adapter's, or all."""
+        """Folder of the weights that change: the adapter's, or all weights."""
         if settings["is_blank"]:
             self._folder = ""
         self._staged_folder: str | None = None
         self._version = settings["version"]
         self._requests: dict[str, Request] = {}
-        """Under way, by the name that vLLM knows."""
+        """Running requests by the name that vLLM knows."""
         self._held: list[Request] = []
-        """Wait for `resume`, with what there is of each."""
+        """Requests that wait for `resume`, with what was sampled of each."""
         self._is_paused = False
         self._pause_number: int | None = None
-        """Of the pause that waits for the replies under way; None if none does."""
+        """Number of the pause that waits for running replies to end; None if there is none."""
         self._num_started = 0
         self._counts = {"num_sampled_tokens": 0, "num_prompt_tokens": 0, "num_cached_tokens": 0}
         self._engine = build_engine(settings)
         self._adapter = None if settings["lora"] is None else build_adapter(self._engine)
-        """None where all weights change."""
+        """The adapter; None if all weights change."""
         if self._adapter is not None:
             self._stage(self._folder)
             self._adapter.replace(self._folder)
 
     def serve(self, inbox: queue.SimpleQueue[Message | None]) -> None:
-        """Answer until the other side is gone."""
+        """Answer messages until the other side closes the socket."""
         self._say(id=0, answer=None)
         said = time.monotonic()
         while True:
@@ -84,7 +84,7 @@ class Worker:
 
     @contextmanager
     def _telling_errors(self, number: int | None) -> Iterator[None]:
-        """Answer with the error that ends what is inside; without an `id` to answer, raise it."""
+        """Answer with the error that ends the body; if there is no `id` to answer, raise it."""
         try:
             yield
         except Exception as error:
@@ -124,7 +124,7 @@ class Worker:
             case "score":
                 self._say(id=number, answer=self._score(message["token_ids"]))
             case "release":
-                pass  # the prefix cache forgets by itself
+                pass  # the prefix cache drops old entries by itself
             case kind:
                 raise ValueError(f"messages of kind {kind!r} are unknown")
 
@@ -184,21 +184,21 @@ class Worker:
         return next((each for each in (*self._requests.values(), *self._held) if each.number == number), None)
 
     def _drop(self, number: int) -> None:
-        """Forget a request, if there is one of this number."""
+        """Forget the request with this number, if any."""
         self._held = [held for held in self._held if held.number != number]
         for name in [name for name, request in self._requests.items() if request.number == number]:
             del self._requests[name]
             self._engine.abort_request([name])
 
     def _hold_all(self) -> None:
-        """Take the requests under way from vLLM; they wait for `resume` with what there is of them."""
+        """Take the running requests back from vLLM; they wait for `resume` with what was sampled of them."""
         self._engine.abort_request(list(self._requests))
         self._held = [*self._requests.values(), *self._held]
         self._requests = {}
 
     def _cut(self, number: int, num_tokens: int) -> None:
-        """A stop string is complete: the reply ends with its first `num_tokens`. One that has ended meanwhile is cut by
-        the other side, and one that began anew goes on."""
+        """End a reply after its first `num_tokens` tokens, which complete a stop string. A reply that has ended
+        meanwhile is cut by the other side, and one that began again continues."""
         request = self._find(number)
         if request is not None and len(request.token_ids) >= num_tokens:
             self._drop(number)
@@ -239,7 +239,7 @@ class Worker:
         if folder != self._folder:
             if folder != self._staged_folder:
                 self._stage(folder)
-            # What older weights computed of the requests under way is computed again; nothing of it is read.
+            # Keys and values that older weights computed for running requests are computed again; none of them is read.
             self._hold_all()
             if self._adapter is None:
                 self._call("turnwise_commit")
@@ -253,10 +253,10 @@ class Worker:
             self._say(id=number, answer=None)
 
     def _score(self, token_ids: list[int]) -> list[float]:
-        """Log-probabilities at temperature 1 of every token but the first.
+        """Return log-probabilities at temperature 1 of every token but the first.
 
-        Only with no request under way: where its output layer has room for an adapter, vLLM 0.32 fails on the
-        log-probabilities of a prompt beside others."""
+        Call this only while no request is running: if the output layer has room for an adapter, vLLM 0.32 fails on a
+        prompt's log-probabilities beside other requests."""
         from vllm import SamplingParams, TokensPrompt
 
         if self._requests:
@@ -281,7 +281,8 @@ class Worker:
 
 
 def build_engine(settings: Message) -> Any:
-    """vLLM's engine on the weights of the folder that the settings name, with room for an adapter if they say so."""
+    """Build vLLM's engine on the weights of the folder that the settings name, with room for an adapter if they ask for
+    it."""
     from vllm import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -296,7 +297,7 @@ def build_engine(settings: Message) -> Any:
             "lora_target_modules": lora["layers"],
         }
     if settings["is_hybrid"]:
-        # On a CPU vLLM 0.32 turns only the first head of queries that a model gives it by heads, as LFM2 does.
+        # On a CPU vLLM 0.32 rotates only the first query head if a model passes queries head by head, as LFM2 does.
         options["compilation_config"] = {"custom_ops": ["-rotary_embedding"]}
     return LLMEngine.from_engine_args(
         EngineArgs(
@@ -321,7 +322,7 @@ def build_engine(settings: Message) -> Any:
 
 
 def build_adapter(engine: Any) -> Any:
-    """The place of the engine's adapter."""
+    """Build the engine's adapter slot."""
     from turnwise_adapter import Adapter
 
     return Adapter(engine)
@@ -335,7 +336,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         return
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else vLLM's process group, of one, listens on the host's address
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else vLLM's process group of one listens on the host's address
     end = socket.socket(fileno=descriptor)
     inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
     threading.Thread(target=read_all, args=(end, inbox), daemon=True).start()

@@ -1,1 +1,1 @@
-"""A memory that is written anew with every chunk of a stream (MemAgent)."""
+"""A memory that is rewritten with every chunk of a stream (MemAgent)."""

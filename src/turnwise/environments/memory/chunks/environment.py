@@ -1,8 +1,8 @@
-"""One stream, read chunk by chunk: every chunk in a conversation of its own that sees only the memory written so far.
+"""One stream, read chunk by chunk: every chunk in its own conversation, which sees only the memory written so far.
 
 MemAgent (arXiv 2507.02259): the policy reads the question, its memory and one chunk, and writes a new memory, which
-replaces the old one. A last conversation sees the question and the memory, and answers. Each conversation starts from
-nothing, so the context never grows; all of them belong to one trajectory and share its reward.
+replaces the old one. A last conversation sees the question and the memory, and answers. Each conversation starts empty,
+so the context never grows; all of them belong to one trajectory and share its reward.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ ANSWER = "answer"
 
 
 def build_prompt(asked: Sequence[str], memory: str, words: Sequence[str] | None) -> tuple[Message, ...]:
-    """The opening of a chunk's conversation; of the answer's where `words` is None."""
+    """Build the opening of a chunk's conversation, or of the answer's if `words` is None."""
     section = "answer" if words is None else f"section {' '.join(words)} write"
     return (text_message("user", f" question {' '.join(asked)} memory {memory} {section}"),)
 
 
 class ChunksEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+    """Implements `AskingEnvironment`. Everything random comes from the task's seed."""
 
     def __init__(self, chosen: ChunksArguments) -> None:
-        """One role, one reply per chunk and one for the answer."""
+        """Declares one role with one reply per chunk and one for the answer."""
         self.spec = EpisodeSpec(max_replies=chosen.chunks + 1, can_replay=True)
         self._chosen = chosen
         self._asked: tuple[str, ...] = ()
         self._memory = ""
         self._next = 0
-        """The chunk that is read next."""
+        """The chunk to be read next."""
         self._overflowed = False
 
     async def begin(self, task: Task, seed: int) -> Asked:
@@ -50,7 +50,7 @@ class ChunksEnvironment:
         return self._ask()
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take a memory, or the answer."""
+        """Accept a memory, or the answer."""
         if conversation == ANSWER:
             return Asked(asks=())
         if conversation != self._name(self._next - 1):
@@ -62,7 +62,7 @@ class ChunksEnvironment:
         return self._ask()
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The share of right answers; "success" where all are."""
+        """Return the share of right answers; "success" means that all are right."""
         told = replies.get(ANSWER, ()) if end.stop is StopReason.DONE else ()
         given = parse_memory(extract_answer(told[-1].text) or "" if told else "", self._asked)
         right = sum(given[slot] == word for slot, word in self._stream.answer.items())
@@ -70,10 +70,10 @@ class ChunksEnvironment:
         return {AGENT: Scored.of(right / len(self._asked), parts)}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
-        """Equal where the next chunk and the memory are equal."""
+        """Return a hash that is equal if the next chunk and the memory are equal."""
         return f"{self._seed}/{self._next}/{self._memory}"
 
     def _ask(self) -> Asked:

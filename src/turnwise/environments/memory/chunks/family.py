@@ -17,25 +17,25 @@ from turnwise.environments.memory.words import NONE, SLOTS
 
 
 class Chunks(MemoryFamily[ChunksArguments]):
-    """Two slots to be remembered over a stream of events.
+    """Streams of events over which two slots must be remembered.
 
-    A task holds the seed of its stream and what is asked: the same task can be read in streams of any length.
+    A task contains the seed of its stream and the question, so the same task can use streams of any length.
     """
 
     section = ChunksArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no seed."""
+        """Generate a task; splits are endless and share no seed."""
         path = (self._chosen.seed, "memory", split, index)
         asked = rng(*path, "asked").sample(SLOTS, NUM_ASKED)
         prompt = build_prompt(asked, format_memory(dict.fromkeys(asked, NONE)), ())
         return prompt, {"seed": derive_seed(*path), "asked": asked}
 
     def build_environment(self, task: Task) -> ChunksEnvironment:
-        """A fresh, single-use `ChunksEnvironment`."""
+        """Build a fresh, single-use `ChunksEnvironment`."""
         return ChunksEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = KeepingPolicy(self._chosen.naive_keep)
         return {"oracle": KeepingPolicy(1.0), "random": RandomPolicy(), "naive": naive}

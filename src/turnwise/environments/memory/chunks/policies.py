@@ -12,7 +12,7 @@ from turnwise.environments.replies import answer_message
 
 
 class KeepingPolicy:
-    """Writes what the chunk says, and keeps of the old memory each line of which the chunk says nothing with the
+    """Writes what the chunk says, and keeps each line of the old memory about which the chunk says nothing with
     probability `keep`. Answers what the memory says. With `keep=1` it is the oracle."""
 
     def __init__(self, keep: float) -> None:
@@ -31,7 +31,7 @@ class KeepingPolicy:
 
 
 class RandomPolicy:
-    """Writes and answers any values of the slots that are asked about."""
+    """Writes and answers random values for the slots in question."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         return answer_message(format_memory({slot: slot + rng.choice(VALUES) for slot in task.payload["asked"]}))

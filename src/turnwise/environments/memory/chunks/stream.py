@@ -1,7 +1,7 @@
-"""A stream of events that set slots, and what is asked about it. Pure functions of a seed.
+"""A stream of events that set slots, and the question about it. Pure functions of a seed.
 
-An event is one word, a slot with the value it gets ("redmo"). Two slots are asked about. Each is set once, or with
-`TWICE` a second time, which counts; all other events set slots that are not asked about.
+An event is one word, a slot with the value it gets ("redmo"). The question is about two slots. Each is set once or,
+with probability `TWICE`, a second time, which counts; all other events set other slots.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from turnwise.environments.memory.words import NONE, SLOTS, VALUES, slot_of
 
 NUM_ASKED = 2
 TWICE = 0.3
-"""Probability that a slot that is asked about is set a second time."""
+"""Probability that a slot in question is set a second time."""
 
 Memory = Mapping[str, str]
-"""The word of every slot that is asked about (`NONE` where nothing is known), in the order of the question."""
+"""The word of every slot in question (`NONE` if unknown), in the order of the question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What is to be read, and the right answer."""
+    """A stream to be read, and the right answer."""
 
     chunks: tuple[tuple[str, ...], ...]
-    """The words of every chunk."""
+    """The words of each chunk."""
     answer: Memory
-    """The last word of every slot that is asked about."""
+    """The last word of every slot in question."""
 
 
 def build_stream(seed: int, asked: Sequence[str], *, num_chunks: int, chunk_events: int) -> Stream:
-    """The stream of a seed: `num_chunks` chunks of `chunk_events` events each, for at least 4 events in all."""
+    """Build the stream of a seed: `num_chunks` chunks of `chunk_events` events each, at least 4 events in all."""
     random = rng(seed, "stream", num_chunks)
     count = num_chunks * chunk_events
     times = [2 if random.random() < TWICE else 1 for _ in asked]
@@ -47,18 +47,19 @@ def build_stream(seed: int, asked: Sequence[str], *, num_chunks: int, chunk_even
 
 
 def read_chunk(memory: Memory, words: Sequence[str]) -> dict[str, str]:
-    """What a chunk says about the slots in `memory`: the last word of each, `NONE` where it says nothing."""
+    """Return what a chunk says about the slots in `memory`: the last word of each, `NONE` if it says nothing."""
     said = {slot_of(word): word for word in words}
     return {slot: said.get(slot, NONE) for slot in memory}
 
 
 def format_memory(memory: Memory) -> str:
-    """`red redmo blue none`: a slot stands before its word, so that a reader finds the word where the slot is read."""
+    """Write a memory, `red redmo blue none`: each slot precedes its word, so that a reader finds the word next to the
+    slot."""
     return " ".join(f"{slot} {word}" for slot, word in memory.items())
 
 
 def parse_memory(text: str, asked: Sequence[str]) -> dict[str, str]:
-    """What a text in the form of `format_memory` says: the word after the first mention of each slot, `NONE` where
-    there is none."""
+    """Parse a text in the form of `format_memory`: the word after the first mention of each slot, `NONE` if there is
+    none."""
     words = text.split()
     return {slot: words[words.index(slot) + 1] if slot in words[:-1] else NONE for slot in asked}

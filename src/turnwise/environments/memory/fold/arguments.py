@@ -10,18 +10,18 @@ from turnwise.environments.memory.arguments import MemoryArguments, MemorySwitch
 
 
 class FoldArguments(MemoryArguments):
-    """Sections that are read in the main context, or in branches of which it sees the returned message only.
+    """Sections that are read in the main context, or in branches of which it sees only the returned message.
 
-    There are no tools, so what limits them is not read.
+    There are no tools, so the limits of tools are not read.
     """
 
     style: Literal["fold"] = "fold"
     """How the policy remembers."""
     sections: int = Field(4, ge=1, le=10_000)
-    """Sections to be read."""
+    """Number of sections."""
     section_events: int = Field(8, ge=4, le=1000)
-    """Events of a section."""
+    """Events per section."""
     max_return_words: int = Field(6, ge=1, le=10_000)
-    """Words that a branch may return; with more the episode ends without success."""
+    """Most words that a branch may return; with more the episode ends without success."""
     memory: MemorySwitch = "kept"
-    """"kept", or a control that must fail: of an "erased" returned message nothing is seen."""
+    """"kept", or a control that must fail: with "erased", returned messages are not shown."""

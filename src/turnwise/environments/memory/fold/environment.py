@@ -5,8 +5,9 @@
     main       red redka blue none next        read
     main       pinklo redmi ... answer         red redmi blue bluepe
 
-Context folding (arXiv 2510.11967): a branch opens on top of the main context, so that it knows what is asked; the main
-context goes on without it, and sees its returned message only. What both share is stored, sampled and trained once.
+Context folding (arXiv 2510.11967): a branch opens on top of the main context, so that it knows the question; the main
+context continues without the branch and sees only its returned message. Their shared tokens are stored, sampled and
+trained once.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from turnwise.environments.memory.words import NONE
 from turnwise.rewards.answers import extract_answer
 
 READ, BRANCH = "read", "branch"
-"""What the main context may do with the next section; any other reply is its answer."""
+"""The main context's actions for the next section; any other reply is its answer."""
 NEXT, RETURN, ANSWER = "next", "return", "answer"
-"""The last word of what is observed: what kind of reply is wanted."""
+"""The last word of an observation, which says what kind of reply is requested."""
 
 
 def build_prompt(asked: Sequence[str]) -> tuple[Message, ...]:
-    """The opening of the main context."""
+    """Build the opening of the main context."""
     return (text_message("user", f" question {' '.join(asked)} {NEXT}"),)
 
 
 class FoldEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+    """Implements `AskingEnvironment`. Everything random comes from the task's seed."""
 
     def __init__(self, chosen: FoldArguments) -> None:
         self.spec = EpisodeSpec(max_replies=2 * chosen.sections + 1, max_depth=1, can_replay=True)
         self._chosen = chosen
         self._asked: tuple[str, ...] = ()
         self._next = 0
-        """The section that is read next."""
+        """The section to be read next."""
         self._branch: str | None = None
-        """The branch that is open; None while the main context speaks."""
+        """The open branch; None while the main context speaks."""
         self._answer = ""
         self._num_branches = 0
         self._overflowed = False
@@ -57,7 +58,7 @@ class FoldEnvironment:
         return Asked(asks=(Ask(messages=build_prompt(self._asked)),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take an action or the answer of the main context, or what a branch returns."""
+        """Accept an action or the answer of the main context, or the message that a branch returns."""
         if conversation != (self._branch or MAIN):
             raise EnvironmentFault(f"FoldEnvironment is told a reply in {conversation!r}, which it did not ask for")
         said = extract_answer(reply.text) or ""
@@ -76,7 +77,8 @@ class FoldEnvironment:
         return Asked(asks=(Ask(conversation=self._branch, messages=messages, caller=MAIN, inherits=True),))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The share of right answers; "success" where all are, "branches" the share of sections that were."""
+        """Return the share of right answers; "success" means that all are right, "branches" is the share of sections
+        read in branches."""
         given = parse_memory(self._answer if end.stop is StopReason.DONE else "", self._asked)
         right = sum(given[slot] == word for slot, word in self._stream.answer.items())
         parts = {
@@ -87,7 +89,7 @@ class FoldEnvironment:
         return {AGENT: Scored.of(right / len(self._asked), parts)}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _take_return(self, said: str) -> Asked:
         self._branch = None

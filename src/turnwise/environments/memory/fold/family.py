@@ -17,21 +17,21 @@ from turnwise.environments.memory.words import SLOTS
 
 
 class Fold(MemoryFamily[FoldArguments]):
-    """Two slots to be found in sections that do not fit into the main context."""
+    """Sections that do not fit into the main context, in which two slots must be found."""
 
     section = FoldArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no seed."""
+        """Generate a task; splits are endless and share no seed."""
         path = (self._chosen.seed, "memory", "fold", split, index)
         asked = rng(*path, "asked").sample(SLOTS, NUM_ASKED)
         return build_prompt(asked), {"seed": derive_seed(*path), "asked": asked}
 
     def build_environment(self, task: Task) -> FoldEnvironment:
-        """A fresh, single-use `FoldEnvironment`."""
+        """Build a fresh, single-use `FoldEnvironment`."""
         return FoldEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = FoldingPolicy(self._chosen.naive_keep)
         return {"oracle": FoldingPolicy(1.0), "random": RandomPolicy(), "naive": naive}

@@ -13,8 +13,8 @@ from turnwise.environments.replies import answer_message
 
 
 class FoldingPolicy:
-    """Reads each section in a branch with the probability `keep`, otherwise in the main context. A branch returns what
-    its section says of the slots that are asked about. With `keep=1` it is the oracle."""
+    """Reads each section in a branch with probability `keep`, otherwise in the main context. A branch returns what its
+    section says about the slots in question. With `keep=1` it is the oracle."""
 
     def __init__(self, keep: float) -> None:
         self._keep = keep
@@ -28,7 +28,7 @@ class FoldingPolicy:
 
 
 class RandomPolicy:
-    """Answers any values at once."""
+    """Answers random values at once."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         return answer_message(format_memory({slot: slot + rng.choice(VALUES) for slot in SLOTS}))

@@ -10,17 +10,17 @@ from turnwise.environments.memory.arguments import MemoryArguments, MemorySwitch
 
 
 class OperationsArguments(MemoryArguments):
-    """Streams of events of which a bounded store is kept, by adding, updating and deleting lines (Memory-R1).
+    """Streams of events that are recorded in a bounded store, by adding, updating and deleting lines (Memory-R1).
 
-    There are no tools, so what limits them is not read.
+    There are no tools, so the limits of tools are not read.
     """
 
     style: Literal["operations"] = "operations"
     """How the policy remembers."""
     events: int = Field(10, ge=1, le=10_000)
-    """Events of a stream."""
+    """Events per stream."""
     max_open: int = Field(3, ge=1, le=7)
-    """Most slots that are open at once: what a store must hold."""
+    """Most slots open at once, which a store must hold."""
     capacity: int = Field(3, ge=1, le=10_000)
     """Most lines of the store; a further one ends the episode without success."""
     memory: MemorySwitch = "kept"

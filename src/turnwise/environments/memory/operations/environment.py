@@ -1,8 +1,8 @@
-"""One stream of events, of which a bounded store is kept: every event in a conversation that sees the store.
+"""One stream of events, recorded in a bounded store: every event has its own conversation, which sees the store.
 
 Memory-R1 (arXiv 2508.19828): for every event the policy adds a line to the store, updates one, deletes one, or does
-nothing; a last conversation sees the store and answers. What will be asked is not known before. A line beyond the
-store's capacity ends the episode without success.
+nothing; a last conversation sees the store and answers. The question is not known in advance. A line beyond the store's
+capacity ends the episode without success.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ ANSWER = "answer"
 
 
 def build_prompt(lines: Lines, word: str) -> tuple[Message, ...]:
-    """The opening of an event's conversation."""
+    """Build the opening of an event's conversation."""
     return (text_message("user", f" store {' '.join((*lines, ''))}event {word}"),)
 
 
 def build_question(lines: Lines, slot: str) -> tuple[Message, ...]:
-    """The opening of the answer's conversation."""
+    """Build the opening of the answer's conversation."""
     return (text_message("user", f" store {' '.join((*lines, ''))}ask {slot}"),)
 
 
 class OperationsEnvironment:
-    """Implements `AskingEnvironment`. Nothing is random but what the task's seed gives."""
+    """Implements `AskingEnvironment`. Everything random comes from the task's seed."""
 
     def __init__(self, chosen: OperationsArguments) -> None:
         self.spec = EpisodeSpec(max_replies=chosen.events + 1, can_replay=True)
         self._chosen = chosen
         self._lines: Lines = ()
         self._next = 0
-        """The event that is read next."""
+        """The event to be read next."""
         self._overflowed = False
 
     async def begin(self, task: Task, seed: int) -> Asked:
@@ -49,7 +49,7 @@ class OperationsEnvironment:
         return self._ask()
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take an operation, or the answer."""
+        """Accept an operation, or the answer."""
         if conversation == ANSWER:
             return Asked(asks=())
         if conversation != f"event{self._next - 1}":
@@ -61,17 +61,17 @@ class OperationsEnvironment:
         return Asked(asks=()) if self._overflowed else self._ask()
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """1 for the right word, the slot said before it or not."""
+        """Return 1 for the right word, with or without the slot before it."""
         told = replies.get(ANSWER, ()) if end.stop is StopReason.DONE else ()
         said = (extract_answer(told[-1].text) or "").split() if told else []
         success = float(said in ([self._events.answer], [self._events.asked, self._events.answer]))
         return {AGENT: Scored.of(success, {"success": success, "overflow": self._overflowed})}
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def state_hash(self) -> str:
-        """Equal where the next event and the store are equal."""
+        """Return a hash that is equal if the next event and the store are equal."""
         return f"{self._seed}/{self._next}/{' '.join(self._lines)}"
 
     def _ask(self) -> Asked:

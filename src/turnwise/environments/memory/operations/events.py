@@ -4,8 +4,8 @@
     endred    red is over, and will not be asked about
     hmka      small talk
 
-At no time more than `max_open` slots are open. So a store of that many lines can hold all that may be asked about, if
-what changed is overwritten, what is over goes, and small talk is not written down.
+Never more than `max_open` slots are open. So a store of that many lines can hold everything that may be asked about, if
+changes overwrite, ended slots are deleted, and small talk is not recorded.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from turnwise.environments.memory.operations.store import NOOP, Lines, apply, lo
 from turnwise.environments.memory.words import NONE, SLOTS, VALUES, slot_of
 
 END, TALK = "end", "hm"
-"""What words of these kinds begin with; a slot or a value follows."""
+"""Prefixes of such words; a slot or a value follows."""
 TALK_SHARE = 0.15
 """Probability that an event is small talk."""
 OPEN_SHARE = 0.6
-"""Probability that another event opens a slot, while a further one may be open."""
+"""Probability that another event opens a slot, while further slots may be opened."""
 CHANGE_SHARE = 0.4
-"""Probability that an event about an open slot changes it; otherwise it ends, if it is not the last."""
+"""Probability that an event about an open slot changes it; otherwise the slot ends, unless it is the last open one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """What is to be read, and what is asked at the end."""
+    """Events to be read, and the question at the end."""
 
     words: tuple[str, ...]
     asked: str
     """A slot that is open at the end."""
     answer: str
-    """Its word."""
+    """The word of that slot."""
 
 
 def build_events(seed: int, *, count: int, max_open: int) -> Events:
-    """The events of a seed; `count` is at least 1."""
+    """Build the events of a seed; `count` is at least 1."""
     random = rng(seed, "events", count, max_open)
     lines: Lines = ()
     words: list[str] = []
@@ -51,7 +51,7 @@ def build_events(seed: int, *, count: int, max_open: int) -> Events:
 
 
 def _draw(lines: Lines, max_open: int, random: Random) -> str:
-    """An event after which one slot or more is open; `lines` are those of the slots that are open before it."""
+    """Draw an event that leaves at least one slot open; `lines` are those of the slots open before it."""
     if lines and random.random() < TALK_SHARE:
         return TALK + random.choice(VALUES)
     if not lines or (len(lines) < max_open and random.random() < OPEN_SHARE):
@@ -65,7 +65,7 @@ def _draw(lines: Lines, max_open: int, random: Random) -> str:
 
 
 def choose_operation(lines: Lines, word: str) -> str:
-    """The reply to an event that keeps a store in order."""
+    """Return the reply to an event that keeps a store in order."""
     slot = slot_of(word)
     if slot is not None:
         old = look_up(lines, slot)
@@ -77,7 +77,7 @@ def choose_operation(lines: Lines, word: str) -> str:
 
 
 def choose_untidy(lines: Lines, word: str) -> str:
-    """A reply that writes everything down and lets nothing go."""
+    """Return a reply that records everything and deletes nothing."""
     slot = slot_of(word)
     if slot is not None:
         return f"{slot} {look_up(lines, slot) or NONE} {word} add"

@@ -1,4 +1,4 @@
-"""Streams of which a bounded store is kept as an environment family: tasks, environments and policies."""
+"""Streams recorded in a bounded store as an environment family: tasks, environments and policies."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from turnwise.environments.memory.operations.policies import RandomPolicy, Stori
 
 
 class Operations(MemoryFamily[OperationsArguments]):
-    """What is said of slots that open, change and end, to be kept in a store that is too small for all of it."""
+    """Events about slots that open, change and end, recorded in a store that is too small for all of them."""
 
     section = OperationsArguments
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """Splits have no end and share no seed."""
+        """Generate a task; splits are endless and share no seed."""
         seed = derive_seed(self._chosen.seed, "memory", "operations", split, index)
         events = build_events(seed, count=self._chosen.events, max_open=self._chosen.max_open)
         return build_prompt((), events.words[0]), {"seed": seed}
 
     def build_environment(self, task: Task) -> OperationsEnvironment:
-        """A fresh, single-use `OperationsEnvironment`."""
+        """Build a fresh, single-use `OperationsEnvironment`."""
         return OperationsEnvironment(self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = StoringPolicy(self._chosen.naive_keep)
         return {"oracle": StoringPolicy(1.0), "random": RandomPolicy(), "naive": naive}

@@ -13,9 +13,9 @@ from turnwise.environments.replies import answer_message
 
 
 class StoringPolicy:
-    """Writes down what opens. What else keeps the store in order it does with the probability `tidy`: otherwise it
-    adds what should be updated and what should not be written down, and leaves what is over. Answers what the store
-    says last. With `tidy=1` it is the oracle."""
+    """Records slots that open. The other operations that keep the store in order it makes with probability `tidy`:
+    otherwise it adds lines that should be updated or not recorded, and leaves ended ones. Answers with the store's last
+    line about the slot. With `tidy=1` it is the oracle."""
 
     def __init__(self, tidy: float) -> None:
         self._tidy = tidy
@@ -29,7 +29,7 @@ class StoringPolicy:
 
 
 class RandomPolicy:
-    """Answers any value."""
+    """Answers a random value."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         return answer_message(f"{rng.choice(SLOTS)}{rng.choice(VALUES)}")

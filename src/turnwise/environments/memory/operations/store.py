@@ -1,15 +1,15 @@
-"""The bounded store, and what a reply does to it. Pure functions of lines.
+"""The bounded store, and the effect of a reply. Pure functions of lines.
 
-A line is a word, a slot with its value ("redka"). A reply names a slot, the line that the store has of it, and what
-becomes of that line:
+A line is a word, a slot with its value ("redka"). A reply names a slot, the store's line about it, and what happens to
+that line:
 
     red none redka add        a further line
     red redka redmi update    takes the place of the line, if the store has it
     red redmi delete          the line goes
     noop                      nothing
 
-The old line is in the reply, as in Memory-R1's updates: so it is read where its slot stands, and the operation is
-chosen where it is known.
+The reply contains the old line, as in Memory-R1's updates: so the line is read next to its slot, and the operation is
+chosen when the line is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOOP = "noop"
 
 
 def apply(lines: Lines, reply: str) -> Lines:
-    """The lines after a reply. What is no operation changes nothing."""
+    """Return the lines after a reply. A reply that is not an operation changes nothing."""
     match reply.split():
         case [_, _, word, "add"]:
             return (*lines, word)
@@ -35,7 +35,7 @@ def apply(lines: Lines, reply: str) -> Lines:
 
 
 def look_up(lines: Sequence[str], slot: str | None) -> str | None:
-    """The slot's last line; None where there is none, or no slot is meant."""
+    """Return the slot's last line; None if there is none, or no slot is given."""
     return next((line for line in reversed(lines) if slot is not None and slot_of(line) == slot), None)
 
 

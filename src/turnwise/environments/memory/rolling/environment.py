@@ -1,11 +1,11 @@
-"""An agent that acts in a window: where its context is full it writes a note, and a fresh context starts from that.
+"""An agent that acts in a window: when its context is full it writes a note, and a fresh context starts from the note.
 
     part0    question, note none     search, passages, write    the note
     part1    question, note          search, passages, write    the next note
     part2    question, note          the answer
 
-MEM1 (arXiv 2506.15841) and ReSum (arXiv 2509.13313). Each part is a root of its own of one trajectory, so that its
-log-probabilities are exactly the sampler's, which those of MEM1's flat row are not.
+MEM1 (arXiv 2506.15841) and ReSum (arXiv 2509.13313). Each part is a separate root of one trajectory, so that its
+log-probabilities are exactly the sampler's, unlike those of MEM1's flat row.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from turnwise.environments.memory.words import NONE
 from turnwise.rewards.answers import extract_answer
 
 WRITE = " write"
-"""What asks for a note, after the last observation that the window holds."""
+"""The request for a note, after the last observation that the window holds."""
 
 
 def build_prompt(question: Message, note: str) -> tuple[Message, ...]:
-    """The opening of a part."""
+    """Build the opening of a part."""
     return (text_message("user", f"{question.text.strip()} note {note} act"),)
 
 
 def read_note(opening: Message) -> str:
-    """The note in the opening of a part."""
+    """Return the note in the opening of a part."""
     return opening.text.rpartition(" note ")[2].removesuffix(" act")
 
 
 class RollingEnvironment:
-    """Implements `AskingEnvironment` over an `Environment`, whose actions and score it takes."""
+    """Implements `AskingEnvironment` over an `Environment`, whose actions and score it uses."""
 
     def __init__(self, inner: Environment, chosen: RollingArguments) -> None:
-        """`inner` opens with one message."""
+        """`inner` must open with one message."""
         self.spec = EpisodeSpec(can_replay=True)
         self._inner, self._chosen = inner, chosen
         self._opening = Opening(messages=(), tools=())
         self._part = 0
         self._words = 0
-        """Of the context so far."""
+        """Words in the present context."""
         self._is_full = False
-        """A note is wanted."""
+        """Whether a note is requested."""
         self._note = NONE
         self._overflowed = False
         self._actions: list[Message] = []
@@ -60,7 +60,7 @@ class RollingEnvironment:
         return self._ask_part()
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Take an action or a note."""
+        """Accept an action or a note."""
         if conversation != f"part{self._part}":
             raise EnvironmentFault(f"RollingEnvironment is told a reply in {conversation!r}, which it did not ask for")
         if self._is_full:
@@ -81,7 +81,7 @@ class RollingEnvironment:
         )
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """The inner environment's score of the actions, with the part `overflow`."""
+        """Return the inner environment's score of the actions, with the part `overflow`."""
         reward = await judge(self._inner, self._actions, end.stop)
         if isinstance(reward, Scored):
             overflow = RewardPart(name="overflow", value=float(self._overflowed))

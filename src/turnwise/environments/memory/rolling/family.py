@@ -18,9 +18,9 @@ from turnwise.environments.search_qa.projection import parse
 from turnwise.environments.search_qa.wordings import list_relations
 
 CHAINS = ("1hop", "2hop", "3hop")
-"""Kinds of questions that a note of what to look up next can carry through."""
+"""Kinds of questions that can be answered by noting what to look up next."""
 MAX_TRIES = 20
-"""Questions of the search world among which one without a relation twice must be."""
+"""Number of search-world questions among which one without a repeated relation must be found."""
 
 
 class Rolling(MemoryFamily[RollingArguments]):
@@ -34,10 +34,9 @@ class Rolling(MemoryFamily[RollingArguments]):
         self._search = SearchQA(**{"seed": self._chosen.seed, **self._chosen.search})
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """The first of `MAX_TRIES` questions of the search world that are the task's own.
+        """Generate the first suitable of the task's `MAX_TRIES` questions of the search world.
 
-        Raises as `SearchQA.task` does, and ConfigError where none of the questions is a chain without a relation
-        twice.
+        Raises as `SearchQA.task` does, and ConfigError if none of the questions is a chain without a repeated relation.
         """
         for attempt in range(MAX_TRIES):
             task = self._search.task(split, index * MAX_TRIES + attempt)
@@ -49,11 +48,11 @@ class Rolling(MemoryFamily[RollingArguments]):
         )
 
     def build_environment(self, task: Task) -> RollingEnvironment:
-        """A fresh, single-use `RollingEnvironment`."""
+        """Build a fresh, single-use `RollingEnvironment`."""
         return RollingEnvironment(self._search.build_environment(task), self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """The policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random" and "naive"."""
         naive = NotingPolicy(self._chosen.naive_keep)
         return {"oracle": NotingPolicy(1.0), "random": RandomPolicy(), "naive": naive}
 

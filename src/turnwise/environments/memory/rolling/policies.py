@@ -1,6 +1,6 @@
 """Scripted policies of the search world that act in a window and write notes.
 
-A note is what to look up next ("birthplace of Mira Tolen"), or the answer where nothing is left to look up.
+A note says what to look up next ("birthplace of Mira Tolen"), or is the answer if nothing is left to look up.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from turnwise.environments.search_qa.wordings import innermost_phrase, list_rela
 
 
 class NotingPolicy:
-    """Searches for what its note says, and first for what stands next to the question's entity; answers a note that is
-    a name. Writes down with the probability `keep` what to look up next, and otherwise only the name that it found.
-    With `keep=1` it is the oracle."""
+    """Searches for what its note says, and at first for the relation next to the question's entity; answers with a note
+    that is a name. With probability `keep` it notes what to look up next, otherwise only the name that it found. With
+    `keep=1` it is the oracle."""
 
     def __init__(self, keep: float) -> None:
         self._keep = keep

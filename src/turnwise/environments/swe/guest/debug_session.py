@@ -1,4 +1,4 @@
-"""Holds a debugged program over several requests, in a live interpreter: `start` begins it, `send` gives it a command.
+"""Keeps a debugged program over several requests, in a live interpreter: `start` starts it, `send` sends it a command.
 
 Both print what the program and pdb wrote until pdb waits again, and return None, or the exit status of a program that
 has ended.
@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 MAX_BYTES = 200_000
-"""Of the output of one command; the rest is read and dropped."""
+"""Most bytes of output per command; the rest is read and dropped."""
 
 
 class Debugged:
@@ -35,7 +35,7 @@ class Debugged:
         os.close(ready)
 
     def wait(self) -> "int | None":
-        """Print output until pdb waits for a command; the exit status if the program ends instead."""
+        """Print output until pdb waits for a command. Returns the exit status if the program ends instead."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
         content, is_waiting, is_over = b"", False, False
@@ -53,7 +53,7 @@ class Debugged:
         return None if is_waiting else self.process.wait()
 
     def send(self, command: str) -> "int | None":
-        """Give pdb a command."""
+        """Send pdb a command."""
         os.write(self.commands, (command.replace("\n", " ") + "\n").encode("utf-8", "replace"))
         return self.wait()
 
@@ -62,11 +62,11 @@ DEBUGGED: list[Debugged] = []
 
 
 def start(source: str, request: dict[str, Any], variables: dict[str, str]) -> "int | None":
-    """Begin a program; there is none yet."""
+    """Start a program, when none is running."""
     DEBUGGED.append(Debugged(source, request, variables))
     return DEBUGGED[0].wait()
 
 
 def send(command: str) -> "int | None":
-    """Give the program's pdb a command."""
+    """Send a command to the program's pdb."""
     return DEBUGGED[0].send(command)

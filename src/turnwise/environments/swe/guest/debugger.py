@@ -1,4 +1,4 @@
-"""Runs one test, or a script, under pdb, and takes pdb's commands from a descriptor.
+"""Runs one test, or a script, under pdb, and reads pdb's commands from a descriptor.
 
 It is started with a JSON object as its argument: `target` (a test's id or a script), `commands` and `ready`
 (descriptors: it reads commands from the first, and writes a byte to the second when it waits for one), `plugins` and
@@ -16,14 +16,14 @@ from typing import Any
 
 
 class Commands:
-    """What pdb reads from."""
+    """The input that pdb reads."""
 
     def __init__(self, commands: int, ready: int) -> None:
         self.file = os.fdopen(commands, encoding="utf-8", errors="replace")
         self.ready = ready
 
     def readline(self) -> str:
-        """Say that a command is waited for, and wait. After the end of the commands the program ends."""
+        """Signal that a command is awaited, and wait. After the end of the commands the program ends."""
         sys.stdout.flush()
         os.write(self.ready, b"\n")
         line = self.file.readline()
@@ -39,7 +39,7 @@ def main(request: dict[str, Any]) -> None:
         os.set_inheritable(descriptor, False)
 
     class Debugger(pdb.Pdb):
-        """pdb that reads from the descriptor and no file of the user's."""
+        """A pdb that reads from the descriptor and from no user files."""
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             options |= {"stdin": commands, "stdout": sys.stdout, "readrc": False, "nosigint": True}
@@ -64,7 +64,7 @@ def main(request: dict[str, Any]) -> None:
 
 
 def run_script(debugger: pdb.Pdb, path: str) -> None:
-    """Run a script from its first line; after an exception, look at where it was raised."""
+    """Run a script from its first line; after an exception, debug where it was raised."""
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec")
     sys.argv, sys.path[:0] = [path], [os.path.dirname(os.path.abspath(path))]

@@ -1,5 +1,5 @@
 """Prints the lines of text files below a path that match a pattern. Its argument is a JSON object: `pattern`, `path`,
-`max_matches`. Status 3: there is no such path, or the pattern is none."""
+`max_matches`. Status 3: there is no such path, or the pattern is invalid."""
 
 import json
 import os
@@ -12,7 +12,7 @@ SKIPPED = {"__pycache__", ".git"}
 
 
 def list_files(path: str) -> list[str]:
-    """The plain files below a path, in order."""
+    """List the plain files below a path, in order."""
     if os.path.isfile(path):
         return [path]
     found = []
@@ -24,7 +24,7 @@ def list_files(path: str) -> list[str]:
 
 
 def main() -> int:
-    """Search; returns the exit status."""
+    """Search. Returns the exit status."""
     request = json.loads(sys.argv[1])
     try:
         pattern = re.compile(request["pattern"])
@@ -40,7 +40,7 @@ def main() -> int:
             content = file.read(MAX_FILE_BYTES)
         if b"\0" in content[:1024]:
             continue
-        for number, part in enumerate(content.splitlines(), 1):  # of bytes: as Python and editors number lines
+        for number, part in enumerate(content.splitlines(), 1):  # split bytes: as Python and editors number lines
             line = part.decode("utf-8", "replace")
             if pattern.search(line):
                 num_matches += 1

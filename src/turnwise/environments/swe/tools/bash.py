@@ -7,7 +7,7 @@ from turnwise.environments.swe.workspace import Workspace
 
 
 class Bash:
-    """Runs commands that keep files and nothing else."""
+    """Runs commands, which keep only files."""
 
     def __init__(self, workspace: Workspace, max_chars: int) -> None:
         self._workspace = workspace

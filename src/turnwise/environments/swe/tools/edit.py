@@ -10,7 +10,7 @@ from turnwise.repositories.source_lines import find_line_end, to_line_end
 
 
 class Edit:
-    """Replaces text in files, and makes new ones."""
+    """Replaces text in files, and creates new files."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -46,7 +46,6 @@ class Edit:
 
 
 def find_text(content: bytes, text: bytes) -> list[tuple[int, int]]:
-    """Where a text starts and ends, each time that it occurs. Its new lines stand for those of the file, whichever they
-    are."""
+    """Return where each occurrence of a text starts and ends. Its line ends match the file's, whichever these are."""
     pattern = rb"\r?\n".join(map(re.escape, text.replace(b"\r\n", b"\n").split(b"\n")))
     return [match.span() for match in re.finditer(pattern, content)]

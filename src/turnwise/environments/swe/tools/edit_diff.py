@@ -12,7 +12,7 @@ from turnwise.repositories.source_lines import find_line_end
 
 
 class EditDiff:
-    """Applies diffs, whole or not at all."""
+    """Applies diffs, completely or not at all."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -32,9 +32,9 @@ class EditDiff:
         return f"changed {', '.join(patched.changes)}"
 
     async def _find_crlf(self, diff: str) -> set[str]:
-        """The files that the diff changes and whose lines end with CRLF."""
+        """Return the files that the diff changes and whose lines end with CRLF."""
         found: set[str] = set()
-        with contextlib.suppress(DataError):  # what is wrong with the diff, the programs that apply it say
+        with contextlib.suppress(DataError):  # the programs that apply the diff report what is wrong with it
             for file in parse_diff(diff):
                 with contextlib.suppress(ToolFailure):
                     if file.old_path and find_line_end(await self._workspace.read(file.old_path)) == b"\r\n":

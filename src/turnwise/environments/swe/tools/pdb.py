@@ -1,4 +1,4 @@
-"""`pdb`: a debugger that stays at its place from one turn to the next."""
+"""`pdb`: a debugger that keeps its place from one turn to the next."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from turnwise_sandbox.types import Execution
 
 
 class Pdb:
-    """One debugged program at a time, in a session of its own: it sees the tree as it was when the program began, and
-    what it writes is not kept."""
+    """One debugged program at a time, in its own session: it sees the tree as it was when the program started, and its
+    writes are not kept."""
 
     def __init__(self, workspace: Workspace, max_chars: int) -> None:
         self._workspace = workspace
@@ -20,7 +20,7 @@ class Pdb:
         self._session: SharedSession | None = None
         self._target = ""
         self._changes: Changes = {}
-        """Of the tree, when the program began."""
+        """The tree's changes when the program started."""
         self._commands: list[str] = []
 
     async def pdb(self, command: str = "", target: str = "") -> str:
@@ -40,7 +40,7 @@ class Pdb:
         return clip_middle(shown, self._max_chars) or "(no output)"
 
     async def fork(self, workspace: Workspace) -> Pdb:
-        """The debugger of another tree, at the same place: begun there and given the same commands."""
+        """Return the debugger of another tree at the same place: started there and given the same commands."""
         twin = Pdb(workspace, self._max_chars)
         if self._session is not None:
             await twin._start(self._target, self._changes)
@@ -70,7 +70,7 @@ class Pdb:
         return await self._run(f"send({command!r})")
 
     async def _run(self, code: str) -> str:
-        """What the program and pdb print; the session is closed where the program is over."""
+        """Return what the program and pdb print; the session is closed when the program has ended."""
         assert self._session is not None
         execution = await self._session.run(code)
         ending = self._why_over(execution)

@@ -9,7 +9,7 @@ from turnwise.environments.swe.workspace import Workspace
 
 
 class Python:
-    """Runs snippets that keep files and nothing else."""
+    """Runs snippets, which keep only files."""
 
     def __init__(self, workspace: Workspace, max_chars: int) -> None:
         self._workspace = workspace

@@ -13,7 +13,7 @@ from turnwise.tools.sandboxed import clip_middle
 
 MAX_MATCHES = 50
 BAD_PATTERN = 3
-"""Exit status of the program for a pattern that is none."""
+"""Exit status of the program for an invalid pattern."""
 
 
 class Search:

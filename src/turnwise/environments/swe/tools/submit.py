@@ -9,7 +9,7 @@ class Submit:
     """Ends the episode."""
 
     def __init__(self, end: Callable[[], Awaitable[None]]) -> None:
-        """`end` takes what was changed."""
+        """`end` collects the changes."""
         self._end = end
 
     async def submit(self) -> str:

@@ -1,4 +1,4 @@
-"""`test`: run tests of the tree as it is, and read in a few lines what fails."""
+"""`test`: run the tests of the tree as it is, and summarise the failures in a few lines."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from turnwise.tools.sandboxed import clip_middle
 
 GOOD = ("passed", "skipped", "xfailed", "xpassed")
 MAX_FAILURES = 3
-"""Failures that are shown with their last lines; more are only named."""
+"""Most failures shown with their last lines; further ones are only named."""
 MAX_NAMED = 10
 MAX_FRAMES = 2
 MAX_ERROR_LINES = 6
 ALL_PASS = "all pass"
-"""How the answer to a run without a failure begins."""
+"""How the answer begins if no test fails."""
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _FRAME = re.compile(r"^(\S+?):(\d+): (?:in (.+)|\S.*)$")
 
 
 class Test:
-    """Runs tests on a copy of the tree; what they write is not kept."""
+    """Runs tests on a copy of the tree; their writes are not kept."""
 
-    __test__ = False  # pytest would take the name for a class of tests
+    __test__ = False  # pytest would mistake the name for a class of tests
 
     def __init__(self, workspace: Workspace, max_chars: int, wall_s: float) -> None:
         """`wall_s` is the deadline of a run, in seconds of real time."""
@@ -53,14 +53,14 @@ class Test:
 
 
 def split_ids(tests: str) -> list[str]:
-    """The ids of a text, in which parameters in brackets may hold blanks."""
+    """Return the ids in a text; parameters in brackets may contain spaces."""
     return re.findall(r"(?:[^\s\[]|\[[^\]]*\])+", tests)
 
 
 def summarize(run: TestRun) -> str:
-    """How many tests fail, and of the first ones the id, the error and the last frames in the tree.
+    """Summarise how many tests fail, with the id, the error and the last frames in the tree of the first ones.
 
-    Holds no times and no addresses, so that the same run reads the same.
+    The summary contains no times or addresses, so that equal runs read the same.
     """
     failed = {test: outcome for test, outcome in run.outcomes.items() if outcome.status not in GOOD}
     failed |= {path: outcome for path, outcome in run.not_collected.items() if outcome.status not in GOOD}
@@ -82,7 +82,7 @@ def summarize(run: TestRun) -> str:
 
 
 def show_frames(outcome: Outcome) -> list[str]:
-    """The last frames in the tree with their lines of code, and the error's own lines."""
+    """Return the last frames in the tree with their lines of code, and the error's own lines."""
     frames: list[list[str]] = []
     error: list[str] = []
     for line in outcome.details.split("\n"):

@@ -1,4 +1,4 @@
-"""`view`: numbered lines of a file, or what a folder holds."""
+"""`view`: numbered lines of a file, or the content of a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class View:
     """Shows files."""
 
     def __init__(self, workspace: Workspace, max_chars: int, max_lines: int) -> None:
-        """`max_lines` are shown at a time."""
+        """`max_lines` lines are shown at a time."""
         self._workspace = workspace
         self._max_chars = max_chars
         self._max_lines = max_lines
