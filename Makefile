@@ -10,7 +10,7 @@ PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real reference test test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
+.PHONY: help demo demo-real reference test test-shuffled test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -28,6 +28,10 @@ demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Pyth
 
 test: lint ## Check lint, types and tests.
 	$(BIN)/python -m pytest -n 3 -m "not slow"
+
+SEED ?= 1
+test-shuffled: $(STAMP) ## The tests in an order drawn from SEED, modules and the tests in them.
+	$(BIN)/python -m pytest -n 3 -m "not slow" --random-order-bucket=module --random-order-seed=$(SEED)
 
 test-slow: $(STAMP) ## The slow tests: hundreds of kills, cancellations and escape attempts, crashes at every place.
 	$(BIN)/python -m pytest -m slow --durations=5
