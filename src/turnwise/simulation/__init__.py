@@ -1,1 +1,2 @@
-"""Discrete events of engines, tools, judges, trainer and publication: what a schedule would do on other machines."""
+"""Simulate engines, tools, judges, trainer and publication as discrete events: how a schedule would do on other
+machines."""
