@@ -1,4 +1,4 @@
-"""`turnwise bugs`: plant bugs in real repositories, check them, and show what was kept and dropped."""
+"""`turnwise bugs`: plant bugs in real repositories, check them, and show which were kept and dropped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSONL of instances t
 
 
 def ledger_path(file: Path) -> Path:
-    """`bugs.ledger.jsonl` beside `bugs.jsonl`."""
+    """The path of the ledger: `bugs.ledger.jsonl` beside `bugs.jsonl`."""
     return file.with_name(f"{file.stem}.ledger.jsonl")
 
 
@@ -73,7 +73,7 @@ async def _work_on(
     repositories: list[str], out: Path, seed: int, slots: int, work: Callable[[Maker, int], Awaitable[str]]
 ) -> int:
     """Work on the repositories, as many at a time as there are slots, and share the slots among them, because one large
-    program costs less than two; the number that failed. One repository's failure does not stop the others."""
+    program costs less than two. Returns the number of repositories that failed; a failure does not stop the others."""
     from turnwise.repositories.library import default_library, load_repository
     from turnwise.synthesis.bugs.start import locked, open_maker
     from turnwise.synthesis.bugs.verifying import verify
@@ -148,7 +148,7 @@ def write(
 
 @contextlib.asynccontextmanager
 async def _open_model(api: str, model: str, run: Path | None, seed: int, max_tokens: int) -> AsyncIterator[Ask]:
-    """The model behind an API, or that of a run."""
+    """Open the model behind an API, or that of a run."""
     if run is None:
         from turnwise.tools.chat_api import ChatApi
 

@@ -1,4 +1,4 @@
-"""`turnwise data`: tasks and trajectories in the formats of others."""
+"""`turnwise data`: tasks and trajectories in other projects' formats."""
 
 from __future__ import annotations
 

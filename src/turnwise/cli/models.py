@@ -1,4 +1,4 @@
-"""`turnwise models`: fetch pretrained models by name, convert GGUF files, list what there is."""
+"""`turnwise models`: fetch pretrained models by name, convert GGUF files, list available models."""
 
 from __future__ import annotations
 

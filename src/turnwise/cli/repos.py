@@ -1,4 +1,4 @@
-"""`turnwise repos`: real repositories whose suites have been measured, without Docker."""
+"""`turnwise repos`: add and show real repositories with measured suites, without Docker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add(
 
 
 async def _add(names: list[str], needs: Needs) -> int:
-    """Add each; the number that failed. One repository's failure does not stop the others."""
+    """Add each repository. Returns the number that failed; a failure does not stop the others."""
     from turnwise.repositories.library import add_repository, default_library
     from turnwise_sandbox import LocalSandbox
 
@@ -135,8 +135,8 @@ def apart(
 
 
 def _describe(repository: Repository) -> str:
-    """One line: tests, how many judge patches, how many of them apart from the package, processor seconds, what is left
-    out."""
+    """One line: number of tests, how many of them judge patches, how many of those apart from the package, processor
+    seconds, and what is left out."""
     from turnwise.repositories.baseline import count_reasons
 
     baseline = repository.baseline
