@@ -45,7 +45,7 @@ def make(
 ) -> None:
     """Draw edits, screen them by fork, confirm each in a fresh process, and grade each again at the end.
 
-    The same command again goes on."""
+    The same command again continues."""
     from turnwise.synthesis.bugs.combining import combine_bugs
     from turnwise.synthesis.bugs.edits.table import choose_kinds
 
@@ -122,7 +122,7 @@ def write(
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a reply.")] = 4096,
     slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
 ) -> None:
-    """Let a model write bugs, and screen and confirm them as `make` does. The same command again goes on."""
+    """Let a model write bugs, and screen and confirm them as `make` does. The same command again continues."""
     from turnwise.synthesis.bugs.writing import KINDS_OF_FUNCTIONS, MIRROR, mirror_changes, read_changes, write_bugs
 
     if kind not in (*KINDS_OF_FUNCTIONS, MIRROR):
