@@ -259,8 +259,8 @@ def _to_execution(
 
 
 def _add_changes(execution: Execution, result: bytes | None, tree: StoredTree, limits: Limits) -> Execution:
-    """The execution with what the program wrote into its tree. Without an archive that is not known, and with one that
-    lacks the tree, or has more changes than allowed, the disk was full."""
+    """The execution with what the program wrote into its tree. Without an archive this is unknown; if the archive lacks
+    the tree, or has more changes than allowed, the disk was full."""
     if result is None:
         return execution
     try:
