@@ -1,5 +1,5 @@
-r"""Pairs of an answer and its gold answer whose truth is known from their construction, for `graders.py`: mathematics.
-Both are the content of `\boxed{}`.
+r"""Pairs of an answer and its gold answer with truth known by construction, for `graders.py`: mathematics. Both are the
+content of `\boxed{}`.
 """
 
 from __future__ import annotations

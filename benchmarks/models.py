@@ -1,5 +1,4 @@
-"""Try every causal language model of transformers in Turnwise, as a table: its path, and its distance from
-transformers.
+"""Try every causal language model of transformers in Turnwise: a table of its path and its distance from transformers.
 
     OMP_NUM_THREADS=1 python benchmarks/models.py [NAME ...] [--json FILE] [--markdown FILE] [--limit SECONDS]
 

@@ -1,5 +1,4 @@
-"""Measure how far sampler and trainer of a mixture of experts are apart, with and without the sampler's experts, as a
-table.
+"""Tabulate how far sampler and trainer of a mixture of experts are apart, with and without the sampler's experts.
 
     OMP_NUM_THREADS=1 python benchmarks/moe.py [RATE]
 

@@ -1,5 +1,4 @@
-"""Compare the cost of the generic path with that of the fast one, on a model that both compute, as JSON on standard
-output.
+"""Compare the costs of the generic and the fast path on one model that both compute, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/paths.py [--size 2M] [--rounds 5]
 

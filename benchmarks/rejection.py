@@ -1,5 +1,4 @@
-"""Compare what rejection sampling kept in each round of a repair run with what it sampled; writes docs/results.md's
-table.
+"""Compare samples and kept samples in each round of a repair run with rejection; writes docs/results.md's table.
 
     python benchmarks/rejection.py RUN [RUN ...]
 

@@ -1,5 +1,4 @@
-"""Simulate published speed-ups of two systems, and when asynchrony begins to pay, from stated assumptions: no GPU is
-used.
+"""Simulate published speed-ups of two systems, and when asynchrony begins to pay, from assumptions: no GPU is used.
 
     python benchmarks/simulation_claims.py [areal] [seer] [latency] [scale]
 

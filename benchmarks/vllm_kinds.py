@@ -1,5 +1,4 @@
-"""Test which kinds of models vLLM samples as the trainer computes them: windows, caps, sinks, hybrids and recurrent
-models.
+"""Test which models vLLM samples as the trainer computes them: windows, caps, sinks, hybrids, recurrent models.
 
     make vllm
     python benchmarks/vllm_kinds.py [--python .venv-vllm/bin/python] [--kinds lfm2 "gemma2"]

@@ -1,2 +1,1 @@
-"""The functions for scripts and notebooks: train an environment, read a run. The package `turnwise` exports the
-names."""
+"""Functions for scripts and notebooks: train an environment, read a run. The package `turnwise` exports them."""

@@ -1,2 +1,1 @@
-"""Exchange data with others: task rows of verl, TRL and SkyRL, Harbor's task folders, transcripts for SFT and
-Inspect."""
+"""Exchange data: task rows of verl, TRL and SkyRL, Harbor's task folders, transcripts for SFT and for Inspect."""

@@ -1,5 +1,4 @@
-"""Measure which tests of a repository can run apart from its package (separate.py), where no patch forges their
-outcome."""
+"""Measure which tests of a repository can run apart from its package (separate.py), safe from forged outcomes."""
 
 from __future__ import annotations
 

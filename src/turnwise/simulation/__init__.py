@@ -1,2 +1,1 @@
-"""Simulate engines, tools, judges, trainer and publication as discrete events: how a schedule would do on other
-machines."""
+"""Simulate engines, tools, judges, trainer and publication by discrete events: schedules on other machines."""

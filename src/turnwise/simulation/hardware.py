@@ -1,5 +1,4 @@
-"""Durations of engines and trainers on GPUs, from a model's sizes and a GPU's data sheet: a roofline, not a
-measurement.
+"""Times of engines and trainers on GPUs, from a model's sizes and a GPU's data sheet: a roofline, not a measurement.
 
 A decode step reads every weight once and every attended key and value; it computes two operations per weight and
 sequence. A context costs two operations per weight and token, a training step six per weight and token, and two more

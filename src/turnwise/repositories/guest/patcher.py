@@ -1,5 +1,4 @@
-"""Applies the patch from standard input to the working folder in one way, and prints whether that worked, as a JSON
-object.
+"""Applies the patch from standard input to the working folder in one way; prints as JSON whether that worked.
 
 The program's first line sets `WAY`. The tree has no git; for `--3way` an index is made outside it.
 """

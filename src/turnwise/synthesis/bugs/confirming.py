@@ -1,5 +1,4 @@
-"""Confirm bugs: run the selected tests on the really edited tree, in a process that never imported the package
-before."""
+"""Confirm bugs: run the selected tests on the edited tree, in a process that never imported the package before."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Write the issue that a user would report: static templates, filled from a failing test. The text never shows the
-diff, nor a line that it changes."""
+"""Write a user's issue: static templates, filled from a failing test, without the diff or any line that it changes."""
 
 from __future__ import annotations
 

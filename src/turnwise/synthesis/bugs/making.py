@@ -1,5 +1,4 @@
-"""Make the bugs of one repository: draw, screen, confirm, write. Candidates that the ledger has decided are not tried
-again."""
+"""Make the bugs of one repository: draw, screen, confirm, write. Candidates in the ledger are not tried again."""
 
 from __future__ import annotations
 

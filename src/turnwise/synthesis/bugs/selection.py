@@ -1,5 +1,4 @@
-"""Select the tests that judge a candidate: those that enter the edited code, and a few neighbours that must keep
-passing."""
+"""Select the tests that judge a candidate: those that enter the edit, and a few neighbours that must keep passing."""
 
 from __future__ import annotations
 
