@@ -91,7 +91,7 @@ def main() -> None:
     learn.add_argument("--seeds", type=int, nargs="+", default=[0])
     learn.add_argument("--output", default="runs/algorithms")
     learn.add_argument("--json", action="store_true")
-    # Overrides may stand anywhere, also after a list of arms.
+    # Overrides may be anywhere, even after a list of arms.
     overrides = [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")]
     arguments = parser.parse_args([a for a in sys.argv[1:] if a not in overrides])
     if arguments.command == "speed":

@@ -2,7 +2,7 @@
 
     python benchmarks/allocator.py [a.b=value ...] [--recipe recipes/search_r1/tiny.toml] [--rounds 3]
 
-A short training run in a process of its own, with and without, in turns. `GLIBC_TUNABLES` set to a default turns the
+A short training run in a separate process, with and without, in turns. `GLIBC_TUNABLES` set to a default turns the
 setting off and changes nothing else. Medians over rounds of the median step; page faults and peak memory are those of
 the whole process."""
 

@@ -11,7 +11,7 @@ the local engine gets the whole history each turn. "through_vllm" and "through_s
 "server", which start vLLM and speak with it as a run does. vLLM runs the same weights in the environment of
 `peers/vllm_setup.sh`, "vllm" in its own process, "vllm_http" as a server with prefix caching; if the environment is
 missing, its columns say so.
-Contenders take turns within a round, the first round does not count, and everything runs on one thread, but for two:
+Contenders take turns within a round, the first round does not count, and everything runs on one thread, except for two:
 "paged_2_threads", and "paged_workers", the paged engine in two processes of one thread each. Those two must be judged
 by the wall clock. "paged_long_steps" computes up to 8192 tokens in a step, where the default is 1024.
 
@@ -364,8 +364,8 @@ def contenders(size: str, sequences: int, context: int, names: list[str]) -> dic
 def start_peers(
     size: str, sequences: int, context: int, names: list[str]
 ) -> tuple[dict[str, Contender], dict[str, str]]:
-    """vLLM, which takes minutes to start: once for all comparisons of a size. Name to contender, and name to reason
-    where it is missing."""
+    """vLLM, which takes minutes to start: once for all comparisons of a size. Returns name to contender, and name to
+    reason for missing ones."""
     peers, missing = {}, {}
     for name, mode in (("vllm", "offline"), ("vllm_http", "http")):
         try:

@@ -228,7 +228,7 @@ def run_guided(target: str, seconds: int, folder: Path, max_bytes: int) -> None:
 
 
 def main() -> int:
-    """Run one target in a process of its own and print what it saw."""
+    """Run one target in a separate process and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", choices=PACKAGES, required=True)
     parser.add_argument("--seconds", type=int, default=300)

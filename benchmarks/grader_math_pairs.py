@@ -1,5 +1,6 @@
-r"""Pairs of an answer and its gold answer with truth known by construction, for `graders.py`: mathematics. Both are the
-content of `\boxed{}`.
+r"""Pairs of an answer and its gold answer with truth known by construction, for `graders.py`: mathematics.
+
+Both are the content of `\boxed{}`.
 """
 
 from __future__ import annotations

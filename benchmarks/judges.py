@@ -115,7 +115,7 @@ async def _is_judged(sandbox: SharedSandbox, form: str, pair: Pair) -> bool:
 
 
 def read_wanted(wanted: Any) -> tuple[Test, list[CallRule]]:
-    """The test as a row of TACO would give it: an output that is a list of one is wrapped."""
+    """The test as in a row of TACO: an output that is a list of one is wrapped."""
     if isinstance(wanted, list) and len(wanted) == 1:
         return Test(input=[], output=wanted[0]), ["wrapped"]
     return Test(input=[], output=wanted), []

@@ -185,7 +185,7 @@ class Watch:
 
 
 def read_private(pid: int) -> int:
-    """Bytes that a process shares with no other; 0 where it has ended."""
+    """Bytes that a process shares with no other; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

@@ -75,7 +75,7 @@ class Relay:
         return RelayEnvironment()
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """ "oracle" echoes, "naive" three times in ten, "random" says any word."""
+        """ "oracle" echoes, "naive" echoes three times in ten, "random" says any word."""
         return choose_policy(name, {"oracle": Echo(1.0), "naive": Echo(0.3), "random": Echo(0.0)})
 
     def texts(self, count: int) -> list[str]:

@@ -5,9 +5,10 @@
 Every arm is `recipes/search_r1/tiny.toml` with slow tools (`schedule_world.py`), one torch thread per role and a
 learning rate that changes no weight, so that a draw's rollouts are the same in every arm; all start from one short
 warm-up. The simulator is calibrated on the arm "synchronous" alone: lengths by draw and member, the engine's and the
-trainer's seconds. It draws waits as the world does, by task, member and call, whatever the latency of the arm. Engine
-and trainer compute here: other work on the machine slows them, and a calibration on a quiet machine does not hold on a
-loaded one. Runs stay in `--output`: called again, it trains what is missing and predicts again."""
+trainer's seconds. It draws waits as the world does, by task, member and call, whatever the latency of the arm.
+
+Engine and trainer compute here: other work on the machine slows them, and a calibration on a quiet machine does not
+hold on a loaded one. Runs stay in `--output`: called again, it trains what is missing and predicts again."""
 
 from __future__ import annotations
 

@@ -7,8 +7,10 @@ Every arm is `recipes/teams/relay.toml` with batches of 8 groups of 8 episodes. 
 `schedule.max_staleness`, start from one warm-up per seed and face the same tasks in the same order. A step is two
 optimizer updates at twice the recipe's rate, so that ratios move and staleness can hurt. PPO, GSPO and CISPO take their
 ratios to the sampler's log-probabilities; decoupled PPO takes them to those recomputed before the step, with weights
-proximal / behavior. Each run trains in a separate process, one at a time. A finished run is not repeated. Delete its
-result in `--output` to measure it again; other overrides (`a.b=value`) need another `--output`."""
+proximal / behavior. Each run trains in a separate process, one at a time.
+
+A finished run is not repeated. Delete its result in `--output` to measure it again; other overrides (`a.b=value`) need
+another `--output`."""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs") / "staleness")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--quick", action="store_true", help="a minute or two; the numbers say little")
-    # Overrides may stand anywhere, also after a list of losses.
+    # Overrides may be anywhere, even after a list of losses.
     overrides = [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")]
     arguments = parser.parse_args([a for a in sys.argv[1:] if a not in overrides])
     warmup: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ class Side:
 
 
 class Stopwatch:
-    """Seconds by phase. A phase inside another one stops the outer one's clock; every thread has phases of its own."""
+    """Seconds by phase. A phase inside another one stops the outer one's clock; every thread has its own phases."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)

@@ -3,8 +3,9 @@
     python examples/mcp_server.py                  serve on stdin and stdout
     python examples/mcp_server.py rows 600 train   print tasks over it as JSON lines, as recipes/mcp has them
 
-Every house is different and has twelve things. A thing is in a bay, or inside another thing that is in a bay. Its
-number is given, or is that of another thing. The tools only read, so one process can serve all episodes of a run.
+Every house is different and has twelve things. A thing is in a bay, or inside another thing that is in a bay. How many
+there are is given directly, or as the count of another thing. The tools only read, so one process can serve all
+episodes of a run.
 """
 
 from __future__ import annotations

@@ -74,8 +74,9 @@ def correlate(first: FloatArray, second: FloatArray) -> float | None:
 def measure_arm(
     world: World, arm: Arm, *, success: float, seed: int, num_batches: int, num_warmups: int
 ) -> CreditQuality:
-    """Measure one arm under the policy `build_policy(world, success)` of this seed. Signals that learn see
-    `num_warmups` batches first and continue to learn. All arms of a seed meet the same policy.
+    """Measure one arm under the policy `build_policy(world, success)` of this seed.
+
+    Signals that learn see `num_warmups` batches first and continue to learn. All arms of a seed meet the same policy.
     """
     policy_rng = np.random.default_rng(derive_seed(seed, "policy", world.name, str(success)))
     tokens = to_probabilities(build_policy(world, success=success, rng=policy_rng))

@@ -1,4 +1,5 @@
 """A policy as a table of logits, and the gradient of a batch. A turn is three tokens, of which the middle one decides.
+
 The other two are wording: the policy chooses and trains them, but nothing depends on them. Credit that is spread over a
 turn reaches them too; their true gradient is 0."""
 

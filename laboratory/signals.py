@@ -1,6 +1,8 @@
 """Signals that a credit method needs beyond outcomes, made for a world: critics, forks, process models, hand-written
-scores. A signal measures a batch before credit and may learn from it afterwards. What it samples counts as cost, in
-turns. None reads the true advantage, except `ExactValues`, which is a limit and not a method."""
+scores.
+
+A signal measures a batch before credit and may learn from it afterwards. What it samples counts as cost, in turns. None
+reads the true advantage, except `ExactValues`, which is a limit and not a method."""
 
 from __future__ import annotations
 
@@ -158,9 +160,10 @@ class ProgressPotential(NoSignal):
 
 class ProcessModel(NoSignal):
     """An imperfect process reward model: the success probability, after the turn, of another, competent policy, plus a
-    fixed error per state. That policy plays a best move with probability 0.7 and any move otherwise; the error is
-    normal with deviation `ERROR`. So the model is informative, but about another policy, and its errors are always in
-    the same places."""
+    fixed error per state.
+
+    That policy plays a best move with probability 0.7 and any move otherwise; the error is normal with deviation
+    `ERROR`. So the model is informative, but about another policy, and its errors are always in the same places."""
 
     ERROR = 0.1
 

@@ -84,7 +84,8 @@ class Samples:
 
 
 Runner = Callable[[str, int], Awaitable[tuple[float, list[float]]]]
-"""Runs a workload so many times; returns the processor seconds of all executions and the elapsed seconds of each."""
+"""Runs a workload a number of times; returns the processor seconds of all executions and the elapsed seconds of
+each."""
 
 
 async def run_benchmark(*, rounds: int, quick: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The supervisor's side of a live session, which has a cell of its own."""
+"""The supervisor's side of a live session, which has its own cell."""
 
 from __future__ import annotations
 

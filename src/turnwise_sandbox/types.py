@@ -74,8 +74,8 @@ class Program:
     profile: Profile = "auto"
     network: Network = "none"
     tree: Tree | None = None
-    """The layers of the program's working folder, with `files` as a last layer on top; None for a folder with nothing
-    but `files`. HOME and TMPDIR lie elsewhere."""
+    """The layers of the program's working folder, with `files` as a last layer on top; None for a folder with only
+    `files`. HOME and TMPDIR are elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,9 @@ def tool(function: Function) -> Function:
 
 class Environment(ToolEnvironment):
     """A `ToolEnvironment` whose tools are its methods decorated with `tool`: define `score`, and `setup` if it keeps
-    state. Your own `setup` ends with `return await super().setup(task, seed)`, or returns messages and tools itself.
+    state.
+
+    Your own `setup` ends with `return await super().setup(task, seed)`, or returns messages and tools itself.
     """
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:

@@ -40,7 +40,7 @@ class _Fate(NamedTuple):
 class RunReader:
     """The results of a run. Tables are pandas data frames if pandas is installed, else lists of dictionaries.
 
-    Everything is read anew at every call, so that a run can be watched from another process.
+    Every call reads the folder again, so that a run can be watched from another process.
     """
 
     path: Path

@@ -33,8 +33,10 @@ def choose_accounts(accounts: Iterable[GroupAccount]) -> dict[int, GroupAccount]
 
 def check_fates(journal: JournalState, accounts: Mapping[int, GroupAccount], *, last_step: int) -> list[Breach]:
     """Check that every draw that a finished step took or dropped has one account with that fate, in the order in which
-    the draws were taken, and that no other draw has one. `last_step` is the last finished step; draws of later steps
-    may be in flight and are left alone. A dropped draw that never finished stored nothing and needs no account.
+    the draws were taken, and that no other draw has one.
+
+    `last_step` is the last finished step; draws of later steps may be in flight and are left alone. A dropped draw that
+    never finished stored nothing and needs no account.
     """
     breaches = []
     for record in journal.draws.values():

@@ -1,4 +1,4 @@
-"""The audit of a run: re-reads what it stored and proves that what trained is what was sampled.
+"""Audit a run: re-read what it stored and prove that it trained exactly what it sampled.
 
 Every finished group is checked, including those that wait to be trained. What belongs to a step is checked for finished
 steps; what comes after the last one may be in flight and is left alone. Each check counts what it checked and, with the
@@ -166,7 +166,7 @@ class _Audit:
             return None
 
     def _check_data(self) -> None:
-        """Compare the files that tasks and the warm-up come from with those that the run remembers."""
+        """Compare the files of tasks and warm-up with those that the run recorded."""
         now = self._materials.data_files
         try:
             before = read_records(self._run)

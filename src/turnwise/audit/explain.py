@@ -77,7 +77,7 @@ class Explanation:
 def explain_trajectory(run: Path, name: str, methods: Sequence[str], own: AuditedCredit) -> Explanation:
     """Explain the trajectory `name` (DRAW/MEMBER, such as "57/0") of a run under `methods`, by default the run's `own`.
 
-    For the run's own method these are the stored advantages; other methods are computed anew with their default options
+    For the run's own method these are the stored advantages; other methods are recomputed with their default options
     and the run's reward shaping, over the groups of the step that trained it. A method with a memory sees the earlier
     steps first. A group that trained in no step is credited alone.
 

@@ -1,4 +1,4 @@
-"""The parity gate: sampler and trainer score the same tokens before training starts, and every so many steps.
+"""The parity gate: sampler and trainer score the same tokens before training starts, and then at regular steps.
 
 The run samples these tokens with separate seeds, and never trains on them.
 """
@@ -30,10 +30,11 @@ def check_parity(
     Args:
         samples: short rollouts that never train.
         trainer_logprobs: the trainer's, `[K_i]` over the trained tokens of each sample, computed as in its steps.
-        step: the gate comes before step `step + 1`. dtype: the model's dtype; a key of `training.parity.BOUNDS`.
-        collect: returns everything that a diagnosis reads; called only above the bound of the dtype. score_exact: the
-        trainer's scores with its weights in float32; called only where a half-precision model is
-            above the bound of its dtype for no cause but rounding, and may be as far apart as `widen` says.
+        step: the gate comes before step `step + 1`.
+        dtype: the model's dtype; a key of `training.parity.BOUNDS`.
+        collect: returns everything that a diagnosis reads; called only above the bound of the dtype.
+        score_exact: the trainer's scores with its weights in float32; called only where a half-precision model is above
+            the bound of its dtype for no cause but rounding, and may be as far apart as `widen` says.
 
     Raises TrainingError naming the measured difference, the bound and the cause found; or that there is no token to
     compare.

@@ -209,6 +209,7 @@ async def _play_again(
     trajectory: Trajectory, environment: Environment, differences: dict[int, str], outcome: Rechecked
 ) -> None:
     """Play the replies a second time: the same difference is a breach, another one shows a tool that is not repeatable.
+
     Slow calls are exempt only here, because the first call of an audit may have waited for its sandbox to start.
     """
     second = Rechecked()

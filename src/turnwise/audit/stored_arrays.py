@@ -20,8 +20,8 @@ def check_masks(
     """Check that every token belongs to exactly one turn, and that mask, turn numbers and zeros follow from that.
 
     The mask is True exactly on the completions (provenance: who wrote the token); context has log-probability 0 and no
-    weight version. `rows` and `arrays` as `store.trajectories.load_rows` and `load_arrays` give them. Raises KeyError,
-    TypeError or ValueError for a malformed row.
+    weight version. `rows` and `arrays` as returned by `store.trajectories.load_rows` and `load_arrays`. Raises
+    KeyError, TypeError or ValueError for a malformed row.
     """
     sizes = {name: len(array) for name, array in arrays.items() if name not in OPTIONAL_ARRAYS}
     if len(set(sizes.values())) != 1:
@@ -66,7 +66,7 @@ def check_masks(
             "missing"
         )
         return [Breach(check="files", step=step, text=text)]
-    # A version of -1 stands for several that were not recorded one by one.
+    # A version of -1 means several versions that were not recorded one by one.
     wrong = {
         "loss_mask": arrays["loss_mask"] != sampled,
         "turn_index": arrays["turn_index"] != turn_index,

@@ -17,7 +17,7 @@ grammar."""
 
 
 def has_order(trajectory: Trajectory) -> bool:
-    """Whether every turn's parent comes before it: only then does the trajectory have branches to look at."""
+    """Whether every turn's parent comes before it: only then can its branches be checked."""
     return all(turn.parent is None or 0 <= turn.parent < index for index, turn in enumerate(trajectory.turns))
 
 

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def split_recipe(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]]:
-    """Split into recipe files and overrides; an override contains `=` and is not a file. `os.path.exists` accepts an
-    override that is too long for a file name, where `Path.exists` of Python 3.11 raises.
+    """Split into recipe files and overrides; an override contains `=` and is not a file.
+
+    `os.path.exists` accepts an override that is too long for a file name, where `Path.exists` of Python 3.11 raises.
     """
     items = arguments or []
     overrides = [item for item in items if "=" in item and not os.path.exists(item)]

@@ -17,6 +17,7 @@ from turnwise.store.run_folder import write_bytes_atomic
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], *, places: Sequence[str] = ()) -> None:
     """Replace the `.jsonl` or `.parquet` file by the rows. `places` holds the file and line of origin of each row.
+
     Raises DataError for another suffix, a disk that refuses, a value that JSON has no form for, and rows that Parquet
     would change: its columns have one type each. ConfigError for Parquet without pyarrow.
     """

@@ -18,9 +18,10 @@ def to_group(search: Search) -> TrajectoryGroup:
 
 
 def to_trajectory(search: Search) -> Trajectory:
-    """The search's answer as first path, and every other path as a branch. If the search reached no end, the first path
-    is the deepest one, and Invalid. Paths that did not end get Invalid endings, whose tokens the ledger counts as
-    `invalid`; they say whether they were left open or led to a known state.
+    """The search's answer as first path, and every other path as a branch.
+
+    If the search reached no end, the first path is the deepest one, and Invalid. Paths that did not end get Invalid
+    endings, whose tokens the ledger counts as `invalid`; they say whether they were left open or led to a known state.
     """
     first = _list_first(search)
     scored = _find_scored(search)

@@ -52,7 +52,7 @@ class Place:
     turn: Turn | None
     """The reply that led here; None at the start."""
     stop: StopReason | None
-    """Why the episode ended here; None where it goes on."""
+    """Why the episode ended here; None if it continues."""
     key: str
     """Key that is equal for replies leading to the same state."""
 

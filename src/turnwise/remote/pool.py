@@ -1,8 +1,8 @@
 """Rollout processes as the training process sees them: they play attempts, and adopt the weights that are published.
 
-What an episode samples depends on its attempt and the weights alone, so it is bit for bit the same in any process, with
-an engine that guarantees this. A process that ends takes its episodes with it: they come back as failed attempts, which
-are repeated, and a new process takes its place."""
+The samples of an episode depend only on its attempt and the weights, so they are bit for bit the same in any process,
+with an engine that guarantees this. A process that ends takes its episodes with it: they come back as failed attempts,
+which are repeated, and a new process takes its place."""
 
 from __future__ import annotations
 

@@ -19,8 +19,9 @@ def wants_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
 
 
 def draw_episode(episode: Sequence[Row], *, colour: bool) -> Iterator[str]:
-    """Every conversation with its opening, below its caller, then what was carried over from one to the next. `episode`
-    holds a row for every role. Roles are named if there are several.
+    """Every conversation with its opening, below its caller, then what was carried over from one to the next.
+
+    `episode` holds a row for every role. Roles are named if there are several.
     """
     talks = list_talks(episode)
     roles = list(dict.fromkeys(row["id"]["role"] for row in episode))

@@ -52,7 +52,7 @@ def group_episodes(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def find_lead(episode: Sequence[Row]) -> Row:
-    """The row an episode is judged by: that of the first role that learns, of the first role if none does."""
+    """The row an episode is judged by: that of the first role that learns, or of the first role if none does."""
     return next((row for row in episode if row.get("learns", True)), episode[0])
 
 

@@ -150,9 +150,10 @@ def estimate_costs(
         cluster: the GPUs.
         item: bytes of a weight.
         context: tokens of a trajectory at its end; an engine has as many slots as trajectories of this length fit into
-        its memory. num_scorings: passes over all tokens before a step (old policy, reference). micro_batch_tokens:
-            tokens that a rank computes between two exchanges with the others, which overlap with computation; None
-            leaves exchanges out.
+            its memory.
+        num_scorings: passes over all tokens before a step (old policy, reference).
+        micro_batch_tokens: tokens that a rank computes between two exchanges with the others, which overlap with
+            computation; None leaves exchanges out.
 
     Raises:
         ConfigError: the weights and one trajectory do not fit into an engine's GPUs.
@@ -194,9 +195,12 @@ def balance_gpus(costs: Costs, work: Work, cluster: Cluster, *, group_size: int,
     waiting.
 
     Args:
-        costs: the costs with shared GPUs. work: the trajectories, of which `draws` groups are used. cluster: the GPUs;
-        the trainer's share is to be found. group_size: members of a group. num_open: trajectories under way, shared
-        among the engines. draws: number of groups to use.
+        costs: the costs with shared GPUs.
+        work: the trajectories, of which `draws` groups are used.
+        cluster: the GPUs; the trainer's share is to be found.
+        group_size: members of a group.
+        num_open: trajectories under way, shared among the engines.
+        draws: number of groups to use.
     """
     members = [work(draw, member) for draw in range(draws) for member in range(group_size)]
     sampled = sum(turn.sampled for turns in members for turn in turns) / len(members)
@@ -231,8 +235,9 @@ class GpuMemory:
 def plan_gpus(
     trainer: RankMemory, shape: ModelShape, cluster: Cluster, *, item: int, context: int, num_open: int
 ) -> GpuMemory:
-    """Memory of a trainer's GPU, planned by `plan_rank`, and of an engine's GPU. `item` is the size of a number in
-    bytes. `num_open` trajectories of at most `context` tokens are under way.
+    """Memory of a trainer's GPU, planned by `plan_rank`, and of an engine's GPU.
+
+    `item` is the size of a number in bytes. `num_open` trajectories of at most `context` tokens are under way.
     """
     slots = -(-num_open // cluster.num_engines)
     cache = slots * (context * shape.num_cached * item + shape.num_kept * max(item, 4))

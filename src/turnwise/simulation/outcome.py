@@ -61,8 +61,9 @@ class Outcome:
         return max((age for step in self.steps for age in step.ages), default=0)
 
     def steady_rate(self, leave_out: int) -> float:
-        """Trajectories per second from the end of step `leave_out` to the end of the step that is `leave_out` before
-        the last. Raises ValueError if no step is left."""
+        """Trajectories per second from the end of step `leave_out` to the end of the step `leave_out` before the last.
+
+        Raises ValueError if no step is left."""
         steps = self.steps[leave_out : len(self.steps) - leave_out]
         if leave_out < 1 or not steps:
             raise ValueError(f"of {len(self.steps)} steps {leave_out} at either end leave none; simulate more")

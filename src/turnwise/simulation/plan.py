@@ -74,10 +74,11 @@ def compare_schedules(
 
     Args:
         base: the recipe's schedule; batches, patience and slots are taken from it.
-        work: the trajectories. together: the system whose trainer shares the engines' machines, on which synchronous
-        schedules run too; None
+        work: the trajectories.
+        together: the system whose trainer shares the engines' machines, on which synchronous schedules run too; None
             leaves it out.
-        apart: the system whose trainer has separate machines. steps: of each run; None chooses by the size of a batch.
+        apart: the system whose trainer has separate machines.
+        steps: of each run; None chooses by the size of a batch.
     """
     batch = base.rule.batch_groups * base.group_size
     steps = steps or max(4 * FILL, min(STEPS, MOST_TRAJECTORIES // batch))

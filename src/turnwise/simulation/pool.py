@@ -43,7 +43,7 @@ class EnginePool:
             engine.publish(version, seconds)
 
     def set_training(self, is_training: bool) -> None:
-        """Let the trainer take the engines' machines, or give them back."""
+        """Let the trainer take the engines' machines, or return them."""
         for engine in self.engines:
             engine.refresh()
             engine.is_training = is_training

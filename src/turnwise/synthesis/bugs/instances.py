@@ -30,9 +30,11 @@ def build_instance(
     """The instance whose bug turns the files `before` into `after`.
 
     Args:
-        kinds: Names of kinds; those in `KINDS` explain the bug in the issue. places: The edited functions, as
-        "path::qualified name". num_lines: Number of lines of all edited functions together. failing: Outcomes of the
-        tests that the bug breaks, at least one. seed: Chooses the issue's template.
+        kinds: Names of kinds; those in `KINDS` explain the bug in the issue.
+        places: The edited functions, as "path::qualified name".
+        num_lines: Number of lines of all edited functions together.
+        failing: Outcomes of the tests that the bug breaks, at least one.
+        seed: Chooses the issue's template.
     """
     patch = make_diff(before, after)
     issue = write_issue(

@@ -43,9 +43,10 @@ def write_issue(
 
     Args:
         failing: Tests that fail with the bug, at least one.
-        test_texts: Source texts of the test files, by path. places: The edited functions, as "path::qualified name".
-        Some templates name the file, none only the function. explanations: One clause per bug that says what is wrong
-        without naming the place; missing if unknown. patch: The diff of the bug; the text must not repeat any of it.
+        test_texts: Source texts of the test files, by path.
+        places: The edited functions, as "path::qualified name". Some templates name the file, none only the function.
+        explanations: One clause per bug that says what is wrong without naming the place; missing if unknown.
+        patch: The diff of the bug; the text must not repeat any of it.
     """
     chance = rng(seed, "issue", package, *places)
     introduction = chance.choice(_INTRODUCTIONS).format(package=package, version=version)

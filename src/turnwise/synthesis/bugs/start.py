@@ -37,9 +37,10 @@ def locked(file: Path) -> Iterator[None]:
 
 
 def open_maker(sandbox: Sandbox, repository: Repository, file: Path, ledger: Path, seed: int) -> Maker:
-    """The maker that appends to `file` and to `ledger`. An instance is written before its ledger line; after a crash
-    between the two it is confirmed again but not written twice. Raises DataError if a file is malformed, StoreError if
-    the disk refuses.
+    """The maker that appends to `file` and to `ledger`.
+
+    An instance is written before its ledger line; after a crash between the two it is confirmed again but not written
+    twice. Raises DataError if a file is malformed, StoreError if the disk refuses.
     """
     drop_cut_line(file)
     written: dict[str, Instance] = {}

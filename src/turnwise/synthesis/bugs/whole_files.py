@@ -28,8 +28,10 @@ async def try_files(
     Args:
         after: Path to new content; each path is one of the maker's sources.
         candidate_id: `kind.digest`.
-        kinds: The kind, and the kinds of its parts. places: The edited functions, as "path::qualified name". selection:
-        The tests to run. is_needed: Decides from the failing tests whether the bug is worth keeping.
+        kinds: The kind, and the kinds of its parts.
+        places: The edited functions, as "path::qualified name".
+        selection: The tests to run.
+        is_needed: Decides from the failing tests whether the bug is worth keeping.
 
     Raises SandboxError if the sandbox fails.
     """

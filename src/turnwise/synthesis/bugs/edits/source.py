@@ -206,6 +206,7 @@ def blocks_of(scope: Scope) -> Iterator[list[ast.stmt]]:
 
 def complexity(scope: Scope) -> int:
     """One more than the number of branches: ifs, loops, handlers, with, conditions of comprehensions, `and` and `or`.
+
     For a class, everything in it is counted."""
     nodes = ast.walk(scope) if isinstance(scope, ast.ClassDef) else own_nodes(scope)
     count = 1

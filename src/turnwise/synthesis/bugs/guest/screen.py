@@ -1,8 +1,8 @@
 """Screen candidates: collect the tests once, then for each candidate fork, swap the code of the edited functions, and
 run the tests that enter them.
 
-The order comes as JSON on stdin, one line of JSON per candidate goes to stdout. What the tests print is dropped. A
-candidate is the text of one statement of a module, before and after the edit, with its first line:
+The order is read as JSON from stdin; one line of JSON per candidate is written to stdout. What the tests print is
+dropped. A candidate is the text of one statement of a module, before and after the edit, with its first line:
 
     {"id": ..., "path": ..., "line": 12, "before": "def f(): ...", "after": "def f(): ...", "tests": [3, 4], "cpu_s": 5}
 
