@@ -1,10 +1,10 @@
-"""The tables of docs/adapters.md: what the adapters run with the packages that are installed here.
+"""Print the tables of docs/adapters.md: what the adapters run with the installed packages.
 
     python benchmarks/adapters.py games           # every game that is listed below, with its scripted policies
     python benchmarks/adapters.py reasoning_gym   # every data set: does it open, who judges, is its own answer right
     python benchmarks/adapters.py runs RUN...     # finished runs: held-out success before and after RL
 
-A package that is missing is a row that says so; docs/adapters.md has the rows of several environments.
+A missing package gets a row that says so; docs/adapters.md has the rows of several Python environments.
 """
 
 import argparse
@@ -62,7 +62,7 @@ GAMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 async def play(family: EnvironmentFamily, index: int, policy: str) -> Reward:
-    """The reward of a held-out task."""
+    """Reward of each held-out task."""
     task, random = family.task("heldout", index), Random(index)
     environment = to_single(family.build_environment(task))
     speaker = family.policy(policy)
@@ -80,7 +80,7 @@ async def play(family: EnvironmentFamily, index: int, policy: str) -> Reward:
 
 
 def describe_success(family: EnvironmentFamily, policy: str, tasks: int) -> str:
-    """Share of tasks with its interval; "none" where there is no such policy, or why the game is refused."""
+    """Share of tasks with its interval; "none" if there is no such policy, or why the game is refused."""
     try:
         rewards = [asyncio.run(play(family, index, policy)) for index in range(tasks)]
     except TurnwiseError as error:
@@ -91,7 +91,7 @@ def describe_success(family: EnvironmentFamily, policy: str, tasks: int) -> str:
 
 
 def write_games(tasks: int, names: list[str]) -> None:
-    """A row per game."""
+    """One row per game."""
     print("| adapter | package | game | random policy | oracle |\n|---|---|---|---|---|")
     for name, package, arguments in GAMES:
         if names and name not in names:
@@ -111,7 +111,8 @@ def write_games(tasks: int, names: list[str]) -> None:
 
 
 def write_reasoning_gym(entries: int) -> None:
-    """A row per data set that is not plain: own answer wrong, judged by text, or not opened; then counts."""
+    """One row per data set that is not plain: its own answer is wrong, it is judged by text, or it does not open; then
+    counts."""
     verifier, plain = MathVerifier(), 0
     print(f"reasoning-gym {version('reasoning-gym')}, {entries} entries of each data set\n")
     print("| data set | judged by | its own answer is right | remark |\n|---|---|---|---|")
@@ -136,7 +137,7 @@ def write_reasoning_gym(entries: int) -> None:
 
 
 def write_runs(folders: list[Path]) -> None:
-    """A row per kind of task of finished runs."""
+    """One row per kind of task in finished runs."""
     print("| run | kind | tasks | before RL | after RL |\n|---|---|---|---|---|")
     counts = []
     for folder in folders:
@@ -155,7 +156,7 @@ def write_runs(folders: list[Path]) -> None:
 
 
 def read_openings(evaluation: Path) -> dict[str, set[str]]:
-    """The different first messages of an evaluation's tasks, by kind."""
+    """The distinct first messages of an evaluation's tasks, by kind."""
     openings: dict[str, set[str]] = {}
     for line in evaluation.read_text(encoding="utf-8").splitlines():
         task = json.loads(line)["task"]

@@ -1,4 +1,4 @@
-"""What algorithms cost, and that the well-known ones learn.
+"""Measure what algorithms cost, and whether the well-known ones learn.
 
     python benchmarks/algorithms.py speed [--tokens 100000]
     python benchmarks/algorithms.py learn [--arms grpo gspo ppo dapo] [--seeds 0] [--output runs/algorithms]
@@ -55,7 +55,7 @@ from turnwise.training.policy_step import PolicyLoss, run_policy_step
 RECIPE = Path(__file__).parent.parent / "recipes" / "search_r1" / "tiny.toml"
 ROUNDS = 5
 TURNS, CONTEXT, REPLY = 4, 56, 40
-"""Shape of a synthetic trajectory: 384 tokens, of them 160 sampled."""
+"""Shape of a synthetic trajectory: 384 tokens, 160 of them sampled."""
 CREDIT = (
     "grpo",
     "reinforce_plus_plus",
@@ -77,7 +77,7 @@ ARMS: dict[str, list[str]] = {
 }
 """Overrides of the recipe; everything else is the same for all."""
 COMMON = ["loss.updates_per_step=2"]
-"""With one update per batch every ratio is 1, and GSPO and GRPO are the same algorithm."""
+"""Overrides for all arms: with one update per batch every ratio would be 1, and GSPO and GRPO the same algorithm."""
 
 
 def main() -> None:
@@ -91,7 +91,7 @@ def main() -> None:
     learn.add_argument("--seeds", type=int, nargs="+", default=[0])
     learn.add_argument("--output", default="runs/algorithms")
     learn.add_argument("--json", action="store_true")
-    # Overrides may stand anywhere, also after a list of arms.
+    # Overrides may be anywhere, even after a list of arms.
     overrides = [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")]
     arguments = parser.parse_args([a for a in sys.argv[1:] if a not in overrides])
     if arguments.command == "speed":
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def measure_speed(num_tokens: int) -> dict[str, Any]:
-    """Seconds and shares; the share of a method is its own seconds over those of a whole step with it."""
+    """Seconds and shares; the share of a method is its seconds over those of a whole step with it."""
     groups, vocab_size = make_groups(num_tokens), 1000
     attempts = {t.id: t for g in groups for t in g.trajectories}
     keys = list(attempts)
@@ -201,7 +201,7 @@ def take_loss_gradient(name: str, samples: list[Sample]) -> None:
 
 
 def median_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Median over `rounds` after one that does not count."""
+    """Median over `rounds` rounds, after one that does not count."""
     action()
     seconds = []
     for _ in range(rounds):
@@ -215,7 +215,7 @@ def median_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 
 def measure_learning(arm: str, seed: int, output: str, overrides: list[str]) -> tuple[Path, dict[str, Any]]:
-    """Train one arm: its run folder, and its held-out success and curve."""
+    """Train one arm; returns its run folder, held-out success and curve."""
     given = [f"run.seed={seed}", f"run.output={output}", f"run.name={arm}", *COMMON, *ARMS[arm], *overrides]
     run = run_train(load_config([RECIPE], given), resume=None, display=False)
     print(run, file=sys.stderr)

@@ -1,9 +1,9 @@
-"""What it gains to keep freed blocks (`models/allocator.py`), as JSON on standard output.
+"""Measure the gain from keeping freed blocks (`models/allocator.py`), as JSON on standard output.
 
     python benchmarks/allocator.py [a.b=value ...] [--recipe recipes/search_r1/tiny.toml] [--rounds 3]
 
-A short training run in a process of its own, with and without, in turns. `GLIBC_TUNABLES` set to a default turns the
-setting off and changes nothing else. Medians over rounds of the median step; page faults and the peak of memory are of
+A short training run in a separate process, with and without, in turns. `GLIBC_TUNABLES` set to a default turns the
+setting off and changes nothing else. Medians over rounds of the median step; page faults and peak memory are those of
 the whole process."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ print(json.dumps({"run": str(run), "page_faults": used.ru_minflt, "peak_mib": us
 
 
 def measure(recipe: Path, overrides: list[str], environment: dict[str, str]) -> dict[str, float]:
-    """One run."""
+    """Measure one run."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", PROGRAM, str(recipe), f"run.output={folder}", *SHORT, *overrides]
         done = subprocess.run(
@@ -49,7 +49,7 @@ def measure(recipe: Path, overrides: list[str], environment: dict[str, str]) -> 
 
 
 def main() -> None:
-    """Run and print."""
+    """Run and print the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--recipe", type=Path, default=RECIPE)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,10 +1,10 @@
-"""How far two orders of the same arithmetic are apart in a model's own bfloat16, as JSON on standard output.
+"""Measure how far two orders of the same arithmetic are apart in a model's bfloat16, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/bfloat16_gap.py MODEL_FOLDER
 
-A text is scored by transformers alone: in one pass, token by token with its cache, and exactly, in one pass with the
-same weights in float32. Printed are the mean and the largest difference of the tokens' log-probabilities in nats
-between the two ways, with the output layer in bfloat16 and in float32, and of each way to the exact scores."""
+A text is scored with transformers alone: in one pass, token by token with its cache, and exactly, in one pass with the
+same weights in float32. Prints the mean and the largest difference of the tokens' log-probabilities in nats between the
+first two, with the output layer in bfloat16 and in float32, and from each of them to the exact scores."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def main(folder: str) -> None:
 
 
 def describe(gap: torch.Tensor) -> dict[str, float]:
-    """Mean and largest of the differences."""
+    """Mean and largest difference."""
     return {"mean": round(float(gap.abs().mean()), 4), "largest": round(float(gap.abs().max()), 3)}
 
 

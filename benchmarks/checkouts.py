@@ -1,10 +1,10 @@
-"""Two checkouts of Turnwise beside each other: sampling and a policy step of one model, as JSON on standard output.
+"""Compare two checkouts of Turnwise: sampling and a policy step of one model, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/checkouts.py OTHER [--size 2M] [--rounds 8]
 
-OTHER is the folder of another checkout (`git worktree add --detach OTHER COMMIT`). A process of each takes its turn in
-every round; the first round does not count. Printed are the medians of processor seconds, and the median, least and
-most of the ratios by round, this checkout over the other."""
+OTHER is the folder of another checkout (`git worktree add --detach OTHER COMMIT`). One process of each works in turn in
+every round; the first round does not count. Prints the medians of processor seconds, and the median, minimum and
+maximum of the ratios by round, this checkout over the other."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def measure(folder: Path, size: str) -> dict[str, float]:
-    """Processor seconds of each work, by the code in `folder`."""
+    """Processor seconds of each task, with the code in `folder`."""
     command = [sys.executable, "-c", MEASURED, str(folder), size]
     environment = {"PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

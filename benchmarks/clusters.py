@@ -1,4 +1,4 @@
-"""The plan of a trainer's GPU beside an estimate by hand, for models of 7 and 70 billion parameters.
+"""Compare the plan of a trainer's GPU with an estimate by hand, for models of 7 and 70 billion parameters.
 
     python benchmarks/clusters.py
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TOKENS, TRAINED = 16_384, 8_192
-"""Of a micro-batch: two trajectories of 8,192 tokens, half of them sampled."""
+"""Tokens and trained tokens of a micro-batch: two trajectories of 8,192 tokens, half of them sampled."""
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "7B": {
         "hidden_size": 3584,
@@ -31,14 +31,14 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
-"""Of Qwen2.5-7B and Llama-3-70B."""
+"""Shapes of Qwen2.5-7B and Llama-3-70B."""
 TYPES = {"7B": "qwen2", "70B": "llama"}
 PARAMETERS = {"7B": 7_615_616_512, "70B": 70_553_706_496}
 ENGINE_GPUS = {"7B": 1, "70B": 4}
 
 
 def build_recipe(size: str, train: Mapping[str, Any] | None = None) -> Any:
-    """A recipe of this model in bfloat16, with layers computed again for the backward pass; `train` over it."""
+    """A recipe for this model in bfloat16, with layers computed again for the backward pass, overridden by `train`."""
     from turnwise.config.run import RunConfig
 
     fixed = {"micro_batch_tokens": TOKENS, "recompute_activations": True, "shared_prefix": False}
@@ -52,7 +52,7 @@ def build_recipe(size: str, train: Mapping[str, Any] | None = None) -> Any:
 
 
 def estimate(size: str, ranks: int) -> dict[str, float]:
-    """Bytes of a trainer's GPU by hand."""
+    """Bytes of a trainer's GPU, estimated by hand."""
     sizes = SIZES[size]
     hidden, layers, vocab = sizes["hidden_size"], sizes["num_hidden_layers"], sizes["vocab_size"]
     outside = 2 * vocab * hidden  # embedding and output layer
@@ -60,19 +60,19 @@ def estimate(size: str, ranks: int) -> dict[str, float]:
     return {
         # Weights 4, gradients 4, moments 8.
         "states": 16 * PARAMETERS[size] / ranks,
-        # In bfloat16: embedding with output layer, and two layers; the gradient of the former, as it is computed and as
-        # it is added up.
+        # In bfloat16: embedding with output layer, and two layers; the gradient of the former, both as computed and as
+        # accumulated.
         "gathered": 2 * outside + 2 * 2 * layer + (2 + 4) * outside,
         # The inputs of all layers, and one layer at 34 bytes per hidden number (arXiv 2205.05198, without scores).
         "activations": 2 * TOKENS * hidden * layers + 34 * TOKENS * hidden,
         # Log-probabilities, their gradient and one more, in float32, of a chunk of 2^26; and the output layer's
-        # gradient of a chunk, in bfloat16, and of those before, in float32.
+        # gradient of one chunk, in bfloat16, and of the earlier ones, in float32.
         "logits": 3 * 4 * min(TRAINED * vocab, 2**26) + (2 + 4) * vocab * hidden,
     }
 
 
 def main() -> None:
-    """Print."""
+    """Print the table."""
     from turnwise.building.sizes import measure_recipe
     from turnwise.config.copies import list_copies
     from turnwise.config.memory import plan_rank

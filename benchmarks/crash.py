@@ -1,4 +1,4 @@
-"""Kill a training run at random moments, again and again, and audit what is left: `python benchmarks/crash.py`.
+"""Kill a training run at random moments, again and again, and audit the result: `python benchmarks/crash.py`.
 
 A child process trains asynchronously (a scripted engine, a trainer of a few numbers, everything else as in a real run)
 and is killed with SIGKILL after a random number of milliseconds; the next child continues the run, until it is done,
@@ -32,12 +32,12 @@ RECIPES: list[dict[str, dict[str, Any]]] = [
     {"schedule": {"max_staleness": 2, "overdraw": 1, "late": "cut", "patience_s": 0.002, "min_members": 1}},
     {},
 ]
-"""Asynchronous ones, and the synchronous case."""
+"""Options of the runs: asynchronous ones, and the synchronous case."""
 STEPS = 12
 
 
 def live_in_child(world: World, life_s: float | None) -> int:
-    """One life of the run in a child, killed after `life_s` (None: never); its exit status, -9 when it was killed."""
+    """Run once in a child that is killed after `life_s` (None: never). Returns its exit status, -9 if it was killed."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -56,7 +56,8 @@ def live_in_child(world: World, life_s: float | None) -> int:
 
 
 def find_breaches(world: World, sums: dict[int, Any], digests: dict[int, tuple[str, int]]) -> list[str]:
-    """What a life changed that it must keep, given checksums by step and digest and attempt by draw before it."""
+    """What a process changed that it must keep, given checksums by step, and digest and attempt by draw, from
+    before."""
     problems = [f"step {step} has other weights" for step, before in sums.items() if world.sums().get(step) != before]
     for draw, (digest, attempt) in digests.items():
         record = world.journal.draws[draw]
@@ -73,7 +74,7 @@ def read_digests(world: World) -> dict[int, tuple[str, int]]:
 def crash_runs(
     kills: int, seed: int, folder: Path, *, audit_every: int = 20, max_life_s: float = 0.25
 ) -> dict[str, Any]:
-    """Runs in turn until `kills` children were killed, and the figures."""
+    """Run in turn until `kills` children were killed; returns the figures."""
     choose, began = random.Random(seed), time.monotonic()
     make_tokenizer()
     counts: Counter[str] = Counter()
@@ -122,7 +123,7 @@ def crash_runs(
 
 
 def main() -> None:
-    """Run, print, exit 1 on a breach."""
+    """Run, print, and exit 1 on a breach."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""The credit laboratory: every credit method in worlds whose true advantages are known, as JSON on standard output.
+"""Run the credit laboratory: every credit method in worlds whose true advantages are known, as JSON on standard output.
 
     python benchmarks/credit.py [--quick] [--seeds N] [--worlds ...] [--methods ...] [--workers N]
                                 [--tables FILE] [--plots DIR]
@@ -120,7 +120,8 @@ def to_markdown(results: dict[str, Any], world: dict[str, Any]) -> str:
 
 
 def rank(learning: dict[str, Any]) -> tuple[int, float]:
-    """Order: those that always reached the target by tokens, then by how often, then by how far they got."""
+    """Sort key: methods that always reached the target by tokens, then others by how often, then by how far they
+    got."""
     if learning["tokens_mean"]:
         return 0, learning["tokens_mean"][0]
     finals = learning["final_success"]
@@ -128,12 +129,12 @@ def rank(learning: dict[str, Any]) -> tuple[int, float]:
 
 
 def interval(bounds: list[float] | None) -> str:
-    """`0.27 ± 0.02`."""
+    """Format as `0.27 ± 0.02`."""
     return "-" if bounds is None else f"{bounds[0]:.2f} ± {bounds[2] - bounds[0]:.2f}"
 
 
 def cost(learning: dict[str, Any]) -> str:
-    """`54k [48k, 61k]`, or how many seeds reached the target and the mean success at the end of the others."""
+    """Format as `54k [48k, 61k]`, or as how many seeds reached the target and the mean final success of the others."""
     if learning["tokens_mean"]:
         mean, low, high = (to_thousands(value) for value in learning["tokens_mean"])
         return f"{mean} [{low}, {high}]"
@@ -142,7 +143,7 @@ def cost(learning: dict[str, Any]) -> str:
 
 
 def to_thousands(tokens: float) -> str:
-    """`5.4k`, `54k`."""
+    """Format as `5.4k`, `54k`."""
     return f"{tokens / 1000:.1f}k" if tokens < 9950 else f"{tokens / 1000:.0f}k"
 
 

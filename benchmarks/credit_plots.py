@@ -1,4 +1,4 @@
-"""One picture per world of the credit laboratory. Only drawing imports matplotlib."""
+"""Draw one picture per world of the credit laboratory. Only drawing imports matplotlib."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 COLORS = ("#8fa6ee", "#4561b8", "#1c2c66")
-"""From the weakest policy to the strongest."""
+"""Colours from the weakest policy to the strongest."""
 CURVES = {
     "vine, exact values": "#9a9a9a",
     "turn_gae": "#1f7a5a",
@@ -19,7 +19,7 @@ CURVES = {
 
 
 def draw_world(results: dict[str, Any], world: dict[str, Any], path: Path) -> None:
-    """Correlation with the truth, tokens to the target and learning curves of one world, to a PNG file."""
+    """Draw correlation with the truth, tokens to the target and learning curves of one world into a PNG file."""
     import matplotlib
 
     matplotlib.use("Agg")

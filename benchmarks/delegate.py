@@ -1,4 +1,4 @@
-"""A planner with searchers against one agent, from finished runs: success, sampled tokens, longest contexts.
+"""Compare a planner with searchers and a single agent, from finished runs: success, sampled tokens, longest contexts.
 
     python benchmarks/delegate.py RUN [RUN ...]
 
@@ -83,7 +83,7 @@ def roles(rows: Sequence[Row]) -> list[str]:
 
 
 def share(episodes: Sequence[Sequence[Row]]) -> str:
-    """`0.912 [0.887, 0.932]`."""
+    """Format as `0.912 [0.887, 0.932]`."""
     count = sum(succeeded(find_lead(episode)) for episode in episodes)
     low, high = compute_wilson_interval(count, len(episodes))
     return f"{count / max(1, len(episodes)):.3f} [{low:.3f}, {high:.3f}]"

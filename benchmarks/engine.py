@@ -1,4 +1,4 @@
-"""The local engine against what people use today, on this machine, as JSON on standard output.
+"""Compare the local engine with the engines people use today, on this machine, as JSON on standard output.
 
     python benchmarks/engine.py [--sizes 2M 20M] [--sequences 64] [--new-tokens 48] [--rounds 3] [--turns 10] [--skip
     NAME ...]
@@ -7,17 +7,17 @@
 Single turn: every contender samples `--new-tokens` tokens for each of `--sequences` prompts of `PROMPT` tokens, all of
 one length (the best case for padding). Multi-turn: 64 trajectories in groups of 8, a system prompt of 300 tokens, a
 task of 30 tokens per group, `--turns` replies of 24 tokens with observations of 32 between them; every contender but
-ours gets the whole history each turn. "through_vllm" and "through_server" are `engine.kind = "vllm"` and "server",
-which start vLLM and speak with it as a run does. vLLM runs the same weights in the environment of
-`peers/vllm_setup.sh`, "vllm" in its own process, "vllm_http" as a server with prefix caching; where the environment is
-missing its columns say so.
-Contenders take turns within a round, the first round does not count, and everything runs on one thread, but for two:
+the local engine gets the whole history each turn. "through_vllm" and "through_server" are `engine.kind = "vllm"` and
+"server", which start vLLM and speak with it as a run does. vLLM runs the same weights in the environment of
+`peers/vllm_setup.sh`, "vllm" in its own process, "vllm_http" as a server with prefix caching; if the environment is
+missing, its columns say so.
+Contenders take turns within a round, the first round does not count, and everything runs on one thread, except for two:
 "paged_2_threads", and "paged_workers", the paged engine in two processes of one thread each. Those two must be judged
 by the wall clock. "paged_long_steps" computes up to 8192 tokens in a step, where the default is 1024.
 
-Two clocks: seconds on the wall, and processor seconds of the contender's processes, which others disturb less. Ratios
-of both. The limit is what the fastest matrix product of this machine (1024 x 1024 x 1024, float32, same thread, same
-rounds) would need for the multiply-adds of the weights, each sampled or prompt token once."""
+Two clocks: seconds on the wall, and processor seconds of the contender's processes, which other programs disturb less.
+Ratios are given for both. The limit is what the fastest matrix product of this machine (1024 x 1024 x 1024, float32,
+same thread, same rounds) would need for the multiply-adds of the weights, each sampled or prompt token once."""
 
 from __future__ import annotations
 
@@ -104,22 +104,22 @@ NAMES = [
 
 Prompts = list[list[int]]
 Turn = Callable[[Prompts, int], Prompts]
-"""Prompts and the number of new tokens to replies."""
+"""Takes prompts and the number of new tokens, and returns replies."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One engine."""
+    """One engine to be measured."""
 
     turn: Turn
     finish: Callable[[], None] = lambda: None
-    """All conversations are over."""
+    """Called when all conversations are over."""
     processor_s: Callable[[], float] = time.process_time
     close: Callable[[], None] = lambda: None
 
 
 def build(size: str, attention: str | None = None) -> PreTrainedModel:
-    """The model of one size; the same weights whatever the attention."""
+    """The model of one size, with the same weights whatever the attention."""
     vocab_size, config = SIZES[size]
     shape = {**config, "num_key_value_heads": 2, "tie_word_embeddings": True, "max_position_embeddings": 8192}
     model = build_model("qwen3", shape, vocab_size=vocab_size, seed=1)
@@ -173,7 +173,7 @@ def engine_turn(
 
 
 def workers_turn(engine: WorkerEngine) -> Contender:
-    """The paged engine in processes."""
+    """The paged engine in worker processes."""
     return engine_turn(engine, engine.worker_pids)
 
 
@@ -258,14 +258,14 @@ def _generation(model: PreTrainedModel, new_tokens: int, **more: Any) -> Generat
 
 
 def signal_all(pid: int, number: int) -> None:
-    """To a process and all that it started (Linux)."""
+    """Send a signal to a process and all its descendants (Linux)."""
     for each in find_family(pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, number)
 
 
 def find_family(pid: int) -> set[int]:
-    """A process and all that it started (Linux)."""
+    """A process and all its descendants (Linux)."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -277,13 +277,13 @@ def find_family(pid: int) -> set[int]:
 
 
 class Missing(Exception):
-    """A contender that is not there; the message says why."""
+    """Raised for a contender that is missing; the message says why."""
 
 
 def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
     """vLLM in its own environment on the same weights; raises Missing.
 
-    It is stopped whenever it is not its turn: its processes wait by spinning and would take the processor from the
+    It is stopped when it is not its turn, because its processes wait by spinning and would take the processor from the
     others."""
     if not VLLM_PYTHON.exists():
         raise Missing("vLLM is not installed; sh peers/vllm_setup.sh makes .venv-vllm")
@@ -344,7 +344,7 @@ def start_vllm(size: str, mode: str, sequences: int, context: int) -> Contender:
 
 
 def contenders(size: str, sequences: int, context: int, names: list[str]) -> dict[str, Contender]:
-    """Name to contender of those in this process."""
+    """Name to contender, for those in this process."""
     shape: dict[str, Any] = {"max_concurrency": sequences, "max_context": context}
     makers: dict[str, Callable[[], Contender]] = {
         "paged": lambda: engine_turn(PagedEngine(build(size), **shape)),
@@ -364,8 +364,8 @@ def contenders(size: str, sequences: int, context: int, names: list[str]) -> dic
 def start_peers(
     size: str, sequences: int, context: int, names: list[str]
 ) -> tuple[dict[str, Contender], dict[str, str]]:
-    """vLLM, which takes minutes to start: once for all comparisons of a size. Name to contender, and name to reason
-    where it is missing."""
+    """vLLM, which takes minutes to start: once for all comparisons of a size. Returns name to contender, and name to
+    reason for missing ones."""
     peers, missing = {}, {}
     for name, mode in (("vllm", "offline"), ("vllm_http", "http")):
         try:
@@ -377,7 +377,7 @@ def start_peers(
 
 
 def matmul_flops_per_s() -> float:
-    """The fastest of the two matrix libraries PyTorch carries."""
+    """Operations per second of the faster of PyTorch's two matrix libraries."""
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     products: list[Callable[[], torch.Tensor]] = [lambda: a @ b]
     if torch.backends.mkldnn.is_available():
@@ -401,7 +401,7 @@ def measure(run: Callable[[], int], processor_s: Callable[[], float]) -> dict[st
 
 
 def single_turn(size: str, sequences: int, new_tokens: int) -> Callable[[Turn, int], int]:
-    """Every sequence once."""
+    """Sample every sequence once."""
     vocab_size = SIZES[size][0]
 
     def run(turn: Turn, number: int) -> int:
@@ -412,7 +412,7 @@ def single_turn(size: str, sequences: int, new_tokens: int) -> Callable[[Turn, i
 
 
 def multi_turn(size: str, turns: int) -> Callable[[Turn, int], int]:
-    """Groups of conversations, lengthened by observations."""
+    """Sample groups of conversations, lengthened by observations."""
     vocab_size = SIZES[size][0]
 
     def run(turn: Turn, number: int) -> int:
@@ -434,13 +434,13 @@ def multi_turn(size: str, turns: int) -> Callable[[Turn, int], int]:
 
 
 def multi_turn_context(turns: int) -> int:
-    """Tokens of a conversation at its end."""
+    """Number of tokens of a conversation at its end."""
     return SYSTEM + TASK + turns * (REPLY + OBSERVATION)
 
 
 def unique_tokens(turns: int) -> int:
-    """Tokens of a multi-turn run that a perfect prefix cache computes: the last sampled token of a trajectory never
-    runs."""
+    """Tokens that a perfect prefix cache computes in a multi-turn run: the last sampled token of a trajectory is never
+    computed."""
     return SYSTEM + GROUPS * TASK + GROUPS * GROUP_SIZE * (turns * REPLY + (turns - 1) * OBSERVATION - 1)
 
 
@@ -452,7 +452,7 @@ def compare(
     rounds: int,
     tokens_needed: int,
 ) -> dict[str, Any]:
-    """All contenders, interleaved; one that fails is left out with its reason, the others go on."""
+    """Measure all contenders, interleaved; one that fails is left out with its reason, and the others continue."""
     in_process = [entry for name, entry in entries.items() if not name.startswith("vllm")]
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in entries}
     limits = []
@@ -509,7 +509,7 @@ def compare(
 
 
 def main() -> None:
-    """Run and print."""
+    """Run and print the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", nargs="+", default=["2M", "20M"], choices=sorted(SIZES))
     parser.add_argument("--sequences", nargs="*", type=int, default=[64])

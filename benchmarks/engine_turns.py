@@ -1,4 +1,4 @@
-"""What each further turn of a conversation costs: a plot, and JSON on standard output.
+"""Measure the cost of each further turn of a conversation: a plot, and JSON on standard output.
 
     python benchmarks/engine_turns.py [--turns 50] [--size 2M] [--limit-s 240] [--plot FILE] [--only NAME ...]
 
@@ -43,11 +43,11 @@ LABELS = {
 
 
 class _LimitReached(Exception):
-    """This contender has used its time."""
+    """Raised when a contender has used up its time."""
 
 
 def measure_turns(size: str, turns: int, entry: Contender, limit_s: float) -> list[float]:
-    """Processor seconds from the start to the end of each turn; shorter than `turns` when the limit came first. Raises
+    """Processor seconds from the start to the end of each turn; shorter than `turns` if the limit came first. Raises
     Missing."""
     multi_turn(size, 2)(entry.turn, 0)
     entry.finish()
@@ -67,7 +67,7 @@ def measure_turns(size: str, turns: int, entry: Contender, limit_s: float) -> li
 
 
 def draw(seconds_per_turn: dict[str, list[float]], path: Path) -> None:
-    """Processor seconds over turns."""
+    """Draw processor seconds over turns."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -81,7 +81,7 @@ def draw(seconds_per_turn: dict[str, list[float]], path: Path) -> None:
         each.plot(
             numbers, [b - a for a, b in zip([0.0, *ends], ends, strict=False)], color=COLORS.get(name), label=label
         )
-    # A peer that grows with the square may leave the axis; ours shall stay readable.
+    # A peer with quadratic growth may leave the axis, so that ours stays readable.
     ours = seconds_per_turn["paged"]
     for axis, highest in ((total, ours[-1]), (each, max(b - a for a, b in pairwise(ours)))):
         axis.set_ylim(0, min(4 * highest, axis.get_ylim()[1]))

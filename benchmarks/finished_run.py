@@ -1,4 +1,4 @@
-"""What a finished run's files must say, whatever was killed on the way."""
+"""Check the files of a finished run, whatever was killed on the way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def list_breaches(run: Path, num_steps: int) -> list[str]:
-    """What is wrong with the steps in the metrics and with what the ledger says was trained; empty if nothing is."""
+    """What is wrong with the steps in the metrics and with the trained draws in the ledger; empty if nothing is."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [row["step"] for row in rows if row["phase"] == "train"]
     breaches = [] if steps == list(range(1, num_steps + 1)) else [f"{run} has the steps {steps}"]

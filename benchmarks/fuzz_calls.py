@@ -1,12 +1,12 @@
-"""Random replies through every reader of calls, and random schemas and arguments through the check of arguments.
+"""Send random replies through every reader of calls, and random schemas and arguments through the check of arguments.
 
     python benchmarks/fuzz_calls.py [--replies 100000] [--schemas 10000] [--seed 0]
 
-Replies are made of the marks of all formats, pieces of JSON and characters of every script. Checked in each: nothing
-raises; a call that was written into the reply whole, between other text, comes back with its arguments byte for byte;
-content, arguments and errors hold no text that the reply has not. Schemas are legal and illegal ones; what `jsonschema`
-says about a legal one without the parts that are left unchecked (docs/renderers.md) is what the check says. Prints one
-line of JSON, exits with 1 where a check failed.
+Replies are made of the marks of all formats, pieces of JSON and characters of every script. The checks: nothing raises;
+a complete call written into the reply between other text comes back with its arguments byte for byte; content,
+arguments and errors contain no text that is not in the reply. Schemas are legal and illegal ones; for a legal one
+without the parts that are left unchecked (docs/renderers.md), the check must agree with `jsonschema`. Prints one line
+of JSON, and exits with 1 if a check failed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEYS = ("query", "b", "a b", "é", "", "</parameter>", "name")
 
 
 def make_value(rng: random.Random, depth: int = 0) -> Any:
-    """A JSON value whose strings hold marks."""
+    """A JSON value whose strings contain marks."""
     kind = rng.randrange(9 if depth < 3 else 6)
     if kind < 3:
         return "".join(rng.choice(PIECES) for _ in range(rng.randrange(5)))
@@ -56,12 +56,12 @@ def make_value(rng: random.Random, depth: int = 0) -> Any:
 
 
 def make_noise(rng: random.Random, longest: int = 20) -> str:
-    """Any text."""
+    """A random text."""
     return "".join(rng.choice(PIECES) for _ in range(rng.randrange(longest)))
 
 
 def make_call(rng: random.Random) -> ToolCall:
-    """A call whose arguments are spelled in one of JSON's ways."""
+    """A call whose arguments are spelled in one of several ways of writing JSON."""
     value = {rng.choice(KEYS): make_value(rng) for _ in range(rng.randrange(4))}
     separators = rng.choice(((", ", ": "), (",", ":"), (" ,\t", " :\t")))
     text = json.dumps(value, ensure_ascii=rng.random() < 0.5, separators=separators)
@@ -69,12 +69,12 @@ def make_call(rng: random.Random) -> ToolCall:
 
 
 def check_noise(rng: random.Random) -> str:
-    """Whether all readers survive any text; empty, or what went wrong."""
+    """Check that all readers survive any text; empty, or what went wrong."""
     return check_text(make_noise(rng))
 
 
 def check_text(text: str) -> str:
-    """Whether all readers survive a text; empty, or what went wrong."""
+    """Check that all readers survive a text; empty, or what went wrong."""
     for name, form in CALL_TEXTS.items():
         content, calls, errors = form.read(text, 0)
         if [call.id for call in calls] != [f"call_{number}" for number in range(len(calls))]:
@@ -110,7 +110,7 @@ def _find_strings(text: str) -> list[str]:
 
 
 def check_written(rng: random.Random) -> str:
-    """Whether written calls come back byte for byte from the text around them; empty, or what went wrong."""
+    """Check that written calls come back byte for byte from the text around them; empty, or what went wrong."""
     name = rng.choice(tuple(CALL_TEXTS))
     form = CALL_TEXTS[name]
     calls = [make_call(rng) for _ in range(rng.randrange(1, 4))]
@@ -134,7 +134,7 @@ def check_written(rng: random.Random) -> str:
 
 
 def make_schema(rng: random.Random, depth: int = 0) -> Any:
-    """A schema, often a legal one."""
+    """A random schema, often a legal one."""
     if depth > 3 or rng.random() < 0.1:
         return rng.choice((True, False, {}, {"$ref": "#/$defs/A"}, {"type": "string"}, None, {"$ref": "#/none"}))
     schema: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def make_schema(rng: random.Random, depth: int = 0) -> Any:
 
 
 def check_schema(rng: random.Random) -> str:
-    """Whether a schema and arguments give checked arguments or a message; empty, or what went wrong."""
+    """Check that a schema and arguments give checked arguments or a message; empty, or what went wrong."""
     parameters = make_schema(rng)
     parameters = parameters if isinstance(parameters, dict) else {}
     parameters["$defs"] = {"A": make_schema(rng, 2)}
@@ -168,7 +168,7 @@ def check_schema(rng: random.Random) -> str:
 
 
 def check_arguments(parameters: dict[str, Any], arguments: dict[str, Any]) -> str:
-    """Whether these arguments are read as they are or refused with a message; empty, or what went wrong."""
+    """Check that these arguments are read unchanged or refused with a message; empty, or what went wrong."""
     raw = json.dumps(arguments)
     spec = ToolSpec(name="f", description="", parameters=parameters)
 
@@ -192,7 +192,7 @@ def check_arguments(parameters: dict[str, Any], arguments: dict[str, Any]) -> st
 
 
 def _judge(schema: dict[str, Any], arguments: dict[str, Any]) -> bool | None:
-    """What the package alone says; None where it raises."""
+    """The verdict of `jsonschema` alone; None if it raises."""
     from jsonschema import Draft202012Validator
     from referencing import Registry
 

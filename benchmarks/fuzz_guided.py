@@ -1,13 +1,13 @@
-"""Coverage-guided fuzzing of what reads text that models and strangers wrote.
+"""Coverage-guided fuzzing of the code that reads text by models and strangers.
 
     python -m venv .venv-fuzz && .venv-fuzz/bin/python -m pip install -e '.[dev]' atheris
     .venv-fuzz/bin/python benchmarks/fuzz_guided.py --target calls --seconds 300
 
-Atheris changes inputs wherever a change reaches new lines of Turnwise. A target's checks are those of `fuzz_calls.py`
-and `fuzz_rows.py` where there are such. A failure does not end the run: each place that raises, and each kind of
+Atheris changes inputs wherever a change reaches new lines of Turnwise. A target uses the checks of `fuzz_calls.py` and
+`fuzz_rows.py` if they have any for it. A failure does not end the run: each place that raises, and each kind of
 problem, is kept once with its shortest input. Prints one line of JSON: executions, coverage counters (edges, and
 libFuzzer's features) at the start and at the end, failures, the longest time of an input and the longest per byte of
-inputs of 256 bytes or more, in CPU time under instrumentation. Exits with 1 where anything failed.
+inputs of 256 bytes or more, in CPU time under instrumentation. Exits with 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACKAGES = {
 }
 """Target to the packages whose coverage guides it."""
 MIN_BYTES = 256
-"""Shorter inputs say nothing about time per byte."""
+"""Length below which inputs say nothing about time per byte."""
 DIFF = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,3 @@ def f():\n a\n-b\n+c\n+d\n\\ No newline at end of file\n"
 ANSWERS = (
     r"\boxed{\frac{1}{2}}",
@@ -53,7 +53,7 @@ ANSWERS = (
 
 
 def build_target(name: str, folder: Path) -> tuple[Callable[[bytes], str], list[bytes]]:
-    """The check of an input, which says what went wrong or "", and inputs to begin with."""
+    """The check of an input, which returns what went wrong or "", and the first inputs."""
     sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
     if name in ("calls", "arguments"):
         import fuzz_calls
@@ -84,7 +84,7 @@ def build_target(name: str, folder: Path) -> tuple[Callable[[bytes], str], list[
 def _check_arguments(
     check: Callable[[dict[str, Any], dict[str, Any]], str],
 ) -> tuple[Callable[[bytes], str], list[bytes]]:
-    """An input is a schema, a blank line and arguments."""
+    """Check an input made of a schema, a blank line and arguments."""
 
     def check_both(data: bytes) -> str:
         schema, _, arguments = data.partition(b"\n\n")
@@ -109,7 +109,7 @@ def _check_arguments(
 
 
 def _check_diffs() -> tuple[Callable[[bytes], str], list[bytes]]:
-    """A diff is refused with a message, or its reverse is a diff that can be reversed in turn."""
+    """Check that a diff is refused with a message, or that its reverse is a diff that can be reversed in turn."""
     from turnwise.core.errors import DataError
     from turnwise.repositories import diffs
 
@@ -143,7 +143,7 @@ def _check_diffs() -> tuple[Callable[[bytes], str], list[bytes]]:
 
 
 def _check_answers() -> tuple[Callable[[bytes], str], list[bytes]]:
-    """Answers are read without an exception, and an answer is never wrong by itself."""
+    """Check that answers are read without an exception, and that no answer is graded wrong against itself."""
     from turnwise.rewards import answers, boxes, math_answer, math_spelling
 
     def check(data: bytes) -> str:
@@ -166,7 +166,7 @@ def _check_answers() -> tuple[Callable[[bytes], str], list[bytes]]:
 
 
 class Findings:
-    """What went wrong and what was slow, on disk at once, since libFuzzer ends the process."""
+    """Stores failures and slow inputs on disk at once, because libFuzzer ends the process."""
 
     def __init__(self, path: Path) -> None:
         """`path` is a new file."""
@@ -176,7 +176,7 @@ class Findings:
         self._per_byte = {"microseconds": 0.0, "bytes": 0}
 
     def keep(self, place: str, data: bytes) -> None:
-        """Keep the shortest input of a place."""
+        """Keep the shortest input for a place."""
         known = self._kept.get(place)
         if known is None or len(data) < known["bytes"]:
             self._kept[place] = {"bytes": len(data), "input": base64.b64encode(data).decode()}
@@ -194,7 +194,7 @@ class Findings:
             self.write()
 
     def write(self) -> None:
-        """Write all of it."""
+        """Write everything to the file."""
         found = {"failures": self._kept, "slowest": self._slowest, "slowest_per_byte": self._per_byte}
         self._path.write_text(json.dumps(found), encoding="utf-8")
 
@@ -228,7 +228,7 @@ def run_guided(target: str, seconds: int, folder: Path, max_bytes: int) -> None:
 
 
 def main() -> int:
-    """Run one target in a process of its own and print what it saw."""
+    """Run one target in a separate process and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", choices=PACKAGES, required=True)
     parser.add_argument("--seconds", type=int, default=300)

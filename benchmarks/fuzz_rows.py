@@ -1,7 +1,7 @@
 """Read fuzzed rows with every reader of rows: `python benchmarks/fuzz_rows.py --rows 100000`.
 
-Prints a JSON summary: rows, how many each reader took, and the largest number of CPU milliseconds one row took it.
-Ends with what was raised at the first row that a reader neither takes nor refuses by file and line.
+Prints a JSON summary: rows, how many each reader accepted, and its maximum CPU milliseconds for one row. Ends with the
+exception at the first row that a reader neither accepts nor refuses by file and line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fuzzed_rows import list_readers, try_line, write_line
 
 
 def main() -> None:
-    """Fuzz, and print what was seen."""
+    """Fuzz, and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,5 +1,5 @@
-"""Engine and trainer on a GPU against what that GPU can do, as JSON on standard output; its parts on standard error as
-they are done.
+"""Compare engine and trainer on a GPU with the limits of that GPU, as JSON on standard output; finished parts go to
+standard error.
 
     python benchmarks/gpu.py [--sizes 0.6B 1.7B] [--sequences 64 256] [--new-tokens 128] [--rounds 3] [--dtype bfloat16]
     python benchmarks/gpu.py --attention gather flex --cuda-graphs        # decoding in three ways, in turns
@@ -11,13 +11,12 @@ ends with status 0.
 - *Limits*, measured on the same device in the same run: bytes per second of a device-to-device copy (read and written),
 and floating-point
   operations per second of a square matrix product in the same dtype; the fastest of five each.
-- *Decode*: `PROMPT` tokens per sequence, each with a prompt of its own, through the paged engine, in each of the ways
-asked for, which take
-  turns in every round. Seconds are those of a run with `--new-tokens` less those of a run with two, so prefill, copying
-  of weights and recording of graphs, anew in every run, cancel. A step must read every weight once and the keys and
-  values of every token before it: these bytes over the time, over the copy's bytes per second, is the fraction of
-  memory bandwidth. `second_token_ms` is a run with two new tokens less one with one: a step, and with graphs their
-  recording, which a run pays once for each batch size and version of the weights.
+- *Decode*: `PROMPT` tokens per sequence, each with a prompt of its own, through the paged engine, in each of the
+  requested ways, which take turns in every round. Seconds are those of a run with `--new-tokens` less those of a run
+  with two, so prefill, copying of weights and recording of graphs, anew in every run, cancel. A step must read every
+  weight once and the keys and values of every token before it: these bytes over the time, over the copy's bytes per
+  second, is the fraction of memory bandwidth. `second_token_ms` is a run with two new tokens less one with one: a step,
+  and with graphs their recording, which a run pays once for each batch size and version of the weights.
 - *Training*: one policy step (PPO's loss, AdamW) on sequences of `--train-tokens`, three quarters of them trained. A
 computed token costs
   6 operations per weight of the layers, a trained one 6 per weight of the output layer; a layer's causal attention of L
@@ -106,7 +105,7 @@ def time_s(device: torch.device, work: Callable[[], object]) -> float:
 
 
 def measure_limits(device: torch.device, dtype: torch.dtype) -> dict[str, float]:
-    """What the device does at best."""
+    """The best that the device does."""
     on_gpu = device.type == "cuda"
     source = torch.ones(1 << (28 if on_gpu else 22), dtype=torch.float32, device=device)
     target = torch.empty_like(source)
@@ -126,7 +125,8 @@ def decode_bytes(shape: ModelShape, item: int, *, sequences: int, new_tokens: in
 
 
 def step_flops(shape: ModelShape, *, length: int, sequences: int, trained: int) -> float:
-    """Forward and backward of `sequences` of `length` tokens, the last `trained` of each predicted."""
+    """Operations of forward and backward passes over `sequences` of `length` tokens, the last `trained` of each
+    predicted."""
     head = shape.vocab_size * shape.hidden_size
     attention = shape.num_layers * shape.num_heads * shape.head_dim * length**2
     return 6.0 * sequences * ((shape.num_linear - head) * length + head * trained + attention)
@@ -282,14 +282,14 @@ def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Nam
 
 
 def show(size: str, part: str, figures: dict[str, Any]) -> None:
-    """Say what is done on standard error, so that a run that is cut off has not measured for nothing."""
+    """Print finished parts to standard error, so that an interrupted run keeps its measurements."""
     print(f"{size}: {part}: {json.dumps(figures)}", file=sys.stderr, flush=True)
 
 
 def measure_size(
     name: str, device: torch.device, limits: dict[str, float], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Everything about one model."""
+    """Measure everything about one model."""
     vocab_size, config = SIZES[name]
     recipe, predicted = predict_bytes(config, vocab_size, options)
     shape = read_model_shape(recipe)

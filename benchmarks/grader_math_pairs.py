@@ -1,6 +1,6 @@
-r"""Pairs of an answer and its gold answer whose truth is known by how they are made, for `graders.py`: mathematics.
+r"""Pairs of an answer and its gold answer with truth known by construction, for `graders.py`: mathematics.
 
-Both are what stands inside `\boxed{}`.
+Both are the content of `\boxed{}`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMES = "abcnxyz"
 
 
 def _fraction(random: Random) -> Fraction:
-    """A fraction in lowest terms that is no whole number."""
+    """A fraction in lowest terms that is not a whole number."""
     while (value := Fraction(random.randint(-20, 20), random.randint(2, 15))).denominator == 1:
         pass
     return value

@@ -1,4 +1,4 @@
-"""Pairs of an answer and its gold answers whose truth is known by how they are made, for `graders.py`: short answers.
+"""Pairs of an answer and its gold answers with truth known by construction, for `graders.py`: short answers.
 
 Every kind is one way in which the same answer is written differently, or in which a different one looks the same.
 """
@@ -26,7 +26,7 @@ class Pair:
 
 
 def draw_pairs(kinds: tuple[Mapping[str, Maker], Mapping[str, Maker]], count: int, seed: int) -> list[Pair]:
-    """`count` pairs, as many of each kind as the others up to one; `kinds` are the right ones and the wrong ones."""
+    """`count` pairs, equally many of each kind up to one; `kinds` are the right ones and the wrong ones."""
     right, wrong = kinds
     names = [*right, *wrong]
     pairs = []
@@ -173,7 +173,7 @@ RIGHT: dict[str, Maker] = {
     "number in words": lambda random: random.choice([("three", "3"), ("seven", "7"), ("ten", "10")]),
     "decimal comma": _edit(lambda text, _: text.replace(".", ","), decimal),
 }
-"""Answers that mean what the gold answer means."""
+"""Answers with the same meaning as the gold answer."""
 
 WRONG: dict[str, Maker] = {
     "another name": _other(name),
@@ -198,4 +198,4 @@ WRONG: dict[str, Maker] = {
     "zeros of a code lost": _edit(lambda text, _: text.lstrip("0"), lambda random: f"00{whole(random)}"),
     "zero of a version lost": _version,
 }
-"""Answers that mean something else."""
+"""Answers with another meaning."""

@@ -1,9 +1,9 @@
-"""Graders of answers against those of others, on generated pairs whose truth is known: a Markdown table.
+"""Compare graders of answers with those of others, on generated pairs whose truth is known: a Markdown table.
 
     python benchmarks/graders.py [--pairs 2000] [--seed 0] [--kinds]
 
-`make peers` installs the others in .venv-peers. "wrong paid" counts pairs that are different and get the full score,
-"right refused" those that are equal and do not. `--kinds` adds tables of the kinds of pairs in which graders err.
+`make peers` installs the others in .venv-peers. "wrong paid" counts different pairs with the full score, "right
+refused" equal pairs without it. `--kinds` adds tables of the kinds of pairs in which graders err.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Score = Callable[[Pair], float]
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """One of our graders and one of somebody else."""
+    """One of our graders, and one of another project."""
 
     ours: str
     theirs: str
     shown: str
-    """Whose it is."""
+    """Name of the other project's grader, as shown."""
 
 
 DUELS = (
@@ -72,13 +72,13 @@ def build_ours(verifier: MathVerifier) -> dict[str, Score]:
 
 
 def draw(grader: str, count: int, seed: int) -> list[Pair]:
-    """The pairs on which a grader of ours is tried."""
+    """The pairs on which one of our graders is tried."""
     kinds = grader_math_pairs if grader == "math" else grader_pairs
     return draw_pairs((kinds.RIGHT, kinds.WRONG), count, seed)
 
 
 def ask_peers(grader: str, pairs: Sequence[Pair]) -> list[float]:
-    """The scores of somebody else's grader."""
+    """The scores of another project's grader."""
     asked = "".join(
         json.dumps({"grader": grader, "answer": pair.answer, "gold": pair.golds[0]}) + "\n" for pair in pairs
     )
@@ -112,7 +112,7 @@ def render(rows: Sequence[tuple[str, ...]], head: Sequence[str]) -> str:
 
 
 def render_kinds(graders: Sequence[str], pairs: Sequence[Pair], scores: Mapping[str, Sequence[float]]) -> str:
-    """A table of the kinds in which some of these graders err, and in how many pairs of the kind."""
+    """A table of the kinds in which some of these graders err, with the number of pairs of each kind."""
     sizes = Counter(pair.kind for pair in pairs)
     errors = {grader: count_errors(pairs, scores[grader]) for grader in graders}
     rows = []

@@ -1,4 +1,4 @@
-"""Pairs of what a program gave and what its test expects, each with the truth: whether a person who knows the problem
+"""Pairs of a program's result and its test's expectation, each with the truth: whether a person who knows the problem
 would call it right. For `judges.py`."""
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Pair:
 
 
 def build_text_pairs(num_pairs: int, seed: int) -> list[Pair]:
-    """Printed texts, all kinds in turn."""
+    """Pairs of printed texts, of all kinds in turn."""
     return _build(TEXT_KINDS, num_pairs, seed)
 
 
 def build_call_pairs(num_pairs: int, seed: int) -> list[Pair]:
-    """Results of calls, all kinds in turn."""
+    """Pairs of call results, of all kinds in turn."""
     return _build(CALL_KINDS, num_pairs, seed)
 
 
@@ -51,7 +51,7 @@ def _build(kinds: dict[str, Callable[[Random], tuple[Any, Any, bool]]], num_pair
 
 
 def _grid(random: Random, low: int = 2) -> list[list[int]]:
-    """Two to four lines of as many different numbers of two digits, each line in descending order."""
+    """Two to four lines, each with two to four different two-digit numbers in descending order."""
     width = random.randint(low, 4)
     return [sorted(random.sample(range(10, 100), width), reverse=True) for _ in range(random.randint(2, 4))]
 

@@ -1,11 +1,11 @@
-"""How often judges of programs are right: ours, and the published rules of LiveCodeBench, APPS and TACO.
+"""Measure how often judges of programs are right: ours, and the published rules of LiveCodeBench, APPS and TACO.
 
     python benchmarks/judges.py [--pairs 2900] [--seed 0] [--real 29]
 
 Compares `--pairs` generated pairs of printed text and expected text, and as many of a call's result and expected value,
-whose truth is known (`judge_pairs.py`). The rules of the others are written here from what their evaluators document
-and do; APPS' are also those of verl's `prime_code`. `--real` pairs of either form go through the sandbox as well, where
-our verdict must be the same. docs/coding_judges.md says for each difference which of the two we chose."""
+whose truth is known (`judge_pairs.py`). The other rules are written here after what their evaluators document and do;
+APPS' are also those of verl's `prime_code`. `--real` pairs of either form go through the sandbox as well, where our
+verdict must be the same. docs/coding_judges.md says for each difference which rule we chose."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def judge_safely(judge: Judge, pair: Pair) -> bool:
-    """A judge's verdict; False where it fails, as the evaluators take it."""
+    """A judge's verdict; False if it fails, as the evaluators count it."""
     try:
         return bool(judge(pair.given, pair.wanted))
     except (ValueError, TypeError, KeyError, IndexError, ArithmeticError):
@@ -59,7 +59,7 @@ def judge_safely(judge: Judge, pair: Pair) -> bool:
 
 
 def show_totals(form: str, pairs: Sequence[Pair], verdicts: dict[str, list[bool]]) -> list[str]:
-    """A table with a row per judge."""
+    """A table with one row per judge."""
     lines = [f"| {form} | pairs | right | false positives | false negatives |", "|---|---|---|---|---|"]
     for name, passed in verdicts.items():
         positives = sum(verdict and not pair.is_right for verdict, pair in zip(passed, pairs, strict=True))
@@ -70,7 +70,7 @@ def show_totals(form: str, pairs: Sequence[Pair], verdicts: dict[str, list[bool]
 
 
 def show_kinds(form: str, pairs: Sequence[Pair], verdicts: dict[str, list[bool]]) -> list[str]:
-    """A table with the share passed of every kind on which some judge is wrong."""
+    """A table with the share passed in every kind on which some judge is wrong."""
     lines = [f"| {form}: share passed | truth | {' | '.join(verdicts)} |", "|---|---|" + "---|" * len(verdicts)]
     for kind in dict.fromkeys(pair.kind for pair in pairs):
         chosen = [number for number, pair in enumerate(pairs) if pair.kind == kind]
@@ -82,7 +82,7 @@ def show_kinds(form: str, pairs: Sequence[Pair], verdicts: dict[str, list[bool]]
 
 
 def run_for_real(form: str, pairs: Sequence[Pair], expected: Sequence[bool]) -> str:
-    """How many verdicts through the sandbox are those that the rules gave."""
+    """The number of verdicts through the sandbox that agree with the rules."""
 
     async def run() -> int:
         sandbox = SharedSandbox(load_sandbox("local", {}))
@@ -94,7 +94,7 @@ def run_for_real(form: str, pairs: Sequence[Pair], expected: Sequence[bool]) -> 
 
 
 async def _is_judged(sandbox: SharedSandbox, form: str, pair: Pair) -> bool:
-    """Whether a program that gives what the pair gives passes its test in the sandbox."""
+    """Whether a program with the pair's result passes its test in the sandbox."""
     is_text = form == "printed text"
     test, rules = (Test(input="", output=pair.wanted), []) if is_text else read_wanted(pair.wanted)
     outcomes = await run_tests(
@@ -115,7 +115,7 @@ async def _is_judged(sandbox: SharedSandbox, form: str, pair: Pair) -> bool:
 
 
 def read_wanted(wanted: Any) -> tuple[Test, list[CallRule]]:
-    """The test as a row of TACO would give it: an output that is a list of one is wrapped."""
+    """The test as in a row of TACO: an output that is a list of one is wrapped."""
     if isinstance(wanted, list) and len(wanted) == 1:
         return Test(input=[], output=wanted[0]), ["wrapped"]
     return Test(input=[], output=wanted), []
@@ -141,7 +141,8 @@ exec(WRITER, _WRITER)
 
 
 def judge_lines(given: str, wanted: str) -> bool:
-    """Both stripped and cut into lines, which are equal when stripped or the same decimal numbers, as many of both."""
+    """LiveCodeBench: both stripped and split into equally many lines, which are equal when stripped or the same decimal
+    numbers."""
     lines = [[line.strip() for line in text.strip().split("\n")] for text in (given, wanted)]
     return len(lines[0]) == len(lines[1]) and all(
         a == b or _decimals(a) == _decimals(b) for a, b in zip(*lines, strict=True)
@@ -149,7 +150,7 @@ def judge_lines(given: str, wanted: str) -> bool:
 
 
 def _decimals(line: str) -> list[Decimal]:
-    """The numbers of a line. Raises ValueError for another word."""
+    """The numbers in a line. Raises ValueError for any other word."""
     try:
         return [Decimal(word) for word in line.split()]
     except InvalidOperation:
@@ -165,8 +166,8 @@ def judge_equal(given: Any, wanted: Any) -> bool:
 
 
 def judge_sets_of_words(given: str, wanted: str) -> bool:
-    """APPS: equal lines but for spaces and empty ones, or one number a line within numpy's tolerance, or else the set
-    of the lines' sets of words, at last rounded to three digits."""
+    """APPS: lines equal except for spaces and empty ones, or one number per line within numpy's tolerance, or else
+    equal sets of the lines' sets of words, finally rounded to three digits."""
     output = given.splitlines()
     if given.strip() == wanted.strip() or "\n".join(map(str.strip, output)).strip() == wanted.strip():
         return True

@@ -5,7 +5,7 @@ turn: two rollout processes; two engine workers; a rollout process and two train
 Ray (only with --ray). All but the second are asynchronous with staleness 2. At random moments a process is chosen, its
 kind first: the run's own, a rollout process, an engine worker, a trainer rank, or one of the sandbox. A run that ended
 is continued with `--resume` until it has done its planned steps. Then it is audited, every draw must have trained at
-most once, and nothing that any of its processes had started may be left.
+most once, and no process started by any of its processes may be left.
 
 Prints a JSON summary. Exits 1 on a breach."""
 
@@ -36,7 +36,7 @@ SMALL = [
     *("train.num_threads=1", "engine.num_threads=1", "engine.max_concurrency=32", "tokenizer.num_texts=400"),
     *("sft.steps=40", "sft.num_demonstrations=640", "evaluate.tasks=8", "evaluate.controls={}"),
     *(f"train.steps={STEPS}", "train.checkpoint_every=2", "rollout.tasks_per_step=4", "rollout.group_size=4"),
-    # A member may lose its process many times here, which is no fault of the environment.
+    # A member may lose its process many times here, which is not the environment's fault.
     *("rollout.max_retries=20", "train.parity_every=0"),
 ]
 LAYOUTS = {
@@ -46,15 +46,15 @@ LAYOUTS = {
 }
 RAY = {"ray": ["rollout.num_workers=2", "schedule.max_staleness=2", "scale.ray=local", "scale.cpus=0"]}
 LIFE_S = 1_200.0
-"""A run that is not done after so long hangs."""
+"""Seconds after which an unfinished run counts as hanging."""
 END_S = 30.0
-"""Most seconds until everything has ended; Ray's own agents take longer than three."""
+"""Maximum seconds until everything has ended; Ray's agents take longer than three."""
 Process = tuple[int, str]
 """Process id and start time: together never used twice."""
 
 
 def start_of(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks; None where it has ended."""
+    """Start time of a process, in the kernel's ticks; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -63,14 +63,14 @@ def start_of(pid: int) -> str | None:
 
 
 def list_descendants(root: int) -> dict[Process, str]:
-    """What runs below a process, with its command line."""
+    """The processes below a process, with their command lines."""
     starts = {pid: start_of(pid) for pid in descendants(root)}
     commands = read_processes()
     return {(pid, at): commands[pid][2] for pid, at in starts.items() if at is not None and pid in commands}
 
 
 def name_kind(command: str, layout: str) -> str | None:
-    """What a process is; None for one that is left alone (Ray's own and Python's bookkeeping)."""
+    """The kind of a process; None for one that is left alone (Ray's own and Python's bookkeeping)."""
     if "turnwise.runs.rollout_process" in command:
         return "rollout process"
     if "turnwise.training.ranks.rank" in command:
@@ -83,38 +83,38 @@ def name_kind(command: str, layout: str) -> str | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether it runs."""
+    """Whether the process runs."""
     return start_of(process[0]) == process[1]
 
 
 @dataclass(kw_only=True)
 class Siege:
-    """One run and what was done to it."""
+    """One run and the kills in it."""
 
     layout: str
     options: list[str]
     folder: Path
     choose: random.Random
     mean_s: float
-    """Between two kills, on average."""
+    """Mean seconds between two kills."""
     max_kills: int
     kills: Counter[str] = field(default_factory=Counter)
     lives: int = 0
     seen: dict[Process, str] = field(default_factory=dict)
-    """Everything that was ever started below the run."""
+    """Every process that was ever started below the run."""
     breaches: list[str] = field(default_factory=list)
 
     @property
     def log(self) -> Path:
-        """What all lives printed."""
+        """The file with the output of all processes."""
         return self.folder / "log"
 
     def find_run(self) -> Path | None:
-        """The run folder; None before there is one."""
+        """The run folder; None before it exists."""
         return next((path.parent for path in self.folder.glob("runs/*/config.json")), None)
 
     def live(self) -> bool:
-        """Start or continue the run and kill until it ends or is done; whether it is done."""
+        """Start or continue the run and kill until it ends or is done. Returns whether it is done."""
         run = self.find_run()
         arguments = ["--resume", str(run)] if run else [str(RECIPE), *SMALL, *self.options]
         if run is None:
@@ -147,16 +147,16 @@ class Siege:
 
     @property
     def left(self) -> bool:
-        """Whether there is more to kill."""
+        """Whether more kills are planned."""
         return sum(self.kills.values()) < self.max_kills
 
     def kill_one(self, driver: subprocess.Popen[bytes]) -> bool:
-        """Kill one process of a random kind; whether there was one."""
+        """Kill one process of a random kind. Returns whether there was one."""
         kinds: dict[str, list[Process]] = {}
         for process, command in list_descendants(driver.pid).items():
             if (kind := name_kind(command, self.layout)) is not None:
                 kinds.setdefault(kind, []).append(process)
-        # The run itself seldom, above all while it starts, which is most of its life here.
+        # Rarely the run itself, above all while it starts, which takes most of its time here.
         kind = self.choose.choice(sorted(kinds)) if kinds else ""
         if self.choose.random() < (0.05 if kinds else 0.02):
             kind = "the run"
@@ -171,7 +171,7 @@ class Siege:
         return True
 
     def judge(self) -> None:
-        """What must hold of a run that is done."""
+        """Check what must hold for a run that is done."""
         run = self.find_run()
         assert run is not None
         until = time.monotonic() + END_S
@@ -188,7 +188,7 @@ class Siege:
 
 
 def main() -> None:
-    """Run, print, exit 1 on a breach."""
+    """Run, print, and exit 1 on a breach."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--kills-per-run", type=int, default=25)

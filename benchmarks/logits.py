@@ -1,12 +1,12 @@
-"""Memory and time of one loss with logits at once and in chunks of rows, as JSON on standard output.
+"""Measure memory and time of one loss with all logits at once and in chunks of rows, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/logits.py [--rows 2048 4096 8192 16384] [--vocabulary 151936] [--hidden 256]
 
-Each measurement is a process of its own: one layer, sequences of 513 tokens of which all but the first train, one
-forward and backward pass. Printed is the peak of resident memory above what the model and a first small pass hold
-(Linux), in MiB, and processor seconds of the pass, for "chunks" and for "whole" (which sets no limit to the logits that
-exist at once); and the largest difference of the log-probabilities of both. A pass that needs more than `--most` MiB by
-a prediction of four arrays of all logits is left out."""
+Each measurement is a separate process: one layer, sequences of 513 tokens of which all but the first train, one forward
+and backward pass. Prints the peak of resident memory above what the model and a first small pass hold (Linux), in MiB,
+and processor seconds of the pass, for "chunks" and for "whole" (without a limit on the logits that exist at once); and
+the largest difference of the log-probabilities of both. A pass is left out if four arrays of all logits would need more
+than `--most` MiB."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_memory(name: str) -> int:
 
 
 def measure(num_rows: int, vocab_size: int, hidden_size: int, way: str) -> dict[str, Any]:
-    """In a process of its own."""
+    """Measure one way, in a separate process."""
     import numpy as np
     import torch
 
@@ -50,7 +50,7 @@ def measure(num_rows: int, vocab_size: int, hidden_size: int, way: str) -> dict[
         head.CHUNK_NUMBERS = 1 << 60
 
     def run(length: int) -> torch.Tensor:
-        # Runs of 512 tokens, so that attention is no part of what is measured.
+        # Runs of 512 tokens, so that attention does not count.
         samples = [
             Sample(
                 token_ids=to_ids(np.random.default_rng(start).integers(0, vocab_size, 513)),

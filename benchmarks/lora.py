@@ -1,4 +1,4 @@
-"""What an adapter costs and saves beside full weights, on this machine, as JSON on standard output.
+"""Measure what an adapter costs and saves compared with full weights, on this machine, as JSON on standard output.
 
     python benchmarks/lora.py [--size 2M | --path DIRECTORY] [--dtype float32] [--rank 16] [--rounds 3]
 
@@ -56,7 +56,7 @@ def build(arguments: argparse.Namespace) -> PreTrainedModel:
 
 
 def adapt(model: PreTrainedModel, rank: int) -> PreTrainedModel:
-    """Attach an adapter that adds something: about a hundredth of what a layer puts out."""
+    """Attach an adapter that adds about a hundredth of a layer's output."""
     add_adapter(model, rank=rank, alpha=2.0 * rank, dropout=0.0, target_modules="all-linear", base="", seed=1)
     generator = torch.Generator().manual_seed(0)
     for name, parameter in list_adapter(model).items():
@@ -71,7 +71,7 @@ def list_prompts(vocab_size: int) -> list[np.ndarray]:
 
 
 def sample(model: PreTrainedModel, *, fused: bool) -> list[tuple[np.ndarray, Completion]]:
-    """Prompts and completions of all groups, by a new engine."""
+    """Prompts and completions of all groups, from a new engine."""
     engine = PagedEngine(model, max_concurrency=GROUPS * GROUP_SIZE, max_context=PROMPT + NEW, fused=fused)
 
     async def run() -> list[tuple[np.ndarray, Completion]]:
@@ -88,7 +88,7 @@ def sample(model: PreTrainedModel, *, fused: bool) -> list[tuple[np.ndarray, Com
 
 
 def adopt(model: PreTrainedModel) -> None:
-    """What an engine does when weights change."""
+    """Do the work of an engine when weights change."""
     engine = PagedEngine(model, max_concurrency=1, max_context=PROMPT, fused=True)
 
     async def run() -> None:
@@ -125,7 +125,7 @@ def measure(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[st
 
 
 def count_bytes(model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> int:
-    """Gradients and moments of what is trained."""
+    """Bytes of gradients and moments of the trained weights."""
     gradients = sum(p.numel() * p.element_size() for p in list_trained(model).values())
     return gradients + sum(v.numel() * v.element_size() for s in optimizer.state.values() for v in s.values())
 

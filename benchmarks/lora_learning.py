@@ -1,11 +1,11 @@
-"""Reinforcement learning of an adapter and of all weights from the same checkpoint, as JSON on standard output.
+"""Compare reinforcement learning of an adapter and of all weights from the same checkpoint, as JSON on standard output.
 
     python benchmarks/lora_learning.py --output FOLDER [--seeds 0 1 2] [--rank 16] [--lrs 2e-3 6e-3 2e-2]
                                        [a.b=value ...]
 
-The recipe is that of the search world in test size (recipes/search_r1/tiny.toml, tests/data/learning.toml): its warm-up
-trains all weights and is shared; then both train with the recipe's steps. Held-out success before, and after for full
-weights with the recipe's rate and for the adapter with every rate of `--lrs`."""
+The recipe is the search world's in test size (recipes/search_r1/tiny.toml, tests/data/learning.toml): its warm-up
+trains all weights and is shared; then both train with the recipe's steps. Prints held-out success before, and after
+with full weights at the recipe's rate and with the adapter at every rate of `--lrs`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ARGUMENTS = {"house": 1, "thing": "lamp"}
 
 
 async def measure(server: McpServer) -> dict[str, float]:
-    """Milliseconds of each; the medians of `NUM_SESSIONS` sessions, after one that warms the disk's cache."""
+    """Milliseconds of each phase: medians over `NUM_SESSIONS` sessions, after one that warms the disk's cache."""
     rows: list[dict[str, float]] = []
     for _ in range(1 + NUM_SESSIONS):
         session = McpSession(server, "server")

@@ -1,15 +1,15 @@
-"""The plan of memory against what a run takes, as JSON on standard output.
+"""Compare the memory plan with what a run takes, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/memory.py [--cases 2M bfloat16 served ...]
 
-Each case is a recipe in a process of its own, whose models, engine, trainer and publication are built as a run builds
+Each case is a recipe in a separate process, whose models, engine, trainer and publication are built as a run builds
 them: sample until every conversation is as long as it may be, then take three optimizer steps on full micro-batches (of
 groups that share a prefix where the case says so), with the scores that the credit method needs before each, and
-publish. Where the recipe lets rollouts go on during a step, both go on at once.
+publish. If the recipe lets rollouts continue during a step, both run at once.
 
-Measured is the peak of resident memory since the libraries were loaded and warmed up (Linux), with the memory that
-engine workers do not share (their proportional set size); predicted is `config.memory.plan_memory` before anything is
-allocated, with the models measured on torch's meta device. Prints the share by which the plan is off."""
+The measured value is the peak of resident memory since the libraries were loaded and warmed up (Linux), with the memory
+that engine workers do not share (their proportional set size); the prediction is `config.memory.plan_memory` before
+anything is allocated, with the models measured on torch's meta device. Prints the share by which the plan is off."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def read_memory(name: str) -> int:
 
 
 def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
-    """Trajectories at their whole budget for two micro-batches of every update, and a shorter one that fills each."""
+    """Trajectories with their full budget for two micro-batches of every update, and a shorter one that fills each."""
     from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 
     length, limit = config.rollout.max_tokens, config.train.micro_batch_tokens
@@ -164,7 +164,7 @@ def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
 
 
 class Watch:
-    """The peak of what this process and its workers hold, looked at every 20 ms: workers by what they do not share."""
+    """The peak memory of this process and its workers, sampled every 20 ms; workers count what they do not share."""
 
     def __init__(self, pids: Any) -> None:
         self._pids = pids
@@ -174,7 +174,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> int:
-        """The peak of the workers alone, in bytes."""
+        """The peak memory of the workers alone, in bytes."""
         self._is_over.set()
         self._thread.join()
         return self.peak
@@ -185,7 +185,7 @@ class Watch:
 
 
 def read_private(pid: int) -> int:
-    """Bytes that a process shares with no other; 0 where it has ended."""
+    """Bytes that a process shares with no other; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
@@ -194,7 +194,7 @@ def read_private(pid: int) -> int:
 
 
 def measure(case: str) -> dict[str, int]:
-    """In a process of its own: peaks of sampling and of training, in bytes above what the libraries take."""
+    """Measure in a separate process: peaks of sampling and of training, in bytes above what the libraries take."""
     import torch
 
     from turnwise.models.allocator import keep_freed_memory
@@ -213,7 +213,7 @@ def measure(case: str) -> dict[str, int]:
 
 
 async def play(config: Any) -> dict[str, int]:
-    """Sample, train and publish three times; the largest resident memory up to the first step, and of all."""
+    """Sample, train and publish three times; returns the largest resident memory up to the first step, and overall."""
     from turnwise.building.resolved import resolve
     from turnwise.building.trainer import build_local_trainer
     from turnwise.core.batch import Columns, TrainingBatch

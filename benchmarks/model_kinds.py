@@ -1,10 +1,10 @@
-"""The search recipe with models of several kinds, from random weights, and an audit of every run.
+"""Train the search recipe with models of several kinds, from random weights, and audit every run.
 
     OMP_NUM_THREADS=1 python benchmarks/model_kinds.py [--output FOLDER] [--seed N] [--kinds qwen3 qwen3_5 ...]
 
-Each kind is `recipes/search_r1/tiny.toml` with a file of `recipes/models/` over it; "qwen3" is the recipe itself. Runs
-in FOLDER that are there already are read, not trained again. Prints a row per kind: parameters, path, held-out success
-before and after RL with 95% intervals, the two controls, what the audit finds, and processor seconds."""
+Each kind is `recipes/search_r1/tiny.toml` with a file of `recipes/models/` over it; "qwen3" is the recipe itself.
+Existing runs in FOLDER are read, not trained again. Prints a row per kind: parameters, path, held-out success before
+and after RL with 95% intervals, the two controls, what the audit finds, and processor seconds."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def main() -> None:
 
 
 def find_run(output: Path, kind: str, seed: int) -> Path | None:
-    """The run of a kind that ended; None if there is none."""
+    """The finished run of a kind; None if there is none."""
     done = output.glob(f"{kind}-seed{seed}-*/evaluations/heldout_000050_documents_shuffled.summary.json")
     return next((path.parents[1] for path in sorted(done)), None)
 
 
 def train(output: Path, kind: str, seed: int) -> None:
-    """Run the recipe, and note its processor seconds beside it."""
+    """Run the recipe, and store its processor seconds beside it."""
     over = [] if kind == "qwen3" else [str(ROOT / "recipes" / "models" / f"{kind}.toml")]
     options = [f"run.output={output}", f"run.name={kind}", f"run.seed={seed}", "train.num_threads=1"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -57,7 +57,7 @@ def train(output: Path, kind: str, seed: int) -> None:
 
 
 def describe(kind: str, folder: Path) -> str:
-    """The row of a run."""
+    """The table row of a run."""
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     path = next(event["text"] for event in events if str(event.get("text", "")).startswith("model: "))
     audit = subprocess.run(
@@ -78,7 +78,7 @@ def describe(kind: str, folder: Path) -> str:
 
 
 def read_success(folder: Path, name: str) -> str:
-    """Success of an evaluation with its interval."""
+    """Success in an evaluation, with its interval."""
     summary = json.loads((folder / "evaluations" / f"{name}.summary.json").read_text())
     row = next(row for row in summary["rows"] if row["kind"] == "all")
     return f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"

@@ -1,10 +1,10 @@
-"""Every causal language model of transformers in Turnwise, as a table: its path, and how far it is from transformers.
+"""Try every causal language model of transformers in Turnwise: a table of its path and its distance from transformers.
 
     OMP_NUM_THREADS=1 python benchmarks/models.py [NAME ...] [--json FILE] [--markdown FILE] [--limit SECONDS]
 
-Each model is tiny, with random weights, on the CPU, and is measured in a process of its own: one that crashes or hangs
-is a row like the others. Numbers are the largest difference of a token's log-probability, in nats, and for `step` the
-part of an optimizer step that differs (see `tests/model_measures.py`). Names are model types, or those of
+Each model is tiny, with random weights, on the CPU, and is measured in a separate process: one that crashes or hangs
+gets a row like the others. Numbers are the largest difference of a token's log-probability, in nats, and for `step` the
+fraction of an optimizer step that differs (see `tests/model_measures.py`). Names are model types, or those of
 `tests/model_exceptions.py` for variants of them; without names all are measured."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure_apart(name: str, limit_s: float) -> Measured:
-    """Measure one model in a process of its own; "failed" where it ends without a row or takes longer."""
+    """Measure one model in a separate process; "failed" if it ends without a row or exceeds the limit."""
     receiver, sender = PROCESSES.Pipe(duplex=False)
     with tempfile.TemporaryFile("w+") as log:
         process = PROCESSES.Process(target=_measure, args=(name, sender, log.fileno()))
@@ -68,7 +68,7 @@ def measure_apart(name: str, limit_s: float) -> Measured:
         if receiver.poll(limit_s):
             try:
                 row = receiver.recv()
-            except EOFError:  # it ended without a word
+            except EOFError:  # it ended without output
                 process.join(5)
         else:
             process.kill()
@@ -90,12 +90,12 @@ def _measure(name: str, sender: Connection, log: int) -> None:
 
 
 def largest_gap(row: Measured) -> float:
-    """The largest of a row's gaps; NaN where nothing was measured."""
+    """The largest gap in a row; NaN if nothing was measured."""
     return max(row.gaps.values(), default=math.nan)
 
 
 def to_markdown(rows: Sequence[Measured]) -> str:
-    """The table, and how many models take each path."""
+    """The table, and the number of models on each path."""
     titles = ["model", "path", *BOUNDS, "bfloat16", "why"]
     lines = [_line(titles), _line(["---"] * len(titles))]
     for row in rows:

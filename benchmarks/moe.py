@@ -1,11 +1,11 @@
-"""How far sampler and trainer of a mixture of experts are apart, with and without the sampler's experts, as a table.
+"""Tabulate how far sampler and trainer of a mixture of experts are apart, with and without the sampler's experts.
 
     OMP_NUM_THREADS=1 python benchmarks/moe.py [RATE]
 
 A model with random weights (`qwen3_moe`, 4 layers, 8 experts of which a token takes 2) samples 64 replies of 64 tokens
-to 16 prompts of 32 in the paged engine. The trainer scores them with the same weights, and after updates of them on
-these very samples (AdamW at RATE, 1e-5 if not given, advantages of 1 and -1): the staleness of a token. Its routers
-choose anew, or take the recorded experts of the sampled tokens alone, or of all tokens, the prompt's included.
+to 16 prompts of 32 in the paged engine. The trainer scores them with the same weights, and after updating them on these
+samples (AdamW at RATE, 1e-5 if not given, advantages of 1 and -1): the staleness of a token. Its routers choose again,
+or take the recorded experts of the sampled tokens only, or of all tokens including the prompt's.
 
 Columns are mean and largest |trainer - sampler| log-probability in nats for each of the three, and the share of sampled
 tokens that routers would have predicted with other experts than the sampler's, in any layer."""
@@ -62,7 +62,7 @@ UPDATES = (0, 1, 4, 16)
 
 
 async def sample(model: PreTrainedModel) -> list[Sample]:
-    """The replies of the engine."""
+    """The engine's replies."""
     engine = PagedEngine(model, max_concurrency=NUM_REPLIES, max_context=PROMPT + REPLY)
 
     async def reply(index: int) -> Sample:
@@ -88,7 +88,7 @@ async def sample(model: PreTrainedModel) -> list[Sample]:
 
 
 def forget_prompts(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples with the experts of sampled tokens alone."""
+    """The samples with the experts of the sampled tokens only."""
     known = []
     for each in samples:
         assert each.experts is not None
@@ -98,7 +98,7 @@ def forget_prompts(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def find_gaps(model: PreTrainedModel, samples: Sequence[Sample]) -> np.ndarray:
-    """|trainer - sampler| of every sampled token."""
+    """|trainer - sampler| for every sampled token."""
     scores = score_logprobs(model, samples, 1.0, micro_batch_tokens=4096)
     return np.abs(np.concatenate(scores) - np.concatenate([s.behavior_logprobs[s.loss_mask] for s in samples]))
 
@@ -120,7 +120,7 @@ def update(model: PreTrainedModel, optimizer: torch.optim.Optimizer, samples: Se
 
 
 def measure(sampler: str, trainer: str, rate: float) -> list[str]:
-    """The rows of one pair of number formats."""
+    """The rows for one pair of number formats."""
     model = build_model("qwen3_moe", SIZES, vocab_size=VOCAB, seed=0, dtype=sampler)
     samples = asyncio.run(sample(model))
     trained = copy.deepcopy(model).to(getattr(torch, trainer))

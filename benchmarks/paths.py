@@ -1,9 +1,9 @@
-"""What the generic path costs beside the fast one, on one model that both compute, as JSON on standard output.
+"""Compare the costs of the generic and the fast path on one model that both compute, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/paths.py [--size 2M] [--rounds 5]
 
 Processor seconds of one thread, which other programs disturb less than the wall clock. Both paths take turns within a
-round, the first round does not count; medians are reported, and the median, least and most of the ratios by round.
+round, and the first round does not count; reports medians, and the median, minimum and maximum of the ratios by round.
 
 sample  16 conversations in groups of 4 with one prompt of 64 tokens: three turns of 24 sampled tokens, and observations
         of 16 tokens between them
@@ -59,7 +59,7 @@ def draw(seed: int, count: int, vocab_size: int) -> list[int]:
 
 
 def sample(model: PreTrainedModel) -> list[Sample]:
-    """All conversations, by a new engine."""
+    """All conversations, from a new engine."""
     vocab_size = model.config.vocab_size
     context = PROMPT + TURNS * (REPLY + OBSERVATION)
     engine = PagedEngine(model, max_concurrency=GROUPS * MEMBERS, max_context=context)
@@ -94,7 +94,7 @@ def sample(model: PreTrainedModel) -> list[Sample]:
 
 
 def step(model: PreTrainedModel, samples: list[Sample], *, shared_prefix: bool) -> None:
-    """One policy step; the weights move by nothing that matters."""
+    """One policy step that changes the weights by a negligible amount."""
     run_policy_step(
         model,
         build_optimizer(model, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.0),

@@ -1,11 +1,11 @@
-"""How much of a small learning rate arrives, as JSON on standard output.
+"""Measure how much of a small learning rate reaches the weights, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/precision.py [--lr 1e-6] [--steps 20]
 
 One model takes the same policy-gradient steps in four ways: in float32, in bfloat16 and in float16 as `model.dtype`
-trains them (float32 masters), and in bfloat16 with AdamW on the weights themselves, which is the control. Printed for
-each: the share of weights that differ from the start, of the weights that engines sample with and of what the optimizer
-steps on; how far the latter have moved on average, against float32; the share of the last update
+trains them (float32 masters), and in bfloat16 with AdamW on the weights themselves, which is the control. Prints for
+each: the share of weights that differ from the start, among those that engines sample with and among those that the
+optimizer steps; how far the latter have moved on average, relative to float32; the share of the last update
 (`train/changed_share`); and seconds per step."""
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def measure(arm: str, lr: float, num_steps: int) -> dict[str, float]:
 
 
 def describe(model: PreTrainedModel, before: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, float]:
-    """What has moved since `before`."""
+    """How the weights have moved since `before`."""
     sampled = stepped = total = 0
     moved = 0.0
     for parameter, (first, first_master) in zip(model.parameters(), before, strict=True):

@@ -1,11 +1,12 @@
-"""Training steps on 1, 2 and 4 ranks beside those of one process: `python benchmarks/ranks.py [--rounds 5]`.
+"""Compare training steps on 1, 2 and 4 ranks with those of one process: `python benchmarks/ranks.py [--rounds 5]`.
 
-All four trainers live at once and take their steps in turn, in another order every round, so that each meets the same
-load; ratios are of a round's own steps. Every process computes on one thread. Memory is the proportional set size: what
-several processes share is divided among them. Prints JSON.
+All four trainers exist at once and take their steps in turn, in another order every round, so that each meets the same
+load; ratios compare steps of the same round. Every process computes on one thread. Memory is the proportional set size:
+what several processes share is divided among them. Prints JSON.
 
-With --publication instead: seconds of a step of two ranks that trains nothing (comparison of weights, checksums, rows
-to the trainer's process), of ranks that see its memory and of ranks that send their rows, here and under Ray.
+With --publication it prints instead the seconds of a step of two ranks that trains nothing (comparison of weights,
+checksums, rows to the trainer's process), of ranks that see its memory and of ranks that send their rows, here and
+under Ray.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def build_ranked(model: PreTrainedModel, size: int, host: Host | None = None) ->
 
 
 def build_policy(scale: int = 1) -> PreTrainedModel:
-    """The same weights every time; `scale` times as wide."""
+    """A policy with the same weights every time, `scale` times as wide."""
     wide = {
         **SHAPE,
         "hidden_size": scale * SHAPE["hidden_size"],
@@ -121,7 +122,7 @@ def measure_publication(rounds: int) -> None:
     describe = SharedMemory.describe
 
     def hide(memory: SharedMemory) -> dict[str, Any]:
-        """Pretends that no rank sees the memory."""
+        """Pretends that no rank can see the memory."""
         return {**describe(memory), "pid": 0}
 
     for scale in (1, 3):

@@ -1,11 +1,11 @@
-"""Train each kind of recipe for two steps and print a digest of what it decided, so that two versions can be compared.
+"""Train each kind of recipe for two steps and print a digest of its decisions, so that two versions can be compared.
 
     python benchmarks/recipe_digests.py [NAME ...]
 
-A digest covers the journal (fates of draws, checksums of all weights after each step), the ledger and the metrics that
-are no times. Equal digests mean that the same tokens were sampled, credited and trained with the same result, bit for
-bit. Set OMP_NUM_THREADS=1. Of an asynchronous run only the counts are digested: which version samples a token depends
-on timing.
+A digest covers the journal (fates of draws, checksums of all weights after each step), the ledger and the metrics other
+than times. Equal digests mean that the same tokens were sampled, credited and trained with the same result, bit for
+bit. Set OMP_NUM_THREADS=1. For an asynchronous run only the counts are digested, because the version that samples a
+token depends on timing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ FAMILIES: Mapping[str, tuple[str, list[str]]] = {
 
 
 class Scattered(SearchEnvironment):
-    """Rewards that differ between the members of a group from the first step on: they follow from the replies' text."""
+    """Rewards computed from the replies' text, so that they differ between the members of a group from the first step
+    on."""
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """One of 0, 0.25, ... 1, with the parts of the search world."""
@@ -101,7 +102,7 @@ class ScatteredSearch(SearchQA):
     """The search world with those rewards."""
 
     def build_environment(self, task: Task) -> Environment:
-        """As the search world does."""
+        """See the search world's method."""
         environment = super().build_environment(task)
         environment.__class__ = Scattered
         return environment
@@ -131,7 +132,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
 
 
 def read_decisions(run: Path, *, counts_only: bool) -> dict[str, Any]:
-    """What the run decided: journal, ledger and metrics."""
+    """The decisions of the run: journal, ledger and metrics."""
     state = read_journal(run)
     ledger = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -152,7 +153,7 @@ def read_decisions(run: Path, *, counts_only: bool) -> dict[str, Any]:
 
 
 def is_time(name: str) -> bool:
-    """Whether a number differs from run to run because it measures time or load."""
+    """Whether a number varies between runs because it measures time or load."""
     if name == "time" or name.startswith("schedule/"):
         return True
     definition = find_definition(name)

@@ -1,4 +1,4 @@
-"""What rejection sampling kept of each round of a repair run, beside what it sampled; writes docs/results.md's table.
+"""Compare samples and kept samples in each round of a repair run with rejection; writes docs/results.md's table.
 
     python benchmarks/rejection.py RUN [RUN ...]
 
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def list_rows(run: Path) -> Iterator[Sequence[str]]:
-    """Two rows for every round: of what was sampled and scored, and of what was kept."""
+    """Two rows for every round: one for sampled and scored attempts, one for kept attempts."""
     learner, store, journal = (
         build_learner(resolve(load_resolved(run / "config.json", []))),
         GroupStore(run),
@@ -63,7 +63,7 @@ def part(attempt: Trajectory, name: str) -> float:
 
 
 def mean(values: Sequence[float]) -> str:
-    """Empty where there is nothing to average."""
+    """The mean as text; empty if there is nothing to average."""
     return f"{sum(values) / len(values):.2f}" if values else ""
 
 

@@ -1,5 +1,5 @@
-"""The result tables of the repair recipes: several seeds, their controls, and a run that is rewarded for green tests
-that it may edit; writes docs/results.md's tables.
+"""Print the result tables of the repair recipes: several seeds, their controls, and a run that is rewarded for green
+tests that it may edit; writes docs/results.md's tables.
 
     python benchmarks/repair.py [a.b=value ...] [--recipe recipes/repair/small.toml] [--seeds 0 1 2] [--workdir]
         [--output runs/benchmark]
@@ -37,7 +37,7 @@ class Evaluation:
     groups: Sequence[TrajectoryGroup]
 
     def rewards(self, kind: str | None = None, *, raises: bool | None = None) -> list[Scored]:
-        """Of the tasks with that kind of bug (None: all), and of those whose bug raises or not (None: all)."""
+        """Rewards of the tasks with that kind of bug (None: all) whose bug raises, or does not (None: all)."""
         return [
             trajectory.reward
             for group in self.groups
@@ -48,7 +48,7 @@ class Evaluation:
         ]
 
     def trajectories(self) -> list[Trajectory]:
-        """All of them."""
+        """All trajectories of the evaluation."""
         return [trajectory for group in self.groups for trajectory in group.trajectories]
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def load_evaluations(run: Path) -> list[Evaluation]:
-    """The run's evaluations: after the warm-up, after RL, controls."""
+    """The run's evaluations: after the warm-up, after RL, and controls."""
     summaries = load_summaries(run)
     last = max(summary["step"] for summary in summaries)
     return [

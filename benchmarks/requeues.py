@@ -1,14 +1,14 @@
 """Two jobs on one run folder, killed at random and requeued at once: `python benchmarks/requeues.py`.
 
-Both jobs are `turnwise train RECIPE --resume auto`, as a scheduler starts them again after every end: with `--wait` for
-the other, or without, and then one of them is refused. At random moments a random one gets SIGKILL or SIGTERM, and a
-new job takes its place; so it goes on until the run has done its steps. Runs are synchronous and asynchronous
-(staleness 2) in turn. A job may end with 0, by its signal, with 130 after SIGTERM, or with 2 and a line that names the
-other job; anything else is a breach. So is a run folder of which a line cannot follow those before it, ever, a step
-that is missing, a draw that trained twice, a second run folder, and whatever the audit finds.
+Both jobs are `turnwise train RECIPE --resume auto`, restarted after every end, as by a scheduler: with `--wait` for the
+other job, or without, in which case one of them is refused. At random moments a random one gets SIGKILL or SIGTERM, and
+a new job takes its place, until the run has done its steps. Runs are synchronous and asynchronous (staleness 2) in
+turn. A job may end with 0, by its signal, with 130 after SIGTERM, or with 2 and a line that names the other job;
+anything else is a breach. So is, at any time, a line of the run folder that cannot follow those before it, and also a
+missing step, a draw that trained twice, a second run folder, and anything that the audit finds.
 
-The environment is `turnwise.testing.NotesFamily` and the model one of random weights, so that a life is short; jobs are
-forked from this process, which has imported everything, and otherwise what the command line starts.
+The environment is `turnwise.testing.NotesFamily` and the model one of random weights, so that a job is short; jobs are
+forked from this process, which has imported everything, and otherwise run the same code as the command line.
 
 Prints a JSON summary. Exits 1 on a breach."""
 
@@ -52,11 +52,11 @@ LAYOUTS = {"synchronous": [], "asynchronous": ["schedule.max_staleness=2"]}
 WAITS_S = [0.0, 2.0, 600.0]
 REFUSED = "is being written by process"
 LIFE_S = 900.0
-"""A run that is not done after so long hangs."""
+"""Seconds after which an unfinished run counts as hanging."""
 
 
 def fork(work: Callable[[], None], log: Path) -> int:
-    """Run `work` in a child whose output goes to `log`; its process id."""
+    """Run `work` in a child whose output goes to `log`. Returns its process id."""
     child = os.fork()
     if child:
         return child
@@ -80,7 +80,7 @@ def fork(work: Callable[[], None], log: Path) -> int:
 
 @dataclass
 class Job:
-    """One life of one of the two jobs."""
+    """One process of one of the two jobs."""
 
     pid: int
     log: Path
@@ -89,13 +89,13 @@ class Job:
 
 @dataclass(kw_only=True)
 class Siege:
-    """One run and what its jobs went through."""
+    """One run, and what happened to its jobs."""
 
     layout: str
     folder: Path
     choose: random.Random
     mean_s: float
-    """Between two signals, on average."""
+    """Mean seconds between two signals."""
     max_requeues: int
     ends: Counter[str] = field(default_factory=Counter)
     requeues: int = 0
@@ -116,7 +116,7 @@ class Siege:
         return Job(fork(work, log), log)
 
     def run(self) -> None:
-        """Both jobs, until the run is done and both have ended."""
+        """Run both jobs until the run is done and both have ended."""
         jobs = [self.begin(), self.begin()]
         until, next_s, done = time.monotonic() + LIFE_S, self.draw_time(), False
         while jobs and not self.breaches:
@@ -142,11 +142,11 @@ class Siege:
         self.judge_run()
 
     def draw_time(self) -> float:
-        """When the next signal is sent."""
+        """Draw the time of the next signal."""
         return time.monotonic() + self.choose.expovariate(1 / self.mean_s)
 
     def judge_end(self, job: Job, status: int) -> bool:
-        """Whether the run is done; adds a breach for an end that no signal and no other job explains."""
+        """Whether the run is done. Adds a breach for an exit that neither a signal nor the other job explains."""
         text = job.log.read_text(errors="replace") if job.log.exists() else ""  # killed before it opened its log
         if status == 0:
             kind = "done"
@@ -165,8 +165,8 @@ class Siege:
         return status == 0
 
     def look(self, run: Path) -> str | None:
-        """What is wrong with the lines of a run folder, while a job may write it: a line that is being written, or a
-        ledger that is being cut back, is not wrong a moment later."""
+        """What is wrong with the lines of a run folder while a job may write it: problems that persist a moment later,
+        unlike those of a line being written or a ledger being cut back."""
         for _ in range(5):
             if (problem := find_problem(run)) is None:
                 return None
@@ -174,7 +174,7 @@ class Siege:
         return problem
 
     def judge_run(self) -> None:
-        """What must hold of a run that is done."""
+        """Check what must hold for a run that is done."""
         runs = [path.parent for path in (self.folder / "runs").glob("*/config.json")]
         if len(runs) != 1:
             self.breaches.append(f"{self.folder} has {len(runs)} runs")

@@ -1,5 +1,5 @@
-"""The result table of the ReTool recipe: several seeds, and once each without the interpreter; writes docs/results.md's
-table.
+"""Print the result table of the ReTool recipe: several seeds, each also without the interpreter; writes
+docs/results.md's table.
 
     python benchmarks/retool.py [a.b=value ...] [--seeds 0 1 2] [--output runs/benchmark]
 
@@ -73,7 +73,7 @@ def _share(row: dict[str, Any]) -> str:
 
 
 def _recovered(row: dict[str, Any]) -> str:
-    """Of the trajectories with a failed program, how many ended well."""
+    """Among the trajectories with a failed program, how many ended well."""
     return "none failed" if row["recovered"] is None else f"{row['recovered']:.3f} of {row['errored']}"
 
 

@@ -1,4 +1,4 @@
-"""How often a search finds the passage that states a fact, by kind of retrieval and wording of the question.
+"""Measure how often a search finds the passage that states a fact, by kind of retrieval and wording of the question.
 
     turnwise models get minilm-l6
     python benchmarks/retrieval.py [--passages 2000] [--questions 300]

@@ -1,11 +1,11 @@
-"""What a second learner, and a population of past selves, cost beside one learner: processor seconds per step, as a
-table of Markdown.
+"""Measure what a second learner, and a population of past selves, cost compared with one learner: processor seconds per
+step, as a Markdown table.
 
     python benchmarks/roles.py [--seeds 3] [a.b=value ...]
 
-Trains `roles.toml` once per arm and seed, in a process each. A step's seconds are the processor's between the first
-step and the last, evaluations and checkpoints of these steps included, divided by the steps; success is that of both
-roles on held-out tasks, before and after."""
+Trains `roles.toml` once per arm and seed, each in a separate process. A step's seconds are the processor seconds
+between the first step and the last, including evaluations and checkpoints, divided by the number of steps; success is
+that of both roles on held-out tasks, before and after."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ARMS = {
 
 
 def main() -> None:
-    """Print the table, or with `--arm` what one run measured."""
+    """Print the table or, with `--arm`, the figures of one run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--arm", choices=list(ARMS), help=argparse.SUPPRESS)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def start(arm: str, overrides: Sequence[str]) -> dict[str, float]:
-    """One run in a process of its own."""
+    """Run one arm in a separate process."""
     path = os.pathsep.join([str(RECIPE.parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, __file__, "--arm", arm, "--", *overrides]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
@@ -69,7 +69,7 @@ def start(arm: str, overrides: Sequence[str]) -> dict[str, float]:
 
 
 def measure(arm: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Train, and note the processor's seconds when steps are recorded."""
+    """Train, and record the processor seconds at every step."""
     clocks: list[float] = []
     record = FolderRecorder.record
 

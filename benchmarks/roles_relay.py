@@ -1,8 +1,8 @@
 """Two roles and one word, as a Turnwise environment family: `environment.name = "roles_relay:Relay"`, with this folder
 on PYTHONPATH.
 
-The teller sees a word and says one; the hearer sees what the teller said and says one. Both are paid where the last
-word is the first. Nobody is told more than the format, so that reinforcement learning has to find both halves."""
+The teller sees a word and says one; the hearer sees what the teller said and says one. Both are rewarded if the last
+word equals the first. The prompts only state the format, so that reinforcement learning has to find both parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TELLER, HEARER = "teller", "hearer"
 
 
 class RelayEnvironment:
-    """One word, told and heard. Implements `AskingEnvironment`."""
+    """One word to be told and heard. Implements `AskingEnvironment`."""
 
     spec = EpisodeSpec(roles=(RoleSpec(name=TELLER), RoleSpec(name=HEARER)), max_replies=2, can_replay=True)
 
@@ -37,7 +37,7 @@ class RelayEnvironment:
         return Asked(asks=(Ask(role=HEARER, conversation=HEARER, messages=_show("told", _read(reply))),))
 
     async def score(self, replies: Mapping[str, Sequence[Message]], end: EpisodeEnd) -> Mapping[str, Reward]:
-        """1 for both where the word arrived."""
+        """1 for both roles if the word arrived, else 0."""
         said = replies.get(HEARER, ())
         success = float(bool(said) and _read(said[-1]) == self._word)
         return dict.fromkeys(
@@ -49,13 +49,13 @@ class RelayEnvironment:
 
 
 class Echo:
-    """Says the word it sees with this probability, else any. Implements `ScriptedPolicy`."""
+    """Says the word it sees with this probability, else a random one. Implements `ScriptedPolicy`."""
 
     def __init__(self, share: float) -> None:
         self._share = share
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        """In answer tags."""
+        """The word in answer tags."""
         seen = messages[-1].text.split()[-1]
         word = seen if seen in WORDS and rng.random() < self._share else rng.choice(WORDS)
         return text_message("assistant", f"<answer> {word} </answer>")
@@ -65,21 +65,21 @@ class Relay:
     """Implements `EnvironmentFamily`; it takes no arguments."""
 
     def task(self, split: Split, index: int) -> Task:
-        """One word."""
+        """One task: a word."""
         check_index(split, index)
         word = rng("relay", split, index).choice(WORDS)
         return Task(environment="relay", prompt=_show("word", word), payload={"word": word, "index": index})
 
     def build_environment(self, task: Task) -> RelayEnvironment:
-        """A fresh, single-use one."""
+        """A fresh, single-use environment."""
         return RelayEnvironment()
 
     def policy(self, name: str) -> ScriptedPolicy:
-        """ "oracle" echoes, "naive" three times in ten, "random" says any word."""
+        """ "oracle" echoes, "naive" echoes three times in ten, "random" says any word."""
         return choose_policy(name, {"oracle": Echo(1.0), "naive": Echo(0.3), "random": Echo(0.0)})
 
     def texts(self, count: int) -> list[str]:
-        """Every word in every place."""
+        """Texts with every word in every place."""
         texts = [f" {place} {word} <answer> {word} </answer>" for place in ("word", "told") for word in WORDS]
         return (texts * (count // len(texts) + 1))[:count]
 

@@ -1,4 +1,4 @@
-"""Rollout processes beside one process: trajectories per second, and seconds to publish weights.
+"""Compare rollout processes with a single process: trajectories per second, and seconds to publish weights.
 
     python benchmarks/rollouts.py [--rounds 3] [--ray]
 
@@ -86,7 +86,7 @@ async def measure_throughput(rounds: int) -> None:
 
 
 async def measure_publication(size: str, rounds: int, *overrides: str) -> tuple[int, float, float]:
-    """Parameters; median seconds of `adopt` and of all."""
+    """Number of parameters; median seconds of `adopt` and of the whole publication."""
     async with open_system(*SIZES[size], "rollout.num_workers=2", "engine.max_concurrency=8", *overrides) as system:
         pool = system.rollouts
         assert pool is not None

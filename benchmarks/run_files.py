@@ -1,7 +1,7 @@
 """Count the files of a run of many small steps: `python benchmarks/run_files.py --steps 3000`.
 
 The run is that of tests/pipeline_world.py: everything is real but the engine, the trainer and the environment, which
-take milliseconds. Prints JSON: the files there are, and how many there would be without packs. Exits 1 if the audit
+take milliseconds. Prints JSON: the number of files, and how many there would be without packs. Exits 1 if the audit
 finds a breach."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compares the sandbox with its goals: `python benchmarks/sandbox.py [--rounds 5] [--quick]` prints the JSON of
-`turnwise sandbox bench`, then a table of the goals that are reached and missed. Run it on an idle machine; the report
-holds the load before it began."""
+`turnwise sandbox bench`, then a table of goals reached and missed. Run it on an idle machine; the report contains the
+load before the start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compares versions of the sandbox: `python benchmarks/sandbox_versions.py numpy old=/path/to/clone/src new=src`.
 
-Each version has a process of its own; all run on one processor and execute the same work in every round. Prints the
-processor milliseconds per execution and the median ratio to the first version."""
+Each version has its own process; all run on one processor and do the same work in every round. Prints the processor
+milliseconds per execution and the median ratio to the first version."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Synchronous, over-drawn and asynchronous training of the search recipe, with slow tools and without; prints the
-tables of docs/schedule.md, or JSON.
+"""Compare synchronous, over-drawn and asynchronous training of the search recipe, with slow tools and without; prints
+the tables of docs/schedule.md, or JSON.
 
     python benchmarks/schedule.py throughput [--latencies slow none] [--rounds 3] [--steps 24]
     python benchmarks/schedule.py learning [--latencies brief] [--seeds 0 1 2] [--steps 60]
                                            both: [--arms ...] [--output runs/schedule] [--json] [--quick]
 
-Every arm is `recipes/search_r1/tiny.toml` with batches of 8 groups of 8 and one torch thread per role, and differs in
-`schedule` alone. Arms start from one checkpoint, that of a warm-up per seed, and face the same tasks in the same order
-with the same waits (`schedule_world.py`). Each trains in a process of its own, one at a time: a round is every arm
-once, and ratios are taken within a round.
+Every arm is `recipes/search_r1/tiny.toml` with batches of 8 groups of 8 and one torch thread per role, and only
+`schedule` differs. Arms start from the checkpoint of one warm-up per seed, and face the same tasks in the same order
+with the same waits (`schedule_world.py`). Each trains in a separate process, one at a time: a round is every arm once,
+and ratios are taken within a round.
 
 "throughput" takes the time from the first rollout to the end of the last step: for asynchronous arms that includes the
 steps in which the pipeline fills and drains. "steady" is the time from the end of step 4 to the end of the fourth last
@@ -41,7 +41,7 @@ COMMON = (
     "environment.name=schedule_world:SlowSearch",
     "rollout.tasks_per_step=8",
     "rollout.group_size=8",
-    "rollout.max_open=512",  # more than any arm has under way: nothing waits for a slot
+    "rollout.max_open=512",  # more than any arm has under way, so that nothing waits for a slot
     "engine.num_threads=1",
     "train.num_threads=1",
     "train.checkpoint_every=0",
@@ -60,7 +60,7 @@ LEARNING_ARMS: Mapping[str, tuple[str, ...]] = {
     **ARMS,
     "staleness 4, recomputed": ("schedule.max_staleness=4", "loss.recompute_old=true"),
 }
-"""Those of "learning": besides, ratios to recomputed log-probabilities and truncated importance weights."""
+"""Additions for "learning": also ratios to recomputed log-probabilities and truncated importance weights."""
 LATENCIES: Mapping[str, tuple[float, float]] = {"slow": (0.2, 2.0), "brief": (0.02, 0.2), "none": (0.0, 0.0)}
 """Median and 99th percentile of a search's wait, in seconds."""
 FILL = 4
@@ -81,7 +81,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of its folder and its result."""
+        """Name of the arm's folder and of its result."""
         return f"{self.part}-{self.latency}-{self.number}-{self.arm}".replace(" ", "").replace(",", "-")
 
 
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def run_apart(function: Any, *arguments: Any) -> Any:
-    """The result of a call in a process of its own, which ends with this one."""
+    """The result of a call in a separate process, which ends with this one."""
     sys.path.insert(0, str(Path(__file__).parent))  # what a spawned process sees as well
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=set_pdeathsig) as pool:
         return pool.submit(function, *arguments).result()
@@ -150,7 +150,7 @@ def prepare_start(output: Path, recipe: Path, seed: int, warmup: Sequence[str]) 
 
 
 def measure(output: Path, start: Path, job: Job) -> dict[str, Any]:
-    """Train one arm from the checkpoint `start` and read its results; only the latter if it was trained before."""
+    """Train one arm from the checkpoint `start`, unless it was trained before, and read its results."""
     import torch
 
     from turnwise.runs.train import run_train
@@ -170,7 +170,7 @@ def measure(output: Path, start: Path, job: Job) -> dict[str, Any]:
 
 
 def prepare_run(run: Path, start: Path, job: Job) -> None:
-    """Return a run folder at the end of the warm-up: continuing it is the arm's training."""
+    """Return a run folder at the end of the warm-up; continuing that run trains the arm."""
     from turnwise.building.checks import check_recipe
     from turnwise.config.load import dump_resolved, load_config
     from turnwise.runs.build import fit_to_machine
@@ -227,7 +227,7 @@ def read_result(run: Path, job: Job) -> dict[str, Any]:
 
 
 def tabulate_times(results: Sequence[Mapping[str, Any]]) -> str:
-    """One line per latency and arm: median seconds, and what they are to the synchronous arm's of the same round."""
+    """One line per latency and arm: median seconds, and their ratio to the synchronous arm's in the same round."""
     lines = [
         "| latency | arm | s per 1,000 | times synchronous: median (min to max) | steady: median (min to max) "
         "| sampled tokens | age: mean, max | trainer idle | engine idle |",
@@ -253,7 +253,7 @@ def tabulate_times(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tabulate_learning(results: Sequence[Mapping[str, Any]]) -> str:
-    """One line per latency and arm: held-out success per seed at the end, and means over seeds on the way."""
+    """One line per latency and arm: final held-out success per seed, and means over seeds during training."""
     seeds = sorted({r["number"] for r in results})
     *_, first, second, last = sorted(results[0]["heldout"], key=int)
     lines = [
@@ -288,17 +288,17 @@ def group_by_arm(
 
 
 def median(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Over rounds or seeds."""
+    """Median over rounds or seeds."""
     return statistics.median(float(row[name]) for row in rows)
 
 
 def spread(values: Sequence[float]) -> str:
-    """`1.72 (1.65 to 1.80)`."""
+    """Format as `1.72 (1.65 to 1.80)`."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def to_interval(differences: Sequence[float]) -> str:
-    """`-0.004 ± 0.012`: the mean and a 95% t interval over up to five seeds; the mean alone of one."""
+    """Format as `-0.004 ± 0.012`: the mean and a 95% t interval over up to five seeds; for one seed only the mean."""
     mean = statistics.mean(differences)
     if len(differences) < 2:
         return f"{mean:+.3f}"

@@ -1,7 +1,7 @@
 """The search world with slow tools, for `schedule.py`: `environment.name = "schedule_world:SlowSearch"`, with this
 folder on PYTHONPATH.
 
-A search waits before it answers, as one over a network would; the processor is free meanwhile. Waits are log-normal."""
+A search waits before it answers, like one over a network; the processor is free meanwhile. Waits are log-normal."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SlowSearch(SearchQA):
     """
 
     def __init__(self, *, median_s: float, p99_s: float, **arguments: Any) -> None:
-        """`median_s` 0 waits for nothing; `arguments` as `SearchQA`."""
+        """With `median_s` 0 nothing waits; `arguments` as for `SearchQA`."""
         super().__init__(**arguments)
         self._median_s, self._p99_s = median_s, p99_s
         self._num_attempts: Counter[str] = Counter()

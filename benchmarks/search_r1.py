@@ -1,4 +1,4 @@
-"""The result table of the Search-R1 recipe: several seeds, with and without masked observations; writes
+"""Print the result table of the Search-R1 recipe: several seeds, with and without masked observations; writes
 docs/results.md's table.
 
     python benchmarks/search_r1.py [a.b=value ...] [--seeds 0 1 2] [--output runs/benchmark]
@@ -73,7 +73,7 @@ def pool(rows: list[dict[str, Any]]) -> float:
 
 
 def share(row: dict[str, Any]) -> str:
-    """`0.912 [0.887, 0.932]`."""
+    """Format as `0.912 [0.887, 0.932]`."""
     return f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
 

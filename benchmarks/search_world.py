@@ -1,9 +1,9 @@
-"""Cost of the search world by size, as JSON: building passages, building the index, one query, memory.
+"""Measure the cost of the search world by size, as JSON: building passages, building the index, one query, memory.
 
     python benchmarks/search_world.py [--sizes 1000 10000 100000 1000000]
 
-Each size runs in a process of its own, so that peak memory is its own. Also checks what the figures are worth: the
-share of the oracle's two-hop questions it answers on that corpus."""
+Each size runs in a separate process, so that peak memory is measured separately. As a check it also measures the share
+of the oracle's two-hop questions answered on that corpus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUM_TASKS = 50
 
 
 def measure(num_passages: int) -> dict[str, Any]:
-    """The figures of one size."""
+    """Measure one size."""
     from turnwise.core.types import Message, Scored, StopReason
     from turnwise.environments.search_qa.family import SearchQA
 

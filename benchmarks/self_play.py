@@ -1,10 +1,10 @@
-"""What makes self-play at Kuhn poker converge: the estimators alone, on a table of logits instead of a model.
+"""Find out what makes self-play at Kuhn poker converge: only the estimators, on a table of logits instead of a model.
 
     python benchmarks/self_play.py [--seeds 10]
 
 Each step plays every deal 8 or 32 times, credits each move with the player's return minus a baseline, adds the gradient
-of the entropy, and takes a step of Adam whose rate falls linearly to 0. Printed are the exploitability of the last
-policy and of the average over the second half: mean and largest over seeds.
+of the entropy, and takes a step of Adam whose rate falls linearly to 0. Prints the exploitability of the last policy
+and of the average over the second half: mean and maximum over seeds.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Arm:
     name: str
     entropy: float = 0.2
     games: int = 8
-    """Of each deal in a step."""
+    """Games played of each deal per step."""
     momentum: float = 0.0
-    """Adam's beta1."""
+    """beta1 of Adam."""
     baseline: str = "deal"
     """"deal": the mean over the other games of the same cards; "role": RAE's running mean."""
     learners: tuple[int, ...] = (0, 1)
-    """Players that learn; the other one plays at random."""
+    """Players that learn; a player that does not learn plays at random."""
 
 
 ARMS = (
@@ -56,7 +56,7 @@ ARMS = (
 
 
 def list_paths(node: int) -> list[tuple[list[tuple[int, int]], float]]:
-    """Every way from a node to an end: information sets with the moves made there, and the return of player 0."""
+    """Every path from a node to an end: information sets with the moves made there, and the return of player 0."""
     place = GRAPH.nodes[node].place
     if place is None:
         return [([], GRAPH.nodes[node].returns[0])]
@@ -114,12 +114,12 @@ def train(arm: Arm, seed: int) -> tuple[float, float]:
 
 
 def describe(values: Sequence[float]) -> str:
-    """Mean and largest."""
+    """Mean and maximum."""
     return f"{np.mean(values):.3f} (largest {max(values):.3f})"
 
 
 def main() -> None:
-    """Print a table in Markdown."""
+    """Print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     seeds = range(parser.parse_args().seeds)

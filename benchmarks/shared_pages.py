@@ -1,12 +1,13 @@
-"""What it gains to read pages that requests share once, as JSON on standard output.
+"""Measure the gain from reading pages that requests share only once, as JSON on standard output.
 
     OMP_NUM_THREADS=1 PYTHONPATH=benchmarks python benchmarks/shared_pages.py [--sizes 2M 20M] [--rounds 5]
 
-Two ways to attend to the same pages: `PagedAttention` gathers them for each request ("apart"), `CascadeAttention`
-gathers a block of pages once for all requests that share it ("shared"). Sizes are those of `engine.py`.
+There are two ways to attend to the same pages: `PagedAttention` gathers them for each request ("apart"),
+`CascadeAttention` gathers a block of pages once for all requests that share it ("shared"). Sizes are those of
+`engine.py`.
 
-- `attention`: one layer of a decoding step of 64 requests on random keys and values. "equal bits" says whether each
-  row is the same alone, in reverse order and among all; "from softmax" is the largest distance from softmax in float64.
+- `attention`: one layer in a decoding step of 64 requests on random keys and values. "equal bits" says whether each row
+  is the same alone, in reverse order and among all; "from softmax" is the largest distance from softmax in float64.
 - `profile`: shares of the seconds on the wall of decoding, prompts already cached.
 - `decoding`: processor seconds of a whole engine, one told to gather apart and one as it is; prompts included.
 
@@ -46,15 +47,15 @@ CASES = {
     "8 groups of 8, 960 shared, 24 own": (8, 960, 24),
     "64 alone, 324 own": (64, 0, 324),
 }
-"""Groups, tokens that all of a group share, tokens of each request's own."""
+"""Number of groups, tokens that all of a group share, and tokens of each request alone."""
 PROMPTS = {"8 groups of 8": (8, 300), "1 group of 64": (1, 300), "64 alone": (64, 64)}
-"""Groups of decoding, and tokens of their prompts."""
+"""Number of groups in decoding, and tokens of their prompts."""
 REPEATS = 20
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A decoding token."""
+    """One token that is decoded."""
 
     at: int
     start: int
@@ -81,7 +82,7 @@ def build_pages(size: str, groups: int, shared: int, own: int) -> tuple[PagedMem
 
 
 def attend(plan: type[PagedPlan], memory: PagedMemory, pieces: Sequence[Piece], query: torch.Tensor) -> torch.Tensor:
-    """`[len(pieces), heads, D]`: the rows of `pieces`, which stand anywhere in the flat batch of `query`."""
+    """`[len(pieces), heads, D]`: the rows of `pieces`, which may be anywhere in the flat batch of `query`."""
     tiles = [Piece(at, piece.start, 1, piece.pages) for at, piece in enumerate(pieces)]
     slots = torch.zeros(len(tiles), dtype=torch.int64)
     rows = query[[piece.at for piece in pieces]]
@@ -89,7 +90,7 @@ def attend(plan: type[PagedPlan], memory: PagedMemory, pieces: Sequence[Piece], 
 
 
 def compute_softmax(memory: PagedMemory, piece: Piece, query: torch.Tensor) -> torch.Tensor:
-    """Its row `[heads, D]` by the definition, in float64."""
+    """The row `[heads, D]` of a piece by the definition of softmax attention, in float64."""
     kv_heads, dim = memory.geometry.largest.num_kv_heads, memory.geometry.largest.key_dim
     slots = [piece.pages[p // PAGE] * PAGE + p % PAGE for p in range(piece.start + 1)]
     keys, values = memory.layers[0][slots].double().view(-1, 2, kv_heads, dim).unbind(1)
@@ -99,7 +100,7 @@ def compute_softmax(memory: PagedMemory, piece: Piece, query: torch.Tensor) -> t
 
 
 def compare(contenders: dict[str, Callable[[], float]], rounds: int) -> dict[str, Any]:
-    """Median seconds of each, and the ratio of the first to the second."""
+    """Median seconds of each way, and the ratio of the first to the second."""
     rows: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name in contenders if number % 2 else reversed(contenders):
@@ -113,7 +114,7 @@ def compare(contenders: dict[str, Callable[[], float]], rounds: int) -> dict[str
 
 
 def measure_attention(size: str, case: tuple[int, int, int], rounds: int) -> dict[str, Any]:
-    """One case of `CASES`."""
+    """Measure one case of `CASES`."""
     memory, pieces, query = build_pages(size, *case)
     slots = torch.zeros(REQUESTS, dtype=torch.int64)
     plans = {
@@ -139,20 +140,20 @@ def measure_attention(size: str, case: tuple[int, int, int], rounds: int) -> dic
 
 
 def build_engine(size: str, *, is_shared: bool, max_context: int) -> Contender:
-    """The paged engine; apart, its fused decoder reads as the modules' path does."""
+    """The paged engine; if apart, its fused decoder reads like the modules' path."""
     engine = PagedEngine(build(size), max_concurrency=REQUESTS, max_context=max_context)
     engine._runner._is_cascade = is_shared  # type: ignore[attr-defined]
     return engine_turn(engine)
 
 
 def draw_prompts(groups: int, length: int, seed: int) -> list[list[int]]:
-    """A prompt of random tokens for every request; those of a group are the same."""
+    """A prompt of random tokens for every request; those of a group are equal."""
     prompts = np.random.default_rng(seed).integers(0, 1000, (groups, length)).tolist()
     return [prompts[i * groups // REQUESTS] for i in range(REQUESTS)]
 
 
 def sample_prompts(groups: int, length: int) -> Callable[[Turn, int], int]:
-    """A job for `engine.measure`: one reply to prompts of which each group shares one."""
+    """A job for `engine.measure`: one reply to every prompt, where each group shares a prompt."""
 
     def run(turn: Turn, number: int) -> int:
         return sum(map(len, turn(draw_prompts(groups, length, number), NEW_TOKENS)))
@@ -161,7 +162,7 @@ def sample_prompts(groups: int, length: int) -> Callable[[Turn, int], int]:
 
 
 def measure_profile(size: str, groups: int, length: int) -> dict[str, dict[str, float]]:
-    """Shares of decoding, by way of reading and by what they are for."""
+    """Shares of decoding time, by way of reading and by purpose."""
     report = {}
     for name, is_shared in (("apart", False), ("shared", True)):
         engine = build_engine(size, is_shared=is_shared, max_context=length + NEW_TOKENS)
@@ -204,7 +205,7 @@ WATCHED: tuple[tuple[Any, str, str], ...] = (
     (cascade, "merge_parts", "attention: merging"),
     (step, "draw_tokens", "drawing"),
 )
-"""Owner, function, and what its seconds are counted as."""
+"""Owner, function, and the name under which its seconds are counted."""
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""Shared-prefix training against computing every trajectory by itself: tokens computed, seconds per step, gradients, as
-JSON.
+"""Compare shared-prefix training with computing every trajectory by itself: tokens computed, seconds per step,
+gradients, as JSON.
 
     OMP_NUM_THREADS=1 python benchmarks/shared_prefix.py [--share 0.7] [--length 512] [--groups 4] [--size 2M 15M]
     [--rounds 5]
@@ -37,13 +37,13 @@ SIZES: dict[str, dict[str, Any]] = {
     "2M": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 8, "num_attention_heads": 4},
     "15M": {"hidden_size": 384, "intermediate_size": 1152, "num_hidden_layers": 8, "num_attention_heads": 6},
 }
-"""About; the rest of a configuration follows from these."""
+"""Approximate numbers of parameters; the rest of a configuration follows from these."""
 LOSS = PolicyLoss(function=build_loss("grpo"), temperature=1.0)
 SIDES = {"alone": False, "shared": True}
 
 
 def make_samples(options: argparse.Namespace) -> list[Sample]:
-    """Trajectories with random tokens, in random order within the step, as nothing should depend on it."""
+    """Trajectories with random tokens, in random order within the step, because nothing should depend on the order."""
     rng = np.random.default_rng(0)
     num_shared = round(options.share * options.length)
     num_common = round(options.common * options.length)
@@ -69,7 +69,7 @@ def make_samples(options: argparse.Namespace) -> list[Sample]:
 
 
 def build(size: str, length: int, dtype: str) -> PreTrainedModel:
-    """Random weights."""
+    """A model with random weights."""
     shape = {
         **SIZES[size],
         "head_dim": 32 if size == "2M" else 64,
@@ -112,7 +112,7 @@ def compare_gradients(samples: list[Sample], options: argparse.Namespace) -> dic
     gradients = []
     for shared in SIDES.values():
         model.load_state_dict(start)
-        # Plain descent at rate 1: what a step takes off the weights is the gradient.
+        # Plain descent at rate 1: a step subtracts the gradient from the weights.
         run_policy_step(
             model,
             torch.optim.SGD(model.parameters(), lr=1.0),
@@ -129,7 +129,7 @@ def compare_gradients(samples: list[Sample], options: argparse.Namespace) -> dic
 
 
 def measure(size: str, samples: list[Sample], options: argparse.Namespace) -> dict[str, Any]:
-    """One size: medians, and the ratio round by round."""
+    """Measure one size: medians, and the ratio round by round."""
     model = build(size, options.length, "float32")
     optimizer = build_optimizer(model, lr=1e-5, betas=(0.9, 0.95), weight_decay=0.0)
     rows: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}

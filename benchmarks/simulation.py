@@ -1,4 +1,4 @@
-"""Real schedules against what the simulator predicts for them; prints the table of docs/simulation.md, or JSON.
+"""Compare real schedules with the simulator's predictions; prints the table of docs/simulation.md, or JSON.
 
     python benchmarks/simulation.py [--arms ...] [--steps 16] [--workers 4] [--output runs/simulation] [--json]
 
@@ -8,7 +8,7 @@ draw the same trajectories with the same waits. The simulator is calibrated on t
 told those seconds: it fits its engine, trainer and publication to that run's metrics, and takes from its stored groups
 what every member of every draw sampled.
 
-Runs stay in `--output`: called again, it runs what is missing and predicts everything anew. `simulation_model.py` does
+Runs stay in `--output`: called again, it runs what is missing and predicts everything again. `simulation_model.py` does
 the same with a model that computes."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from turnwise.simulation.work import Member, Spread, Turn
 from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
 SLOW, QUICK = Spread(median=0.7, p99=4.0), Spread(median=0.3, p99=1.5)
-"""Seconds of a search."""
+"""Median and 99th percentile of a search's wait, in seconds."""
 Sections = dict[str, dict[str, Any]]
 
 
@@ -82,13 +82,13 @@ ARMS: Mapping[str, Arm] = {
 
 @dataclass(frozen=True, slots=True)
 class PacedWork:
-    """Tokens as in a stored run, waits as in `simulation_world` at another latency. Implements `Work`."""
+    """Tokens from a stored run, waits as in `simulation_world` at another latency. Implements `Work`."""
 
     groups: Sequence[TrajectoryGroup]
     tool_s: Spread
 
     def __call__(self, draw: int, member: int) -> Member:
-        """See `Work`. Members beyond those stored say what another said and wait for as long as they would."""
+        """See `Work`. Members beyond the stored ones repeat another member's tokens with their own waits."""
         group = self.groups[draw % len(self.groups)]
         trajectory = group.trajectories[member % len(group.trajectories)]
         waits_s = draw_waits(self.tool_s, draw, member)
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def measure(output: Path, name: str, steps: int) -> None:
-    """Run an arm unless it was run before; the machine's load while it ran stays in `load.json`."""
+    """Run an arm unless it was run before; the machine's load during the run is kept in `load.json`."""
     run = output / folder_of(name)
     if (run / "load.json").exists():
         return

@@ -1,11 +1,11 @@
-"""Published speed-ups of two systems, and when asynchrony begins to pay, from stated assumptions: no GPU takes part.
+"""Simulate published speed-ups of two systems, and when asynchrony begins to pay, from assumptions: no GPU is used.
 
     python benchmarks/simulation_claims.py [areal] [seer] [latency] [scale]
 
-"areal": what asynchronous schedules gain over synchronous ones where nothing but long replies delays a batch.
-"seer": what dividing rollouts, placing them anew, starting long groups first and drafting tokens gain within one
-synchronous rollout. "latency": the ratio of every schedule to the synchronous one by the latency of tools. "scale": the
-same recipe from 1 to 10,000 GPUs, with the seconds that simulating took."""
+"areal": what asynchronous schedules gain over synchronous ones if only long replies delay a batch. "seer": what
+dividing rollouts, placing them anew, starting long groups first and drafting tokens gain within one synchronous
+rollout. "latency": the ratio of every schedule to the synchronous one by the latency of tools. "scale": the same recipe
+from 1 to 10,000 GPUs, with the seconds that the simulation took."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ SMALL = ModelShape(
 MIDDLE = replace(
     SMALL, hidden_size=3584, intermediate_size=18_944, num_heads=28, num_kv_heads=4, vocab_size=152_064, tied=False
 )
-"""One of 7 billion, with those of Qwen2.5-7B."""
+"""A dense model of 7 billion parameters, with the sizes of Qwen2.5-7B."""
 
 
 def schedule_of(batch: int, members: int, staleness: int, *, max_open: int | None = None) -> Schedule:
-    """Batches of so many groups, as many open as the staleness allows."""
+    """Batches of a number of groups, with as many open as the staleness allows."""
     rule = AdmissionRule(batch_groups=batch, max_staleness=staleness, max_open_groups=(staleness + 1) * batch)
     return Schedule(rule=rule, group_size=members, max_open=max_open)
 
 
 def simulate(schedule: Schedule, costs: Costs, work: Work, steps: int) -> Outcome:
-    """A run."""
+    """Simulate one run."""
     return SimulatedRun(schedule, costs, work, steps=steps).run()
 
 
 def measure_rate(schedule: Schedule, costs: Costs, work: Work) -> tuple[float, Outcome]:
     """Trained trajectories per second in the middle half of a run. Batches may come in bursts of one more than the
-    staleness, so that two such bursts are measured, and one at either end left out."""
+    staleness, so two such bursts are measured, and one at either end is left out."""
     burst = schedule.rule.max_staleness + 1
     outcome = simulate(schedule, costs, work, steps=4 * burst)
     return outcome.steady_rate(burst), outcome
@@ -64,7 +64,7 @@ def show(*cells: object) -> None:
 
 
 def reproduce_areal(batch: int = 64, members: int = 16) -> None:
-    """Synchronous on shared GPUs against asynchronous on GPUs apart."""
+    """Compare synchronous training on shared GPUs with asynchronous training on separate GPUs."""
     work = AssumedWork(
         prompt=1024, sampled=Spread(median=6000, p99=60_000), max_sampled=27_648, judge_s=1.0, likeness=0.5
     )
@@ -84,13 +84,13 @@ def reproduce_areal(batch: int = 64, members: int = 16) -> None:
 
 
 def reproduce_seer(groups: int = 100, members: int = 8) -> None:
-    """One synchronous rollout on 8 engines of 1 GPU."""
+    """Simulate one synchronous rollout on 8 engines of 1 GPU."""
     work = AssumedWork(prompt=512, sampled=Spread(median=9000, p99=60_000), max_sampled=65_536, likeness=0.8)
     cluster = Cluster(gpu=GPUS["h800"], num_gpus=8)
     costs = replace(estimate_costs(MIDDLE, cluster, item=2, context=16_000), train_token_s=0.0, publish_s=0.0)
     slots = (costs.engine.slots or 1) * costs.num_engines
     pieces = divide(work, 4096)
-    # Drafts of what the group said before: two tokens per step where a step is bound by memory.
+    # Drafts from the group's earlier replies: two tokens per step if a step is bound by memory.
     drafted = replace(costs.engine, step_s=costs.engine.step_s / 1.6, attended_s=costs.engine.attended_s / 1.6)
     arms: Mapping[str, tuple[Schedule, Costs, Work]] = {
         "groups stay on an engine": (schedule_of(groups, members, 0), replace(costs, placement="group"), work),
@@ -122,7 +122,7 @@ def reproduce_seer(groups: int = 100, members: int = 8) -> None:
 
 
 def sweep_latency() -> None:
-    """Tools of growing latency, 99th percentile 8 times the median, on 16 GPUs."""
+    """Increase the latency of tools, with a 99th percentile of 8 times the median, on 16 GPUs."""
     cluster = Cluster(gpu=GPUS["h100"], num_gpus=16)
     show("tool: median s", "overlap", "staleness 2", "staleness 4", "engine busy: synchronous", "staleness 4")
     show(*["---"] * 6)
@@ -147,7 +147,7 @@ def sweep_latency() -> None:
 
 
 def sweep_scale() -> None:
-    """Staleness 1 from 1 engine and trainer to 10,000 GPUs, the batch growing with them."""
+    """Staleness 1 from one engine and trainer to 10,000 GPUs, with a batch that grows with them."""
     work = AssumedWork(
         prompt=1000,
         sampled=Spread(median=2000, p99=8000),
@@ -190,7 +190,7 @@ def main() -> None:
 
 
 def iterate(parts: list[str]) -> Iterator[str]:
-    """In the order of `PARTS`."""
+    """Yield the lines of the parts, in the order of `PARTS`."""
     return (part for part in PARTS if part in parts)
 
 

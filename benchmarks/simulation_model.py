@@ -1,14 +1,14 @@
-"""Training runs of a model against what the simulator predicts for them; prints a table of docs/simulation.md, or JSON.
+"""Compare training runs of a model with the simulator's predictions; prints a table of docs/simulation.md, or JSON.
 
     python benchmarks/simulation_model.py [--arms ...] [--steps 24] [--output runs/simulation_model] [--json]
 
 Every arm is `recipes/search_r1/tiny.toml` with slow tools (`schedule_world.py`), one torch thread per role and a
 learning rate that changes no weight, so that a draw's rollouts are the same in every arm; all start from one short
 warm-up. The simulator is calibrated on the arm "synchronous" alone: lengths by draw and member, the engine's and the
-trainer's seconds. Waits it draws as the world does, by task, member and call, whatever the latency of the arm.
+trainer's seconds. It draws waits as the world does, by task, member and call, whatever the latency of the arm.
 
-Engine and trainer compute here: other work on the machine slows them, and what was calibrated on a quiet machine does
-not hold on a loaded one. Runs stay in `--output`: called again, it trains what is missing and predicts anew."""
+Engine and trainer compute here: other work on the machine slows them, and a calibration on a quiet machine does not
+hold on a loaded one. Runs stay in `--output`: called again, it trains what is missing and predicts again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def train(output: Path, start: Path, name: str, steps: int) -> None:
-    """Train an arm unless it was trained before; the machine's load while it trained stays in `load.json`."""
+    """Train an arm unless it was trained before; the machine's load during training is kept in `load.json`."""
     import torch
 
     from turnwise.building.checks import check_recipe
@@ -109,13 +109,13 @@ def train(output: Path, start: Path, name: str, steps: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SlowWork:
-    """Tokens as in a stored run, waits as in `schedule_world.SlowSearch` at another latency. Implements `Work`."""
+    """Tokens from a stored run, waits as in `schedule_world.SlowSearch` at another latency. Implements `Work`."""
 
     groups: Sequence[TrajectoryGroup]
     latency: tuple[float, float]
 
     def __call__(self, draw: int, member: int) -> Member:
-        """See `Work`. Members beyond those stored say what another said and wait for as long as they would."""
+        """See `Work`. Members beyond the stored ones repeat another member's tokens with their own waits."""
         group = self.groups[draw % len(self.groups)]
         trajectory = group.trajectories[member % len(group.trajectories)]
         waits = rng("wait", group.task.id, member + 1)

@@ -1,4 +1,4 @@
-"""What real runs did and what was predicted for them, for `simulation.py` and `simulation_model.py`."""
+"""Tabulate real runs and the predictions for them, for `simulation.py` and `simulation_model.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILL = 4
 
 
 CALIBRATION = "synchronous"
-"""The arm from whose run all others are predicted."""
+"""The arm whose run is the basis for predicting all others."""
 
 
 def folder_of(name: str) -> str:
@@ -38,7 +38,7 @@ def folder_of(name: str) -> str:
 def predict_arms(
     output: Path, names: Sequence[str], build_work: Callable[[str, Sequence[TrajectoryGroup]], Work]
 ) -> list[dict[str, Any]]:
-    """What every arm did, and what is predicted for it from the calibration's run.
+    """Measure every arm, and predict it from the calibration's run.
 
     `build_work` makes the work of an arm from the calibration's groups. Prints the costs on standard error."""
     calibration = output / folder_of(CALIBRATION)
@@ -56,7 +56,7 @@ def predict_arms(
 
 
 def compare(run: Path, name: str, config: RunConfig, costs: Costs, work: Work) -> dict[str, Any]:
-    """What an arm did, and what is predicted for it."""
+    """Figures of an arm, real and predicted."""
     real = read_result(run)
     outcome = SimulatedRun(read_schedule(config), costs, work, steps=config.train.steps).run()
     predicted = {
@@ -71,10 +71,10 @@ def compare(run: Path, name: str, config: RunConfig, costs: Costs, work: Work) -
 
 
 def read_result(run: Path) -> dict[str, float]:
-    """The numbers of a finished run that are predicted."""
+    """The figures of a finished run that are also predicted."""
     rows = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
     events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-    # Rollouts start right after the last of these.
+    # Rollouts start immediately after the last of these.
     began = max(event["time"] for event in events if event["kind"] in ("parity", "correction", "device"))
     accounts = [account for account in load_accounts(run) if account.fate == "trained"]
     store = GroupStore(run)

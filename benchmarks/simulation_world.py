@@ -2,8 +2,8 @@
 
 Phases, pipeline, gate, groups in flight, journal, stores and ledger are those of every run. The engine makes real steps
 for all its requests together, one token each, and the trainer real ones, but both sleep instead of computing, so that
-what they take depends on neither the machine nor its load. Which tokens a reply has, and how long a tool waits, follows
-from the draw, the member and the turn alone."""
+their times depend on neither the machine nor its load. The tokens of a reply and the wait of a tool follow from draw,
+member and turn alone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ TRAIN_S, TRAIN_TOKEN_S = 0.2, 0.0001
 """Seconds of a trainer step, and of each token of its trajectories."""
 PUBLISH_S = 0.1
 WORDS_OF_A_REPLY = 10
-"""Most words of a reply, besides its tags."""
+"""Maximum number of words in a reply, besides its tags."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,22 +70,22 @@ class Asked:
     """A request of the engine."""
 
     computed: int
-    """Tokens of context that the next step computes."""
+    """Number of context tokens that the next step computes."""
     ids: list[int]
-    """To be sampled."""
+    """Token ids to be sampled."""
     done: asyncio.Future[None]
     num_sampled: int = 0
     versions: list[int] = field(default_factory=list)
 
 
 class PacedEngine(WorldEngine):
-    """All requests share its steps, of `STEP_S` and `TOKEN_S` per token."""
+    """An engine whose requests share steps of `STEP_S`, plus `TOKEN_S` per token."""
 
     def __init__(self) -> None:
         super().__init__(Pace())
         self._requests: list[Asked] = []
         self._cached: dict[Session, tuple[int, int]] = {}
-        """Length and weight version of every session's context."""
+        """Length and weight version of each session's context."""
         self._steps: asyncio.Task[None] | None = None
         self._is_stepping = asyncio.Lock()
 
@@ -113,14 +113,15 @@ class PacedEngine(WorldEngine):
         )
 
     def _write(self, params: SamplingParams) -> list[int]:
-        """A search with chance 2/3 or an answer, of 1 to `WORDS_OF_A_REPLY` words."""
+        """Write a search with chance 2/3, else an answer, of 1 to `WORDS_OF_A_REPLY` words."""
         tags = self._tokenizer.get_added_vocab()
         kind = "search" if params.seed % 3 else "answer"
         words = [self._words[hash_numbers(params.seed, k) % len(self._words)] for k in range(WORDS_OF_A_REPLY)]
         return [tags[f"<{kind}>"], *words[: 1 + params.seed // 3 % WORDS_OF_A_REPLY], tags[f"</{kind}>"]]
 
     async def _make_steps(self) -> None:
-        """Steps while there are requests. A step begins when the one before was due, so that no lag adds up."""
+        """Make steps while there are requests. A step starts when the one before was due to end, so that no lag
+        accumulates."""
         due = time.perf_counter()
         while self._requests:
             await self._going.wait()
@@ -139,7 +140,7 @@ class PacedEngine(WorldEngine):
                 await self._going.wait()
                 due = time.perf_counter()
             await asyncio.sleep(0)
-            await asyncio.sleep(0)  # those who were answered may ask again
+            await asyncio.sleep(0)  # sessions that were answered may ask again
 
     async def pause(self, interrupt: Interrupt) -> int:
         """Stop at the end of the step."""
@@ -148,14 +149,14 @@ class PacedEngine(WorldEngine):
             return 0
 
     async def adopt(self, version: int) -> Mapping[str, int]:
-        """Contexts of replies under way are computed again."""
+        """Compute the contexts of replies under way again."""
         for asked in self._requests:
             asked.computed += asked.num_sampled
         return await super().adopt(version)
 
 
 class PacedTrainer(WorldTrainer):
-    """A step of `TRAIN_S` and `TRAIN_TOKEN_S` per token."""
+    """A trainer whose step takes `TRAIN_S`, plus `TRAIN_TOKEN_S` per token."""
 
     def step(self, batch: TrainingBatch) -> StepReport:
         """See `Trainer.step`."""
@@ -167,14 +168,14 @@ class PacedTrainer(WorldTrainer):
 
 
 class PacedSync:
-    """A publication of `PUBLISH_S`. Implements `core.protocols.WeightSync`."""
+    """A publication that takes `PUBLISH_S`. Implements `core.protocols.WeightSync`."""
 
     def __init__(self, trainer: PacedTrainer, engine: PacedEngine) -> None:
         self._trainer, self._engine = trainer, engine
         self._engines = EngineGroup({"engine": engine}, deadline_s=60.0)
 
     async def publish(self, version: int) -> Receipt:
-        """Stop, copy, adopt, go on."""
+        """Pause, copy, adopt and resume."""
         await self._engines.pause("continue", version)
         await asyncio.sleep(PUBLISH_S)
         self._engine.weights = {name: array.copy() for name, array in self._trainer.weights.items()}
@@ -184,7 +185,7 @@ class PacedSync:
 
 
 class PacedEnvironment(WorldEnvironment):
-    """A search waits for as long as `waits` says."""
+    """An environment whose searches wait for as long as `waits` says."""
 
     def __init__(self, family: WorldFamily, task: Task, waits_s: list[float]) -> None:
         super().__init__(family, task)
@@ -212,13 +213,13 @@ class PacedFamily(WorldFamily):
 
 
 def draw_waits(tool_s: Spread, task: int, member: int) -> list[float]:
-    """Seconds of the searches of a task's member, in order: the same in every run."""
+    """Seconds of the searches of a task's member, in order; equal in every run."""
     random = rng("paced", task, member)
     return [tool_s.at(random.gauss(0.0, 1.0)) for _ in range(8)]
 
 
 def train(path: Path, tool_s: Spread, sections: dict[str, dict[str, Any]]) -> None:
-    """One run from its start to its end, in a new folder."""
+    """Make one run from start to end, in a new folder."""
     config = make_config(**sections)
     folder = RunFolder.create(path)
     folder.write_json("config.json", dump_resolved(config))

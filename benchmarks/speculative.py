@@ -1,4 +1,4 @@
-"""Grouped drafting on and off, on this machine, as JSON on standard output.
+"""Compare sampling with and without grouped drafting on this machine, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/speculative.py [--sizes 2M 20M] [--groups 1 2 8] [--rounds 3] [--new-tokens 96]
     [--drafts 7]
@@ -7,10 +7,9 @@ Groups of 8 sample with the same seeds, with drafts and without, taking turns; t
 Kinds of text:
 
 - `random`: what random weights write at temperature 1: nothing repeats, so nothing can be gained.
-- `copied`: the model copies its prompt, and at each token goes on elsewhere in it with a chance of some per cent, as
-members do that
-  quote the same names and results. The head's rows are set so that every token has one likely successor; the arithmetic
-  is the model's.
+- `copied`: the model copies its prompt, and at each token goes on elsewhere in it with a chance of some per cent, like
+  members that quote the same names and results. The head's rows are set so that every token has one likely successor;
+  the arithmetic is the model's.
 - `straggler`: as `copied`, but only one member of each group is left: the tail of a batch.
 
 Ratios are processor seconds without drafts over those with, median over rounds; above 1 drafting is faster.
@@ -53,14 +52,14 @@ def build(size: str, kind: str) -> PreTrainedModel:
         tokens = torch.arange(VOCABULARY)
         following = tokens // PERIOD * PERIOD + (tokens + 1) % PERIOD
         with torch.no_grad():
-            # Large beside what the layers add, so that the last token shows in the last hidden state.
+            # Large compared with what the layers add, so that the last hidden state shows the last token.
             model.get_input_embeddings().weight.copy_(8 * embedding)
             model.lm_head.weight[following] = embedding * STRENGTH / model.config.hidden_size**0.5
     return model
 
 
 def sample(engine: PagedEngine, kind: str, groups: int, new_tokens: int, number: int) -> tuple[list[Completion], float]:
-    """One round: replies, and processor seconds of the part that counts."""
+    """Measure one round: replies, and processor seconds of the part that counts."""
     draw = np.random.default_rng(number)
     prompts = [np.concatenate(draw.permutation(np.arange(VOCABULARY).reshape(-1, PERIOD))) for _ in range(groups)]
 
@@ -85,7 +84,7 @@ def sample(engine: PagedEngine, kind: str, groups: int, new_tokens: int, number:
 
 
 def compare(size: str, kind: str, groups: int, drafts: list[int], rounds: int, new_tokens: int) -> dict[str, Any]:
-    """All settings of drafting, interleaved."""
+    """Measure all settings of drafting, interleaved."""
     model = build(size, kind)
     shape: dict[str, Any] = {"max_concurrency": GROUP_SIZE * groups, "max_context": VOCABULARY + new_tokens}
     engines = {n: PagedEngine(model, **shape, max_draft_tokens=n) for n in (0, *drafts)}

@@ -1,16 +1,16 @@
-"""Held-out success against staleness for four losses; prints the table of docs/staleness.md and draws its plot.
+"""Measure held-out success by staleness for four losses; prints the table of docs/staleness.md and draws its plot.
 
     python benchmarks/staleness.py [--losses ...] [--staleness 0 1 2 4 8] [--seeds 0 1 2] [--steps 30]
                                    [--output runs/staleness] [--plot docs/staleness.png] [--quick] [a.b=value ...]
 
-Every arm is `recipes/teams/relay.toml` with batches of 8 groups of 8 episodes. Arms differ in the loss and in
-`schedule.max_staleness` alone, start from one warm-up per seed and face the same tasks in the same order. A step is two
+Every arm is `recipes/teams/relay.toml` with batches of 8 groups of 8 episodes. Arms differ only in the loss and in
+`schedule.max_staleness`, start from one warm-up per seed and face the same tasks in the same order. A step is two
 optimizer updates at twice the recipe's rate, so that ratios move and staleness can hurt. PPO, GSPO and CISPO take their
 ratios to the sampler's log-probabilities; decoupled PPO takes them to those recomputed before the step, with weights
-proximal / behavior. Each run trains in a process of its own, one at a time.
+proximal / behavior. Each run trains in a separate process, one at a time.
 
-A run that is finished is not run again. Delete its result in `--output` to measure it again; other overrides
-(`a.b=value`) need another `--output`."""
+A finished run is not repeated. Delete its result in `--output` to measure it again; other overrides (`a.b=value`) need
+another `--output`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOSSES: Mapping[str, tuple[str, ...]] = {
 SAME = (
     "rollout.tasks_per_step=8",
     "rollout.group_size=8",
-    "rollout.max_open=1024",  # more than any arm has under way: nothing waits for a slot
+    "rollout.max_open=1024",  # more than any arm has under way, so that nothing waits for a slot
     "loss.updates_per_step=2",
     "train.lr=4e-3",
     "engine.num_threads=1",
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs") / "staleness")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--quick", action="store_true", help="a minute or two; the numbers say little")
-    # Overrides may stand anywhere, also after a list of losses.
+    # Overrides may be anywhere, even after a list of losses.
     overrides = [a for a in sys.argv[1:] if "=" in a and not a.startswith("-")]
     arguments = parser.parse_args([a for a in sys.argv[1:] if a not in overrides])
     warmup: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def read_success(row: Mapping[str, Any], step: str) -> float:
 
 
 def tabulate(results: Sequence[Mapping[str, Any]]) -> str:
-    """One line per loss and staleness: means on the way, each seed at the end, and what staleness changed."""
+    """One line per loss and staleness: means during training, each seed's final value, and the effect of staleness."""
     table = group_rows(results)
     seeds = sorted({row["number"] for row in results})
     *_, first, second, last = sorted(results[0]["heldout"], key=int)
@@ -126,7 +126,8 @@ def tabulate(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Held-out success over staleness, at each evaluation a panel, to a PNG file: dots are seeds, lines their means."""
+    """Draw held-out success over staleness into a PNG file, one panel per evaluation: dots are seeds, lines their
+    means."""
     import matplotlib
 
     matplotlib.use("Agg")

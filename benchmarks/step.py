@@ -1,19 +1,19 @@
-"""A whole GRPO step with tools: Turnwise and TRL's `GRPOTrainer` (`tools=`), step by step in turns, as JSON on standard
-output.
+"""Compare whole GRPO steps with tools: Turnwise and TRL's `GRPOTrainer` (`tools=`), step by step in turns, as JSON on
+standard output.
 
     peers/setup.sh                                  # once: TRL in an environment of its own
     python benchmarks/step.py [--seeds 3] [--steps 8] [--model FOLDER] [--rows 16] [a.b=value ...]
 
 Both sides start from the same weights (random ones after a short warm-up on demonstrations with slips, made here unless
-`--model` names them), see the same questions in the same order, call the same Python functions, are paid by the same
-function, and take the same kind of step (`step.toml`). They run as two processes of which one waits while the other
-works, so that what else the machine does hits both. The first step of each process does not count. `step_side.py` says
-what the phases are; "ratio" is TRL's seconds over Turnwise's, of the wall clock and of the processor (the one to read
-where other work runs on the machine). Interrupted, it prints the seeds that are finished.
+`--model` names them), see the same questions in the same order, call the same Python functions, use the same reward
+function, and take the same kind of step (`step.toml`). They run as two processes, one of which waits while the other
+works, so that other load on the machine affects both. The first step of each process does not count. `step_side.py`
+says what the phases are; "ratio" is TRL's seconds over Turnwise's, of the wall clock and of the processor (the one to
+read where other work runs on the machine). Interrupted, it prints the seeds that are finished.
 
-What differs, beyond the code that is compared: the log-probabilities of the sampled tokens come from the sampler here,
-while TRL takes the old ones from the same forward pass as the new ones (equal at one update per batch); TRL's padded
-rows against packed tokens; where a reply calls two tools or writes a malformed call, the texts that go back may differ;
+Differences beyond the compared code: the log-probabilities of the sampled tokens come from the sampler here, while TRL
+takes the old ones from the same forward pass as the new ones (equal at one update per batch); TRL's padded rows against
+packed tokens; where a reply calls two tools or writes a malformed call, the texts that go back may differ;
 `prompts_equal` says whether the token ids of all prompts are the same."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Process:
     """One side, running."""
 
     def __init__(self, side: str, settings: Mapping[str, Any], log: Path) -> None:
-        """Starts it; raises RuntimeError with the end of its log when it does not come up."""
+        """Starts it; raises RuntimeError with the end of its log if it does not start."""
         self._side, self._log = side, log
         path = os.pathsep.join([str(RECIPE.parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -62,7 +62,7 @@ class Process:
         self.ready = self.ask(settings)
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a line, wait for one."""
+        """Send a line, and wait for one."""
         line = ""
         if self._process.stdin and self._process.stdout:
             with contextlib.suppress(BrokenPipeError):
@@ -76,7 +76,7 @@ class Process:
         return dict(json.loads(line))
 
     def close(self) -> None:
-        """End its input and wait."""
+        """Close its input, and wait for its end."""
         if self._process.stdin and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
@@ -98,7 +98,7 @@ def prepare_model(overrides: Sequence[str]) -> str:
 
 
 def run_seed(seed: int, options: argparse.Namespace, model: str, folder: Path) -> dict[str, Any]:
-    """All steps of one seed: the rows of each side, and whether the prompts are the same."""
+    """Run all steps of one seed; returns the rows of each side, and whether the prompts are the same."""
     shared = {"recipe": str(RECIPE), "model": model, "seed": seed, "steps": options.steps + 1}
     processes: dict[str, Process] = {}
     rows: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}

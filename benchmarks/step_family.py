@@ -1,8 +1,8 @@
 """`step_world.py` as a Turnwise environment family: `environment.name = "step_family:Register"`, with this folder on
 PYTHONPATH.
 
-It does what TRL's loop does, so that both sides play the same episode: a reply without a readable call ends it,
-malformed calls too."""
+It behaves like TRL's loop, so that both sides play the same episode: a reply without a readable call ends it, and so do
+malformed calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAT_FORMAT = (
     "name and arguments within "
     ' XML tags:\n\n{"name": <function-name>, "arguments": <args-json-object>}\n'
 )
-"""What the chat format says around the tools; here for its words, which the tokenizer should know."""
+"""Text of the chat format around the tools, whose words the tokenizer should know."""
 
 
 class RegisterEnvironment(ToolEnvironment):
@@ -37,7 +37,7 @@ class RegisterEnvironment(ToolEnvironment):
         return task.prompt, world.TOOLS
 
     async def step(self, message: Message) -> StepResult:
-        """Calls are answered; anything else is the end."""
+        """Answer calls; anything else ends the episode."""
         if message.tool_calls:
             return await super().step(replace(message, tool_errors=()))
         self._stage = "over"
@@ -49,7 +49,7 @@ class RegisterEnvironment(ToolEnvironment):
 
 
 class Demonstrator:
-    """Finds the friend, then the field; at every one of its three replies it slips with a probability."""
+    """Finds the friend, then the field; in each of its three replies it makes a mistake with a probability."""
 
     def __init__(self, slip: float) -> None:
         """`slip`: probability of a mistake per reply."""
@@ -78,7 +78,7 @@ class Register:
         self._tool_timeout_s, self._max_observation_chars = tool_timeout_s, max_observation_chars
 
     def task(self, split: Split, index: int) -> Task:
-        """The index-th question; the splits share the register and the questions' kinds, not the order."""
+        """The index-th question; the splits share the register and the kinds of questions, but not the order."""
         question = world.build_question(self._seed if split == "train" else self._seed + 10**9, index)
         prompt = (text_message("system", world.SYSTEM), text_message("user", question["text"]))
         return Task(environment="register", prompt=prompt, payload={**question, "index": index})

@@ -1,4 +1,4 @@
-"""What the two processes of `step.py` share: taking turns, and a stopwatch. Standard library only; runs in either
+"""Code shared by the two processes of `step.py`: taking turns, and a stopwatch. Standard library only; runs in either
 environment.
 
 Protocol, one JSON object per line. Standard input: first the settings, then an empty object for every step that may
@@ -34,7 +34,7 @@ class Side:
     """One process's end of the protocol."""
 
     def __init__(self) -> None:
-        """Keeps standard output for rows: from here on, what libraries print there goes to standard error."""
+        """Keeps standard output for rows: from here on, output of libraries goes to standard error."""
         self._rows = os.fdopen(os.dup(1), "w", buffering=1)
         os.dup2(2, 1)
 
@@ -49,7 +49,7 @@ class Side:
 
 
 class Stopwatch:
-    """Seconds by phase. A phase inside another one stops the outer one's clock; every thread has phases of its own."""
+    """Seconds by phase. A phase inside another one stops the outer one's clock; every thread has its own phases."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -57,7 +57,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What happens inside is time of `name`."""
+        """Count the time inside as `name`."""
         stack = self._local.__dict__.setdefault("stack", [])
         now = time.perf_counter()
         if stack:
@@ -72,7 +72,7 @@ class Stopwatch:
                 stack[-1][1] = now
 
     def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """The function, its calls counted as `name`."""
+        """Wrap the function so that its calls count as `name`."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -94,7 +94,7 @@ class Stopwatch:
         self.wrap(torch.optim.AdamW, "step", "optimizer")
 
     def split(self, total_s: float) -> dict[str, float]:
-        """Seconds of every phase of a step that took `total_s`, and "other"; starts again from 0."""
+        """Seconds of every phase of a step that took `total_s`, and "other"; then resets to 0."""
         phases = {name: round(self.seconds[name], 4) for name in PHASES}
         phases["other"] = round(total_s - sum(phases.values()) + phases["other"], 4)
         self.seconds.clear()

@@ -1,4 +1,4 @@
-"""The seconds of RL steps that a run took against those predicted for the same tokens, as JSON on standard output.
+"""Compare the seconds of a run's RL steps with those predicted for the same tokens, as JSON on standard output.
 
     OMP_NUM_THREADS=1 python benchmarks/step_time.py RUN...
 

@@ -31,7 +31,7 @@ from turnwise.store.run_folder import RunFolder
 
 
 class Turns:
-    """In place of the run's display: waits for its turn where a step begins, writes a row where it ends."""
+    """Replaces the run's display: waits for its turn when a step begins, and writes a row when it ends."""
 
     def __init__(self, side: Side, watch: Stopwatch) -> None:
         self._side = side
@@ -48,7 +48,7 @@ class Turns:
                 self._end(event.step, event.values)
 
     def _begin(self) -> None:
-        """A step begins with its rollout; a parity gate before it, with a rollout of its own, does not count."""
+        """Begin a step with its rollout; a parity gate before it, with its own rollout, does not count."""
         if not self._has_turn and self._side.read() is None:
             raise SystemExit(0)
         self._has_turn = True
@@ -56,11 +56,11 @@ class Turns:
         self._started, self._processor_s = time.perf_counter(), time.process_time()
 
     def _end(self, step: int, values: Mapping[str, float | None]) -> None:
-        """A step is over."""
+        """End a step."""
         total = time.perf_counter() - self._started
         self._has_turn = False
         seconds = self._watch.seconds
-        # Rollout and update are wholes; what was timed inside them is taken off. Tools run in threads of their own,
+        # Rollout and update are totals, from which the times inside them are subtracted. Tools run in other threads,
         # beside the model.
         seconds["generation"] = (
             float(values["rollout/seconds"] or 0.0) - seconds["messages"] - seconds["reward"] - seconds["tools"]

@@ -23,7 +23,7 @@ class Question(TypedDict):
     """What the user says."""
     entity: str
     field: str
-    """What is asked of the entity's friend."""
+    """The field that is asked for, of the entity's friend."""
     answer: str
 
 
@@ -81,7 +81,7 @@ TOOLS: tuple[Callable[..., object], ...] = (find, count_entities)
 
 
 def build_question(seed: int, index: int) -> Question:
-    """The `index`-th question of a run's `seed`."""
+    """The question number `index` of a run with this `seed`."""
     random = Random(f"{seed}/{index}")
     entity, field = random.choice(_ENTITIES), random.choice(FIELDS)
     return Question(
@@ -93,12 +93,12 @@ def build_question(seed: int, index: int) -> Question:
 
 
 def compute_reward(replies: Sequence[str], answer: str) -> float:
-    """1.0 when the last of the model's replies (their text, without calls) is the answer and nothing else; else 0.0."""
+    """1.0 if the last of the model's replies (their text, without calls) is exactly the answer, else 0.0."""
     return float(bool(replies) and replies[-1].strip() == answer)
 
 
 def build_call(question: Question, results: Sequence[str]) -> dict[str, str]:
-    """The arguments of the right call after the results of the calls before it: none yet, or the friend's name."""
+    """The arguments of the right call, given the results of earlier calls: none, or the friend's name."""
     return (
         {"entity": results[0], "field": question["field"]}
         if results
@@ -122,5 +122,5 @@ def draw_value(random: Random) -> str:
 
 
 def to_call_json(arguments: dict[str, str]) -> str:
-    """As the model writes a call of `find` inside its tags."""
+    """A call of `find` as the model writes it inside its tags."""
     return json.dumps({"name": "find", "arguments": arguments})

@@ -1,13 +1,13 @@
-"""Measures the episodes of agents in real repositories: tool calls per second, the share of time in tools, memory, and
-what is left behind.
+"""Measures episodes of agents in real repositories: tool calls per second, share of time in tools, memory, and
+leftovers.
 
     turnwise bugs make toolz==1.2.0 tinydb==4.9.0 schema==0.7.8 xmltodict==1.0.4 --out bugs.jsonl --num 16
     python benchmarks/swe_rollout.py bugs.jsonl                       # 64 episodes at once of the oracle
     python benchmarks/swe_rollout.py bugs.jsonl --protocol mini --episodes 8 --slots 1
 
 The policy answers at once, so that what is measured is the environment: sessions on trees, tools, and grading in fresh
-trees. Real time depends on what else the machine does; processor seconds are those of this process and of everything
-in the sandbox."""
+trees. Real time depends on other load on the machine; processor seconds are those of this process and of everything in
+the sandbox."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ MAX_TURNS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the episodes took."""
+    """Measurements of the episodes."""
 
     played: Sequence[Played]
     wall_s: float
     cpu_s: float
     taken_bytes: int
-    """Most available memory that was gone at once."""
+    """Maximum drop in available memory."""
 
 
 SANDBOXES: list[LocalSandbox] = []
-"""The one that the family opened."""
+"""The sandbox that the family opened."""
 
 
 def build_sandbox(num_slots: int) -> LocalSandbox:
@@ -59,7 +59,7 @@ def available_bytes() -> int:
 
 
 def count_left() -> dict[str, int]:
-    """What this process has on the machine: processes, mounts and folders of sandboxes."""
+    """Counts of what this process has on the machine: processes, mounts and folders of sandboxes."""
     return {
         "processes": len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
         "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
@@ -68,7 +68,7 @@ def count_left() -> dict[str, int]:
 
 
 async def play_all(family: Swe, policy: str, count: int) -> list[Played]:
-    """All episodes at once."""
+    """Play all episodes at once."""
 
     async def play(index: int) -> Played:
         task = family.task("train", index)
@@ -85,7 +85,7 @@ async def play_all(family: Swe, policy: str, count: int) -> list[Played]:
 
 
 def measure(family: Swe, policy: str, count: int) -> Measured:
-    """Play the episodes while a thread watches the machine's memory."""
+    """Play the episodes while a thread measures the machine's memory."""
     asyncio.run(play_all(family, policy, 1))  # starts the sandbox
     sandbox, least, is_over = SANDBOXES[-1], [available_bytes()], threading.Event()
     before = least[0]

@@ -1,10 +1,10 @@
-"""Credit within a team of two against the true advantages, as a Markdown table on standard output.
+"""Compare credit within a team of two with the true advantages, as a Markdown table on standard output.
 
     python benchmarks/team_credit.py [--seeds N] [--batches N]
 
 The world is `laboratory/team.py`. Per arm: the replies an episode costs; the correlation of its advantages with the
 true ones under policies of three success probabilities (knowing nothing succeeds one time in three); their variance and
-mean squared error under the middle one; and for A's turn the variance of the gradient at equal replies, over that of
+mean squared error under the middle one; and for A's turn the variance of the gradient at equal replies, relative to
 GRPO on the shared reward. Means with 95% intervals (Student's t) over seeds; the last column is a ratio of medians.
 """
 
@@ -57,12 +57,13 @@ def main() -> None:
 
 
 def describe(arm: TeamArm) -> str:
-    """The reward, with how often it was drawn again."""
+    """The reward's name, with the number of resampled replies."""
     return f"{arm.reward}, {arm.resamples}" if arm.resamples else arm.reward
 
 
 def find_noise(measured: Sequence[TeamQuality]) -> float | None:
-    """The median over seeds, infinite where the gradient points the wrong way; None where it is infinite."""
+    """The median over seeds, counting a gradient that points the wrong way as infinite; None if the median is
+    infinite."""
     median = statistics.median(math.inf if one.noise is None else one.noise for one in measured)
     return median if math.isfinite(median) else None
 

@@ -1,11 +1,11 @@
-"""What teams and debates did on held-out tasks, as Markdown tables on standard output.
+"""Print the results of teams and debates on held-out tasks, as Markdown tables on standard output.
 
     python benchmarks/team_runs.py RUN [RUN ...]
 
 One line per evaluation of every run folder: tasks, the share of them that succeeded with its 95% Wilson interval, and
-the same where A is right and where B is. Every task counts once, however many roles learn. Of debates also what the
-side that is right quoted, and the other: the share of quotes that are the latest line of the debater's own, another of
-its own, one of the other side's, an irrelevant one, or no line of the record.
+the same for tasks where A is right and where B is. Every task counts once, however many roles learn. For debates it
+also shows what the right side and the other side quoted: the share of quotes that are the debater's latest line,
+another of its own lines, one of the other side's, an irrelevant one, or no line of the record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def describe(groups: Iterable[TrajectoryGroup]) -> str:
-    """Share of the groups that succeeded, with its interval: all roles of an episode agree on it."""
+    """Share of groups that succeeded, with its interval; all roles of an episode agree on success."""
     results = [is_success(group.trajectories[0]) for group in groups]
     if not results:
         return "-"
@@ -55,7 +55,7 @@ def describe(groups: Iterable[TrajectoryGroup]) -> str:
 
 
 def describe_quotes(groups: Iterable[TrajectoryGroup], *, honest: bool) -> str:
-    """Shares in the order of `QUOTES`, of the side that is right or of the other; "-" where nothing was quoted."""
+    """Shares in the order of `QUOTES`, for the right side or the other one; "-" if nothing was quoted."""
     counts: Counter[str] = Counter()
     for group in groups:
         for trajectory in group.trajectories:
@@ -68,7 +68,7 @@ def describe_quotes(groups: Iterable[TrajectoryGroup], *, honest: bool) -> str:
 
 
 def list_quotes(case: Case, trajectory: Trajectory) -> list[str]:
-    """The kind of every quote of a debater."""
+    """The kind of each quote by a debater."""
     side = SIDE_OF[trajectory.id.role]
     kinds = []
     for turn in trajectory.turns:

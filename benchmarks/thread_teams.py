@@ -1,8 +1,8 @@
-"""What a second team of OpenMP helpers costs a training step: `python benchmarks/thread_teams.py [--rounds 4]`.
+"""Measure what a second team of OpenMP helpers costs a training step: `python benchmarks/thread_teams.py [--rounds 4]`.
 
 A process trains on a thread that uses every core. In the arm "alone" the main thread computes on one core
 (`models.threads.leave_cores_to_executors`); in the arm "two teams" it has computed on every core once, and its helpers
-stay. Each arm is a process of its own, in changing order; the ratio is that of a round's median steps. Prints JSON.
+stay. Each arm is a separate process, in changing order; ratios compare the median steps of the same round. Prints JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from turnwise.training.optimizer import build_optimizer
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
 
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
-"""That of recipes/search_r1/tiny.toml."""
+"""The shape of recipes/search_r1/tiny.toml."""
 VOCAB, NUM_SAMPLES, LENGTH, STEPS = 1000, 256, 60, 12
 
 
@@ -65,7 +65,7 @@ def measure(two_teams: bool) -> float:
 
 
 def main() -> None:
-    """Run, print."""
+    """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--arm", choices=["alone", "two teams"], help="measure one, in this process")

@@ -1,11 +1,11 @@
-"""Throughput of one recipe on this machine, as JSON on standard output.
+"""Measure the throughput of one recipe on this machine, as JSON on standard output.
 
     python benchmarks/throughput.py [RECIPE ...] [a.b=value ...]
 
 Measures, interleaved over `ROUNDS` rounds after one that does not count: rollout (sampled tokens per second, and all
 tokens computed), training (tokens forward and backward per second), and seconds per step by phase. As a limit of the
 same machine in the same rounds, a plain packed forward pass over the same trajectories without sampling, tools or
-bookkeeping: the ratio says what the engine's decoding costs on top. Figures depend on what else the machine does;
+bookkeeping: the ratio shows the extra cost of the engine's decoding. Figures depend on other load on the machine;
 compare ratios."""
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from turnwise.training.policy_step import run_policy_step
 ROUNDS = 5
 DEFAULT_RECIPE = Path(__file__).parent.parent / "recipes" / "search_r1" / "tiny.toml"
 WARMUP = ["sft.steps=60", "sft.num_demonstrations=1024"]
-"""Enough for replies of realistic length."""
+"""A warm-up long enough for replies of realistic length."""
 
 
 async def measure() -> dict[str, Any]:
-    """The figures."""
+    """Measure, and return the figures."""
     files = [Path(a) for a in sys.argv[1:] if "=" not in a] or [DEFAULT_RECIPE]
     recipe = load_config(files, WARMUP + [a for a in sys.argv[1:] if "=" in a])
     config = fit_to_machine(resolve(recipe)).config

@@ -1,4 +1,4 @@
-"""The result table of the ToolRL recipe: several seeds, fine-grained against coarse reward; writes docs/results.md's
+"""Print the result table of the ToolRL recipe: several seeds, fine-grained and coarse rewards; writes docs/results.md's
 table.
 
     python benchmarks/toolrl.py [a.b=value ...] [--seeds 0 1 2] [--granularities fine coarse] [--output runs/benchmark]
@@ -71,7 +71,7 @@ def measure(run: Path) -> dict[str, Any]:
 
 
 def pool(rows: dict[str, Any]) -> float:
-    """Exact calls over the requests that take a call."""
+    """Exact calls over the requests that need a call."""
     chosen = [rows[kind] for kind in WITH_CALLS if kind in rows]
     return sum(row["success"] * row["n"] for row in chosen) / sum(row["n"] for row in chosen)
 

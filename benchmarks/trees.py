@@ -1,10 +1,10 @@
-"""Measures trees of layers: what a private copy of a repository costs, its memory, and whether anything is left.
+"""Measures trees of layers: the cost of a private copy of a repository, its memory, and whether anything is left over.
 
     python benchmarks/trees.py                      # all of it
     python benchmarks/trees.py --only opens --opens 100000      # Ctrl-C: the opens so far are measured
 
 Processor milliseconds (user and system) of caller, zygote and cell, or of the commands; the ways take turns in every
-round, and the median of the rounds is printed. What the kernel does later, such as freeing mounts, is not counted."""
+round, and the median over rounds is printed. Later work of the kernel, such as freeing mounts, is not counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from turnwise_sandbox import Limits, LocalSandbox, Program, Tree
 from turnwise_sandbox.kernel.owner import own_tag
 
 FILE_BYTES = 13_000
-"""About the mean of jinja2 and networkx."""
+"""Bytes per file: about the mean of jinja2 and networkx."""
 LINE = b"value = 1  # forty characters of a line\n"
 BUG = {"package0/module0.py": b"raise ValueError('planted')\n"}
 
@@ -98,7 +98,7 @@ async def measure_ways(repository: Path, scratch: Path, rounds: int) -> dict[str
 
 
 async def measure_memory(repository: Path, num_sessions: int) -> str:
-    """Available memory that open sessions take, each with one edited file."""
+    """Available memory that open sessions use, each with one edited file."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     tree = Tree(layers=(repository, BUG))
@@ -124,7 +124,7 @@ def available_bytes() -> int:
 
 
 def count_left() -> dict[str, int]:
-    """What this process has on the machine: children, descriptors, mounts and folders of sandboxes."""
+    """Counts of what this process has on the machine: children, descriptors, mounts and folders of sandboxes."""
     return {
         "children": len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
         "descriptors": len(os.listdir("/proc/self/fd")),
@@ -134,7 +134,7 @@ def count_left() -> dict[str, int]:
 
 
 async def measure_opens(repository: Path, num_opens: int) -> tuple[str, bool]:
-    """Open and close sessions, each with a layer and an edit of its own; what is left, and whether anything is. An
+    """Open and close sessions, each with its own layer and edit. Returns what is left, and whether anything is. An
     interrupt ends the opening, not the measurement."""
     interrupted = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)

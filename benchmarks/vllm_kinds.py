@@ -1,12 +1,12 @@
-"""Which kinds of models vLLM samples as the trainer computes them: windows, caps, sinks, hybrids and recurrent models.
+"""Test which models vLLM samples as the trainer computes them: windows, caps, sinks, hybrids, recurrent models.
 
     make vllm
     python benchmarks/vllm_kinds.py [--python .venv-vllm/bin/python] [--kinds lfm2 "gemma2"]
 
 Each is a small model (`tests/served_kinds.py`) whose windows are shorter than the prompt. Replies are sampled before
 and after each of three new versions, at two temperatures, two conversations at once; gaps are the distances between
-vLLM's log-probabilities and the trainer's (`score_logprobs` by the path of the model), in nats. What is refused is
-printed as the engine says it. `started anew` is how many versions the process could not take while it ran."""
+vLLM's log-probabilities and the trainer's (`score_logprobs` by the path of the model), in nats. Refusals are printed in
+the engine's words. `started anew` is how many versions the process could not take while it ran."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from turnwise.models.paths import find_path
 VERSIONS = 4
 TEMPERATURES = (1.0, 0.7)
 TURNS = ((PROMPT, 24), (PROMPT[:21], 40))
-"""Prompts, and how many tokens are sampled after each."""
+"""Prompts, and the number of tokens sampled after each."""
 
 
 async def measure(model: PreTrainedModel, python: Path) -> tuple[list[float], int]:
-    """Gaps of all sampled tokens in nats, and how often the process had to be started anew for a version. Raises
-    EngineError where vLLM does not sample the model."""
+    """Gaps of all sampled tokens in nats, and how often the process had to be restarted for a version. Raises
+    EngineError if vLLM does not sample the model."""
     gaps: list[float] = []
     async with open_engine(model, python) as engine:
         for version in range(VERSIONS):

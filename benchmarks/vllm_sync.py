@@ -1,14 +1,14 @@
-"""What it costs to publish weights to a vLLM engine: seconds of each phase, by size, transport and place.
+"""Measure the cost of publishing weights to a vLLM engine: seconds of each phase, by size, transport and place.
 
     make vllm
     python benchmarks/vllm_sync.py [--python .venv-vllm/bin/python] [--rounds 3] [--sizes 2M 20M] [--only adapter]
 
 A version is published while nothing is sampled: the whole model as files, the whole model broadcast over gloo, or an
 adapter of rank 16 on all linear layers as files. Every weight of it changes; `adopt` stages, verifies, loads and
-proves. The whole time is `adopt`; `write` is the trainer's side of it, `verify` what the engine takes to read, or be
-sent, and sum, and the rest is loading, emptying the prefix cache and the canary. The median of the rounds is printed,
-on one thread, with the largest distance between the engine's log-probabilities after the last version and the model's
-own."""
+proves. The whole time is `adopt`; `write` is the trainer's part of it, `verify` is the engine's time to read, or
+receive, and sum the weights, and the rest is loading, emptying the prefix cache and the canary. The median of the
+rounds is printed, on one thread, with the largest distance between the engine's log-probabilities after the last
+version and the model's own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ VOCAB = {"2M": 2_000, "20M": 10_000, "135M": 49_152}
 
 
 def make_model(size: str, kind: str) -> PreTrainedModel:
-    """Random weights of about that many parameters, with tied embeddings; of the kind "adapter" with one."""
+    """A model with random weights, about that many parameters and tied embeddings; for the kind "adapter" with an
+    adapter."""
     shape = SIZES[size]
     config = {
         **shape,
@@ -61,7 +62,7 @@ def make_model(size: str, kind: str) -> PreTrainedModel:
 
 
 async def measure(size: str, kind: str, python: Path, staging: Path | None, rounds: int) -> dict[str, float]:
-    """Medians in seconds, bytes published, and the distance at the end in nats."""
+    """Medians in seconds, bytes published, and the final distance in nats."""
     model = make_model(size, kind)
     published = list(list_adapter(model).values()) or list(model.parameters())
     engine = VllmEngine(

@@ -1,15 +1,15 @@
-"""All recipes of several voices: trains them, and prints one table; writes that of docs/voices.md.
+"""Train all recipes with several voices, and print one table, that of docs/voices.md.
 
     python benchmarks/voices.py train [--output runs/voices] [--seeds 0 1 2] [--only memory_chunks relay]
     python benchmarks/voices.py table RUN [RUN ...]
 
-`train` makes the runs one after the other, each by the command line of its recipe with one thread, and goes on where it
-was stopped: an arm and seed with a finished run are not trained again. An arm may begin with a checkpoint of another
-one of the same seed. Then it prints the table of all of them. `table` prints that of any run folders.
+`train` makes the runs one after the other, each with the command line of its recipe and one thread, and resumes where
+it was stopped: an arm and seed with a finished run are not trained again. An arm may start from a checkpoint of another
+one with the same seed. Then it prints the table of all runs. `table` prints the table of any run folders.
 
 One row per run with an evaluation: held-out success with its 95% Wilson interval before RL, after it, and after it in
-each control, and the processor minutes of the whole command, which are known of runs that `train` made. Figures of
-other kinds are printed by the commands that stand with the arms."""
+each control, and the processor minutes of the whole command, which are known for runs made by `train`. Other figures
+are printed by the commands listed with the arms."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CPU_FILE = "processor_s.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A recipe, or a control that is a run of its own."""
+    """A recipe, or a control that is a separate run."""
 
     name: str
     recipes: tuple[str, ...]
     overrides: tuple[str, ...] = ()
-    """`{NAME}` is the folder of the run of that arm with the same seed."""
+    """Options of the recipe; `{NAME}` stands for the run folder of that arm with the same seed."""
     then: tuple[str, ...] = ()
-    """Commands of `turnwise` that are given the run and print its further figures."""
+    """`turnwise` commands that receive the run and print its further figures."""
 
 
 JUDGE = "roles.judge=frozen:{judge}/checkpoints/step_000020"
@@ -169,7 +169,7 @@ def train_arm(arm: Arm, seed: int, output: Path) -> Path:
 
 
 def find_run(name: str, seed: int, output: Path) -> Path | None:
-    """The newest run of an arm and seed that `train` saw the end of; None if there is none."""
+    """The newest run of an arm and seed that `train` saw finish; None if there is none."""
     runs = [run for run in output.glob(f"{name}-seed{seed}-*") if (run / CPU_FILE).exists()]
     return max(runs, key=lambda run: run.name, default=None)
 
@@ -180,7 +180,7 @@ def newest(name: str, seed: int, output: Path) -> Path:
 
 
 def print_table(runs: Sequence[Path]) -> None:
-    """A line per run, in Markdown."""
+    """Print a Markdown table with one line per run."""
     print("| run | seed | before RL | after RL | controls | processor min |\n|---|---|---|---|---|---|")
     for run in runs:
         summaries = load_summaries(run)
@@ -197,7 +197,7 @@ def print_table(runs: Sequence[Path]) -> None:
 
 
 def describe(summary: Summary) -> str:
-    """Success on all tasks with its interval."""
+    """Success on all tasks, with its interval."""
     row = row_of(summary, "all")
     return "" if row is None else f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 

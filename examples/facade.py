@@ -14,7 +14,7 @@ import turnwise as tw
 
 def main(steps: int, **options: Any) -> None:
     recipe = Path(__file__).with_name("guess.toml")
-    # A class that is given replaces the recipe's environment with its arguments.
+    # A given class replaces the recipe's environment and its arguments.
     run = tw.train(GuessEnv, recipe=recipe, environment__args={"random_calls": 2}, train__steps=steps, **options)
     print(run)
     # Tables are pandas data frames where pandas is installed (pip install 'turnwise[frames]'), else lists.

@@ -1,10 +1,11 @@
-"""A Model Context Protocol server with two tools, written with the official SDK (1.x or 2.x): where things are kept.
+"""A Model Context Protocol server with two tools, written with the official SDK (1.x or 2.x): things in a house.
 
     python examples/mcp_server.py                  serve on stdin and stdout
     python examples/mcp_server.py rows 600 train   print tasks over it as JSON lines, as recipes/mcp has them
 
-A house has twelve things and every house is another one. A thing is in a bay, or inside another thing that is. There
-are several of it, or as many as of another thing. The tools only read, so one process can serve all episodes of a run.
+Every house is different and has twelve things. A thing is in a bay, or inside another thing that is in a bay. How many
+there are is given directly, or as the count of another thing. The tools only read, so one process can serve all
+episodes of a run.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import sys
 
 THINGS = ("anvil", "basket", "candle", "drum", "easel", "flask", "globe", "harp", "iron", "jug", "kettle", "lamp")
 LINKED = 0.65
-"""Share of things whose tool answers with another thing instead of a number."""
+"""Share of things for which a tool answers with another thing instead of a number."""
 
 
 def look_up(house: int, tool: str, thing: str) -> str:
-    """What a tool says about a thing: a number, or the thing to ask about instead, which has one."""
+    """A tool's answer about a thing: a number, or another thing to ask about, which has one."""
     draw = random.Random(f"{house} {tool}")
     ends = set(draw.sample(THINGS, 4))
     answers = {name: str(draw.randrange(10)) for name in THINGS}
@@ -30,7 +31,7 @@ def look_up(house: int, tool: str, thing: str) -> str:
 
 
 def build_row(seed: str) -> dict[str, object]:
-    """A question about a thing of some house, its answer, and the calls that find it."""
+    """A question about a thing in some house, its answer, and the calls that find the answer."""
     draw = random.Random(seed)
     house, tool, thing = draw.randrange(10**6), draw.choice(("locate", "count")), draw.choice(THINGS)
     calls = [[tool, {"thing": thing}]]

@@ -23,7 +23,7 @@ def compare(members: Sequence[CreditTrajectory]) -> list[float | None]:
 
 
 leave_one_out = build_outcome_credit(compare)
-"""Finds the groups, and gives every sampled token of a trajectory its number."""
+"""Finds the groups, and assigns every sampled token of a trajectory its advantage."""
 
 if __name__ == "__main__":
     # Winner: 1 - 0 = 1. Losers: 0 - 1/3.

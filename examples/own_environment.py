@@ -6,7 +6,7 @@ from turnwise.environments.tool_environment import ToolEnvironment
 
 
 class Vault(ToolEnvironment):
-    """Opens when `search` is called with the letters that the prompt gives backwards."""
+    """Opens if `search` is called with the letters that the prompt shows backwards."""
 
     async def setup(self, task: Task, seed: int):
         self.secret, self.open = task.payload["secret"], False

@@ -13,7 +13,7 @@ import torch
 class Lion(torch.optim.Optimizer):
     """Steps of one size along the sign of a momentum.
 
-    Source: Chen et al. 2023, arXiv 2302.06675, algorithm 2. All that it goes on from is in `state`, as tensors.
+    Source: Chen et al. 2023, arXiv 2302.06675, algorithm 2. Everything it needs to continue is in `state`, as tensors.
     """
 
     @torch.no_grad()
@@ -30,12 +30,13 @@ class Lion(torch.optim.Optimizer):
 
 
 def build_lion(groups: list[dict[str, Any]], lr: float, *, beta: float = 0.99) -> torch.optim.Optimizer:
-    """What `train.optimizer` calls: `groups` hold parameters and their weight decay, options come by name."""
+    """Called by `train.optimizer`: `groups` hold parameters and their weight decay, options are passed by name."""
     return Lion(groups, {"lr": lr, "beta": beta})
 
 
 def fall_as_root(step: int, total: int) -> float:
-    """What `train.decay` calls, with a step after the warm-up from 0 and how many there are: a factor of `train.lr`."""
+    """Called by `train.decay` with the step after the warm-up, from 0, and the number of such steps; returns a factor
+    of `train.lr`."""
     return float((1 + step) ** -0.5)
 
 

@@ -4,14 +4,14 @@
 
 The task (`turnwise.testing.NotesFamily`): read a note with a tool. It holds a code to answer with, or the name of a
 second note, which has the code. A model with random weights first imitates a scripted policy that reads one note and
-hardly ever follows a name; reinforcement learning finds out that following pays. Both take some seconds on one core.
+hardly ever follows a name; reinforcement learning discovers that following pays. Both take some seconds on one core.
 
     draw ──▶ roll out ──▶ credit ──▶ step ──▶ publish ──▶ log
       ▲                                          │
       └──────────────────────────────────────────┘
 
 `turnwise train` does the same from a recipe, with checkpoints, a ledger of every token, asynchronous steps, intervals
-and a report. Start from this file where you want a loop of your own."""
+and a report. Start from this file if you want your own loop."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ HELDOUT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """What the loop moves data between."""
+    """The pieces between which the loop moves data."""
 
     family: NotesFamily
-    """Where tasks and environments come from."""
+    """Source of tasks and environments."""
     renderer: TagRenderer
     """Messages to token ids and back."""
     trainer: LocalTrainer
@@ -74,7 +74,7 @@ class Pieces:
     seed: int
 
     def worker(self, temperature: float) -> RolloutWorker:
-        """What carries conversations between the engine and environments; greedy at temperature 0."""
+        """A worker that carries conversations between the engine and environments; greedy at temperature 0."""
         return RolloutWorker(
             build_environment=self.family.build_environment,
             engine=self.engine,
@@ -88,7 +88,7 @@ class Pieces:
 
 
 def build_pieces(seed: int) -> Pieces:
-    """A tokenizer, a model with random weights, a trainer of it and an engine that samples from it."""
+    """A tokenizer, a model with random weights, its trainer, and an engine that samples from it."""
     family = NotesFamily()
     tokenizer = build_tiny_tokenizer(family.texts(500))
     model = build_tiny_model(vocab_size=len(tokenizer), seed=seed)
@@ -118,7 +118,7 @@ def build_pieces(seed: int) -> Pieces:
 
 
 async def warm_up(pieces: Pieces) -> None:
-    """Supervised steps on demonstrations of the policy "naive": the format of replies, and one search."""
+    """Take supervised steps on demonstrations by the policy "naive": the format of replies, and one search."""
     policy = pieces.family.policy("naive")
     for step in range(WARMUP_STEPS):
         samples = []
@@ -152,7 +152,7 @@ def compute_success(groups: Sequence[TrajectoryGroup]) -> float:
 
 
 async def learn(pieces: Pieces) -> None:
-    """Reinforcement learning: every step draws tasks that nothing has trained on, and compares attempts at each."""
+    """Learn by reinforcement: every step draws tasks that were not trained on before, and compares attempts at each."""
     worker = pieces.worker(temperature=1.0)
     credit = build_credit("grpo")
     for step in range(1, RL_STEPS + 1):
@@ -160,7 +160,7 @@ async def learn(pieces: Pieces) -> None:
         first = WARMUP_STEPS * DEMONSTRATIONS + (step - 1) * TASKS
         draws = [Draw(index=index, task=pieces.family.task("train", index)) for index in range(first, first + TASKS)]
 
-        # Roll out. A trajectory that failed for no fault of the model is Invalid, and never trains.
+        # Roll out. A trajectory that failed through no fault of the model is Invalid, and never trains.
         groups = await worker.run_groups(draws, group_size=MEMBERS)
         worker.failure.check(groups)
 
@@ -195,7 +195,7 @@ async def learn(pieces: Pieces) -> None:
 
 async def main(seed: int = 0) -> tuple[float, float]:
     """Warm up, learn, and return held-out success before and after reinforcement learning."""
-    torch.set_num_threads(1)  # faster for so small a model, and the same result on every run
+    torch.set_num_threads(1)  # faster for such a small model, and the same result on every run
     pieces = build_pieces(seed)
     try:
         await warm_up(pieces)

@@ -35,22 +35,22 @@ Sampler = Callable[[World, FloatArray, int, int, np.random.Generator], Paths]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One line of the result."""
+    """One row of the result: a credit method with its settings."""
 
     name: str
     credit: str
     """Name in the table of credit methods."""
     supplied: str
-    """What it is given beyond outcomes, one phrase; empty for nothing."""
+    """The input beyond outcomes, in one phrase; empty if there is none."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """Over the method's defaults."""
+    """Options that override the method's defaults."""
     signal: Callable[[World, FloatArray, np.random.Generator], Signal] = NoSignal
     sampler: Sampler = sample_groups
     group_size: int = GROUP_SIZE
     anchors: Literal["state", "observation"] = "state"
-    """What `CreditTurn.state` holds."""
+    """The content of `CreditTurn.state`."""
     is_limit: bool = False
-    """Given what no run has: shown to compare with, not a competitor."""
+    """Whether the arm reads something that no run has: shown for comparison, not a competitor."""
 
 
 _ARMS = (

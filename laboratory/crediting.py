@@ -1,4 +1,4 @@
-"""From sampled paths to what a credit method reads, and from its answer back to one number per token."""
+"""Convert sampled paths to the input of a credit method, and its output back to one number per token."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Credited:
     advantages: FloatArray
     """`[M, 3]`, one row per turn of every trajectory, in the order of `paths.states[paths.taken]`."""
     num_sampled_tokens: int
-    """All that was sampled for it, forks and greedy attempts included."""
+    """All tokens sampled for it, including forks and greedy attempts."""
 
 
 class CreditRun:
-    """One arm at work in one world: its credit function and its signal, which may both remember."""
+    """One arm in one world: its credit function and its signal, both of which may keep state."""
 
     def __init__(self, world: World, arm: Arm, tokens: FloatArray, rng: np.random.Generator) -> None:
         """`tokens`, `[S, 3, A]`: probabilities of the policy the run starts from."""
@@ -58,7 +58,7 @@ def credit_paths(function: CreditFunction, paths: Paths, measured: Measured, tur
 
 
 def to_trajectories(paths: Paths, measured: Measured, turns: Sequence[CreditTurn]) -> list[CreditTrajectory]:
-    """What the method sees; `turns` has one bare turn per state, to which the measured fields are added."""
+    """The method's input; `turns` has one bare turn per state, to which the measured fields are added."""
     outcomes, truncated = paths.outcomes.tolist(), paths.truncated.tolist()
     states, taken = paths.states, paths.taken
     trajectories = []
@@ -90,7 +90,7 @@ def to_trajectories(paths: Paths, measured: Measured, turns: Sequence[CreditTurn
 
 
 def _plain(column: FloatArray) -> list[object]:
-    """Per turn a float (None for NaN), or the array of its tokens."""
+    """One entry per turn: a float (None for NaN), or the array of its tokens."""
     if column.ndim == 2:
         return list(column)
     return [None if value != value else value for value in column.tolist()]

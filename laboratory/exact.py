@@ -57,8 +57,8 @@ def compute_success(world: World, values: Values) -> float:
 
 
 def compute_occupancy(world: World, probabilities: FloatArray) -> FloatArray:
-    """`[T, S]`: probability to stand in state s before turn t, tasks drawn evenly. A row sums to the share still under
-    way."""
+    """`[T, S]`: probability to be in state s before turn t, with tasks drawn evenly. A row sums to the share still
+    under way."""
     occupancy = np.zeros((world.max_turns, world.num_states))
     now = np.zeros(world.num_states)
     np.add.at(now, list(world.starts), 1 / len(world.starts))
@@ -89,8 +89,9 @@ def compute_plan_probability(world: World, probabilities: FloatArray, best: Valu
     """`[T + 1, S + 2]`: geometric mean probability per remaining turn that the policy plays only moves that lose
     nothing.
 
-    What teacher-forcing a gold answer is to a question: 1 after success, 0 where success is out of reach. Where chance
-    moves or several moves are as good, the mean of the log-probability runs over them, weighted by the policy."""
+    The analogue of teacher-forcing a gold answer to a question: 1 after success, 0 where success is out of reach. If
+    chance moves or several moves are equally good, the log-probability is averaged over them, weighted by the
+    policy."""
     num_states = world.num_states
     good = find_best_actions(best) * probabilities
     logs, counts = np.zeros((2, world.max_turns + 1, num_states + 2))

@@ -19,12 +19,12 @@ from laboratory.world import World
 
 NUM_CURVE_POINTS = 81
 TUNING_SEED = 1000
-"""First of the seeds that tune; measured seeds count from 0."""
+"""First of the seeds used for tuning; measured seeds count from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How thoroughly to measure. The same for every arm."""
+    """Sizes of the measurements, the same for every arm."""
 
     num_seeds: int = 10
     qualities: tuple[float, ...] = (0.1, 0.5, 0.9)
@@ -34,13 +34,13 @@ class Settings:
     num_batches: int = 10
     """Batches measured per seed and quality."""
     learning_rates: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
-    """The grid; its first is the small step that is reported besides the tuned one."""
+    """The grid; its first entry is the small step that is reported besides the tuned one."""
     num_tuning_seeds: int = 2
     budget_steps: int = 400
-    """The token budget is this many batches of full-length trajectories."""
+    """The token budget, as a number of batches of full-length trajectories."""
 
     def token_budget(self, world: World) -> int:
-        """Sampled tokens a training run may use."""
+        """Maximum sampled tokens of a training run."""
         return self.budget_steps * NUM_GROUPS * GROUP_SIZE * world.max_turns * TOKENS_PER_TURN
 
 
@@ -53,11 +53,11 @@ QUICK = Settings(
     num_tuning_seeds=1,
     budget_steps=20,
 )
-"""To see that it runs; its numbers say little."""
+"""Settings for a trial run, whose numbers mean little."""
 
 
 def describe_world(world: World, settings: Settings) -> dict[str, Any]:
-    """What the tables say about a world."""
+    """Properties of a world for the tables."""
     uniform = np.full((world.num_states, world.num_actions), 1 / world.num_actions)
     return {
         "name": world.name,
@@ -115,8 +115,7 @@ def summarise_quality(measured: Sequence[CreditQuality]) -> dict[str, Any]:
     """Mean and 95% interval over the seeds where a figure exists (None where it exists in none); for noise and variance
     the median.
 
-    A seed without noise figure (its gradient does not even point the right way) counts as infinite; an infinite median
-    is None."""
+    A seed without noise figure (its gradient points the wrong way) counts as infinite; an infinite median is None."""
     summary: dict[str, Any] = {"tokens_per_batch": statistics.mean(one.tokens_per_batch for one in measured)}
     for name in ("correlation", "cosine", "bias_cosine"):
         defined = [value for one in measured if (value := getattr(one, name)) is not None]

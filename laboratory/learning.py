@@ -26,21 +26,21 @@ class Learning:
     """One training run."""
 
     num_tokens: tuple[int, ...]
-    """Sampled so far, before each step and at the end."""
+    """Tokens sampled before each step and at the end."""
     success: tuple[float, ...]
     """Exact success probability of the sampling policy at these points."""
     num_tasks: int
-    """Tasks attempted (groups)."""
+    """Number of tasks attempted (groups)."""
 
     @property
     def tokens_to_target(self) -> int | None:
-        """Sampled tokens until success reached the target for `NUM_HELD` points in a row; None where the budget ended
+        """Sampled tokens until success reached the target for `NUM_HELD` points in a row; None if the budget ended
         first."""
         return self.num_tokens[-NUM_HELD] if _is_held(self.success) else None
 
 
 def run_learning(world: World, arm: Arm, *, learning_rate: float, seed: int, token_budget: int) -> Learning:
-    """From the uniform policy until 90% success or until `token_budget` tokens are sampled.
+    """Train from the uniform policy until 90% success or until `token_budget` tokens are sampled.
 
     The step is `learning_rate * g / rms(|g|)`: gradient ascent, the gradient divided by the running root mean square of
     its norm (decay 0.9, corrected for its start), one number for all parameters. So a learning rate means the same for
@@ -69,7 +69,8 @@ def run_learning(world: World, arm: Arm, *, learning_rate: float, seed: int, tok
 
 
 def compute_cost(run: Learning, token_budget: int) -> float:
-    """What tuning minimises: tokens to the target, or a budget and more by how far the run was from it."""
+    """The quantity that tuning minimises: tokens to the target, or, if it was not reached, the budget plus a term for
+    the distance from it."""
     reached = run.tokens_to_target
     return float(reached) if reached is not None else token_budget * (2 - run.success[-1])
 
@@ -77,7 +78,7 @@ def compute_cost(run: Learning, token_budget: int) -> float:
 def choose_learning_rate(
     world: World, arm: Arm, *, grid: Sequence[float], seeds: Sequence[int], token_budget: int
 ) -> float:
-    """The rate of `grid` with the least mean `compute_cost` over `seeds` (none of which is measured afterwards)."""
+    """The rate in `grid` with the lowest mean `compute_cost` over `seeds` (none of which is measured afterwards)."""
 
     def mean_cost(rate: float) -> float:
         runs = [run_learning(world, arm, learning_rate=rate, seed=seed, token_budget=token_budget) for seed in seeds]

@@ -1,4 +1,4 @@
-"""How good advantages are: against the true ones, and as a gradient. Nothing is trained here but the signals."""
+"""Measure the quality of advantages: against the true ones, and as a gradient. Only the signals are trained here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T_QUANTILES = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditQuality:
-    """One arm under one fixed policy; None where no batch carried any signal."""
+    """One arm under one fixed policy; a field is None if no batch carried any signal."""
 
     correlation: float | None
     """Pearson correlation over turns between the deciding token's advantage and the true advantage of the turn."""
@@ -38,7 +38,7 @@ class CreditQuality:
     """Cosine between the mean gradient over all batches and the true one: below 1 through bias as batches grow."""
     noise: float | None
     """Trace of the covariance of the batch gradient, over the square of its mean's component along the true gradient,
-    times sampled tokens per batch over 1000: the variance at equal tokens, whatever the method's scale. None where that
+    times sampled tokens per batch over 1000: the variance at equal tokens, whatever the method's scale. None if that
     component is not positive."""
     variance: float | None
     """Trace of the covariance over the squared norm of the mean gradient, per batch: noise whatever the direction."""
@@ -46,7 +46,7 @@ class CreditQuality:
 
 
 def compute_turn_correlation(batches: Sequence[Credited], values: Values) -> float | None:
-    """Pooled over the sampled turns of all batches; None where either side is constant.
+    """Pooled over the sampled turns of all batches; None if either side is constant.
 
     A turn that several trajectories of a tree share counts once, with the sum of what its copies get: that is what
     trains it."""
@@ -63,7 +63,7 @@ def compute_turn_correlation(batches: Sequence[Credited], values: Values) -> flo
 
 
 def correlate(first: FloatArray, second: FloatArray) -> float | None:
-    """Pearson correlation; None where a side varies by less than 1e-12."""
+    """Pearson correlation; None if a side varies by less than 1e-12."""
     first, second = first - first.mean(), second - second.mean()
     norms = math.sqrt(float((first**2).sum())), math.sqrt(float((second**2).sum()))
     if min(norms) < 1e-12 * math.sqrt(len(first)):
@@ -74,9 +74,9 @@ def correlate(first: FloatArray, second: FloatArray) -> float | None:
 def measure_arm(
     world: World, arm: Arm, *, success: float, seed: int, num_batches: int, num_warmups: int
 ) -> CreditQuality:
-    """One arm under the policy `build_policy(world, success)` of this seed.
+    """Measure one arm under the policy `build_policy(world, success)` of this seed.
 
-    Signals that learn see `num_warmups` batches first and go on learning. All arms of a seed meet the same policy.
+    Signals that learn see `num_warmups` batches first and continue to learn. All arms of a seed meet the same policy.
     """
     policy_rng = np.random.default_rng(derive_seed(seed, "policy", world.name, str(success)))
     tokens = to_probabilities(build_policy(world, success=success, rng=policy_rng))

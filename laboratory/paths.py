@@ -18,21 +18,21 @@ class Paths:
 
     world: World
     states: IntArray
-    """`[N, T]` before each turn; -1 where the trajectory has no such turn."""
+    """`[N, T]` state before each turn; -1 if the trajectory has no such turn."""
     next_states: IntArray
-    """`[N, T]` after it; -1 likewise."""
+    """`[N, T]` state after each turn; -1 likewise."""
     tokens: IntArray
-    """`[N, T, 3]` sampled; 0 where there is no turn."""
+    """`[N, T, 3]` sampled tokens; 0 where there is no turn."""
     turn_ids: IntArray
-    """`[N, T]`: equal where two trajectories share one sampling; -1 where there is no turn."""
+    """`[N, T]` number of the sampling, equal for trajectories that share it; -1 where there is no turn."""
     groups: IntArray
-    """`[N]`: which task of the batch."""
+    """`[N]` task within the batch."""
     trees: IntArray
-    """`[N]`: which tree; every trajectory its own where none branched."""
+    """`[N]` tree; every trajectory has its own if none branched."""
 
     @property
     def taken(self) -> np.ndarray:
-        """`[N, T]` bool: there is such a turn."""
+        """`[N, T]` bool: whether there is such a turn."""
         return self.states >= 0
 
     @property
@@ -42,12 +42,12 @@ class Paths:
 
     @property
     def truncated(self) -> np.ndarray:
-        """`[N]` bool: the turn limit ended it."""
+        """`[N]` bool: whether the turn limit ended it."""
         return (self.next_states[:, -1] >= 0) & (self.next_states[:, -1] < self.world.num_states)
 
     @property
     def num_sampled_turns(self) -> int:
-        """Turns that were sampled, shared ones once."""
+        """Number of sampled turns, counting shared ones once."""
         return len(np.unique(self.turn_ids[self.taken]))
 
 
@@ -91,7 +91,8 @@ def sample_paths(
 
 
 def draw_starts(world: World, num_groups: int, group_size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Start state and group number of every member, `[num_groups * group_size]` each; a group shares its task."""
+    """Start state and group number of every member, `[num_groups * group_size]` each; the members of a group share its
+    task."""
     tasks = np.array(world.starts)[rng.integers(len(world.starts), size=num_groups)]
     return np.repeat(tasks, group_size), np.repeat(np.arange(num_groups), group_size)
 
@@ -117,8 +118,8 @@ def sample_trees(world: World, tokens: FloatArray, num_groups: int, group_size: 
 def sample_entropy_trees(
     world: World, tokens: FloatArray, num_groups: int, group_size: int, rng: np.random.Generator
 ) -> Paths:
-    """ARPO's rollout: half of a group at first; turn by turn, each may branch as its entropy has risen; the rest are
-    fresh.
+    """ARPO's rollout: half of a group at first; turn by turn, each trajectory may branch if its entropy has risen; the
+    rest start fresh.
 
     The entropy is that of the three tokens of the turn over log A, summed; it is compared with the trajectory's first
     turn by `should_branch` with its defaults."""
@@ -152,7 +153,7 @@ def sample_entropy_trees(
 def fork_paths(
     trunks: Paths, tokens: FloatArray, parents: IntArray, turns: IntArray, rng: np.random.Generator
 ) -> Paths:
-    """Trajectories that share `parents[i]` up to `turns[i]` and are sampled anew from there; same group, same tree."""
+    """Trajectories that share `parents[i]` up to `turns[i]` and are resampled from there; same group, same tree."""
     ends = sample_paths(trunks.world, tokens, trunks.states[parents, turns], turns, rng)
     before = np.arange(trunks.world.max_turns) < turns[:, None]
     return Paths(
@@ -182,8 +183,8 @@ def regroup(paths: Paths, groups: IntArray) -> Paths:
 
 
 def join_paths(first: Paths, second: Paths, *, new_trees: bool = False) -> Paths:
-    """Both batches, ordered by group. `new_trees`: the second was sampled on its own, so its turns and trees are
-    others."""
+    """Both batches, ordered by group. `new_trees`: the second batch was sampled separately, so its turns and trees are
+    different."""
     id_offset = int(first.turn_ids.max()) + 1 if new_trees else 0
     tree_offset = int(first.trees.max()) + 1 if new_trees else 0
     groups = np.concatenate([first.groups, second.groups])

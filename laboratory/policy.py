@@ -1,7 +1,7 @@
 """A policy as a table of logits, and the gradient of a batch. A turn is three tokens, of which the middle one decides.
 
-The other two are wording: the policy chooses them, trains them, and nothing depends on them. Credit that is spread over
-a turn reaches them too; their true gradient is 0."""
+The other two are wording: the policy chooses and trains them, but nothing depends on them. Credit that is spread over a
+turn reaches them too; their true gradient is 0."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def compute_true_gradient(world: World, tokens: FloatArray, values: Values) -> F
 def estimate_gradient(
     tokens: FloatArray, states: IntArray, sampled: IntArray, advantages: FloatArray, num_trajectories: int
 ) -> FloatArray:
-    """`1/n sum_tokens A d log pi(token) / d logits`, `[S, 3, A]`: what every clipped loss gives at its first, on-policy
-    step.
+    """`1/n sum_tokens A d log pi(token) / d logits`, `[S, 3, A]`: the gradient of every clipped loss at its first,
+    on-policy step.
 
     Args:
         tokens: `[S, 3, A]` probabilities the batch was sampled with.
@@ -52,7 +52,7 @@ def build_policy(world: World, *, success: float, rng: np.random.Generator, roug
     """Logits `[S, 3, A]` of a policy that succeeds with the given probability (to 1e-3).
 
     Normal noise of deviation `roughness` on every logit, plus a bonus on the best actions of each state (best summed
-    over turns), whose size is found by bisection. Raises ValueError when no bonus reaches `success`."""
+    over turns), whose size is found by bisection. Raises ValueError if no bonus reaches `success`."""
     best = compute_values(world, None).actions.sum(axis=0)
     bonus = (best >= best.max(axis=1, keepdims=True) - 1e-9).astype(np.float64)
     noise = roughness * rng.standard_normal((world.num_states, TOKENS_PER_TURN, world.num_actions))

@@ -1,6 +1,7 @@
-"""What a credit method needs beyond outcomes, made for a world: critics, forks, models of process, hand-written scores.
+"""Signals that a credit method needs beyond outcomes, made for a world: critics, forks, process models, hand-written
+scores.
 
-A signal measures a batch before credit and may learn from it afterwards. It pays, in turns, for what it samples. None
+A signal measures a batch before credit and may learn from it afterwards. What it samples counts as cost, in turns. None
 reads the true advantage, except `ExactValues`, which is a limit and not a method."""
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from laboratory.world import FloatArray, IntArray, World
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What a signal measured on N trajectories."""
+    """A signal's measurements on N trajectories."""
 
     fields: dict[str, FloatArray] = field(default_factory=dict)
-    """Fields of `CreditTurn` by name: `[N, T]`, or `[N, T, 3]` where there is one number per token. NaN stands for
+    """Fields of `CreditTurn` by name: `[N, T]`, or `[N, T, 3]` if there is one number per token. NaN stands for
     None."""
     greedy_rewards: FloatArray | None = None
-    """`[N]`."""
+    """`[N]` rewards of greedy attempts."""
     prior_answer_probabilities: FloatArray | None = None
-    """`[N]`: before the first turn."""
+    """`[N]` before the first turn."""
     num_turns: int = 0
-    """Turns sampled for it."""
+    """Number of turns sampled for it."""
 
 
 class Signal(Protocol):
@@ -36,24 +37,24 @@ class Signal(Protocol):
     starts from."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """Look at a batch sampled with `tokens`, `[S, 3, A]`."""
+        """Measure a batch sampled with `tokens`, `[S, 3, A]`."""
 
     def learn(self, paths: Paths) -> None:
         """Learn from a batch that was credited."""
 
 
 class NoSignal:
-    """Outcomes and state keys are enough."""
+    """No signal: outcomes and state keys are enough."""
 
     def __init__(self, world: World, tokens: FloatArray, rng: np.random.Generator) -> None:
         self.world = world
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """Nothing."""
+        """Measure nothing."""
         return Measured()
 
     def learn(self, paths: Paths) -> None:
-        """Nothing."""
+        """Learn nothing."""
 
 
 class Critic(NoSignal):
@@ -61,7 +62,7 @@ class Critic(NoSignal):
     (last token).
 
     A cell follows the outcomes seen from it: their mean at first, later an exponential mean with rate 0.1 per batch.
-    New cells are 0. It sees the state and not the turn, as the policy does."""
+    New cells are 0. Like the policy, it sees the state and not the turn."""
 
     RATE = 0.1
 
@@ -77,7 +78,7 @@ class Critic(NoSignal):
         return np.where(paths.taken[..., None], cells, -1)
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`values`."""
+        """Measure `values`."""
         return Measured(fields={"values": self.values[self.cells(paths)]})
 
     def learn(self, paths: Paths) -> None:
@@ -93,13 +94,13 @@ class Critic(NoSignal):
 
 
 class ForkedValues(NoSignal):
-    """Monte-Carlo state values: `NUM_FORKS` fresh ends from the state before every turn of every trajectory, all of
-    them paid for."""
+    """Monte-Carlo state values: `NUM_FORKS` fresh completions from the state before every turn of every trajectory, all
+    counted as cost."""
 
     NUM_FORKS = 4
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`state_value`."""
+        """Measure `state_value`."""
         rows, turns = np.nonzero(paths.taken)
         ends = sample_paths(
             self.world,
@@ -114,19 +115,19 @@ class ForkedValues(NoSignal):
 
 
 class ExactValues(NoSignal):
-    """The true state values, free of charge. No run has them: the limit of what `state_value` can do."""
+    """The true state values, at no cost. No run has them: they are the limit for `state_value`."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`state_value`."""
+        """Measure `state_value`."""
         values = compute_values(self.world, tokens[:, DECIDING]).states
         return Measured(fields={"state_value": values[np.arange(self.world.max_turns), paths.states]})
 
 
 class GreedyAttempts(NoSignal):
-    """One trajectory per task that takes the likeliest token everywhere, paid for."""
+    """One trajectory per task that takes the likeliest token everywhere, counted as cost."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """Greedy outcomes."""
+        """Measure greedy outcomes."""
         greedy = (tokens == tokens.max(axis=-1, keepdims=True)).astype(np.float64)
         greedy /= greedy.sum(axis=-1, keepdims=True)
         _, first = np.unique(paths.groups, return_index=True)
@@ -144,7 +145,7 @@ class ProgressRise(NoSignal):
     """
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`reward` and `process_score`."""
+        """Measure `reward` and `process_score`."""
         rise = np.where(paths.taken, self.world.progress[paths.next_states] - self.world.progress[paths.states], 0.0)
         return Measured(fields={"reward": rise, "process_score": np.where(np.abs(rise) > 1e-12, rise > 0, np.nan)})
 
@@ -153,16 +154,16 @@ class ProgressPotential(NoSignal):
     """The world's hand-written `progress` as a potential."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`potential`."""
+        """Measure `potential`."""
         return Measured(fields={"potential": self.world.progress[paths.states]})
 
 
 class ProcessModel(NoSignal):
-    """An imperfect process reward model: the success probability, after the turn, of a competent stranger, plus a fixed
-    error per state.
+    """An imperfect process reward model: the success probability, after the turn, of another, competent policy, plus a
+    fixed error per state.
 
-    The stranger plays a best move with probability 0.7 and any move otherwise; the error is normal with deviation
-    `ERROR`. So the model is informative, not about this policy, and wrong in the same places every time."""
+    That policy plays a best move with probability 0.7 and any move otherwise; the error is normal with deviation
+    `ERROR`. So the model is informative, but about another policy, and its errors are always in the same places."""
 
     ERROR = 0.1
 
@@ -173,18 +174,18 @@ class ProcessModel(NoSignal):
         self.scores = compute_values(world, stranger).states + self.ERROR * rng.standard_normal(world.num_states + 2)
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`process_score`."""
+        """Measure `process_score`."""
         return Measured(
             fields={"process_score": self.scores[np.arange(1, self.world.max_turns + 1), paths.next_states]}
         )
 
 
 class PlanProbability(NoSignal):
-    """The analogue of the gold answer's probability: of a gold plan from the state reached, teacher-forced, per
+    """The analogue of the gold answer's probability: that of a teacher-forced gold plan from the state reached, per
     remaining turn."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`answer_probability` and its prior; computed from the policy, nothing is sampled."""
+        """Measure `answer_probability` and its prior, computed from the policy without sampling."""
         best = compute_values(self.world, None)
         table = np.clip(compute_plan_probability(self.world, tokens[:, DECIDING], best), 0.0, 1.0)
         after = table[np.arange(1, self.world.max_turns + 1), paths.next_states]
@@ -195,7 +196,7 @@ class ProgressRegression(NoSignal):
     """A progress model: one contribution per state and action, whose sums over a trajectory fit the outcomes (ridge
     regression).
 
-    Batches before the last fade by `MEMORY` each. It credits a batch before it has seen its outcomes.
+    The weight of earlier batches shrinks by `MEMORY` per batch. A batch is credited before its outcomes are seen.
     """
 
     MEMORY = 0.9
@@ -207,15 +208,15 @@ class ProgressRegression(NoSignal):
         self.products, self.targets, self.contributions = np.zeros((size, size)), np.zeros(size), np.zeros(size)
 
     def cells(self, paths: Paths) -> IntArray:
-        """`[N, T]`."""
+        """`[N, T]` index of state and action."""
         return np.asarray(paths.states * self.world.num_actions + paths.tokens[..., DECIDING])
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`progress`."""
+        """Measure `progress`."""
         return Measured(fields={"progress": self.contributions[self.cells(paths)]})
 
     def learn(self, paths: Paths) -> None:
-        """Fit again."""
+        """Refit the model."""
         rows, turns = np.nonzero(paths.taken)
         visits = np.zeros((len(paths.states), len(self.targets)))
         np.add.at(visits, (rows, self.cells(paths)[rows, turns]), 1.0)
@@ -243,7 +244,7 @@ class ImplicitRewards(NoSignal):
         self.logits = self.start.copy()
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`implicit_rewards`."""
+        """Measure `implicit_rewards`."""
         rows, turns = np.nonzero(paths.taken)
         states, sampled = paths.states[rows, turns], paths.tokens[rows, turns]
         places = (states[:, None], np.arange(TOKENS_PER_TURN), sampled)
@@ -263,21 +264,22 @@ class ImplicitRewards(NoSignal):
 
 
 class TokenLogprobs(NoSignal):
-    """Log-probabilities at sampling, which tell the copies of a shared turn from a second sampling of the same tokens.
+    """Log-probabilities at sampling, which distinguish copies of a shared turn from a second sampling of the same
+    tokens.
 
     In a table two samplings have equal ones, which floating-point noise prevents in a real engine; a difference of
     1e-12 per sampling stands for that noise."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`logprobs`."""
+        """Measure `logprobs`."""
         logprobs = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
         return Measured(fields={"logprobs": logprobs - 1e-12 * paths.turn_ids[..., None]})
 
 
 class TokenMass(NoSignal):
-    """Log-probabilities at sampling, and how concentrated the policy's distribution was at each token."""
+    """Log-probabilities at sampling, and the concentration of the policy's distribution at each token."""
 
     def measure(self, paths: Paths, tokens: FloatArray, rng: np.random.Generator) -> Measured:
-        """`logprobs` and `squared_mass`."""
+        """Measure `logprobs` and `squared_mass`."""
         logprobs = np.log(tokens[paths.states[..., None], np.arange(TOKENS_PER_TURN), paths.tokens])
         return Measured(fields={"logprobs": logprobs, "squared_mass": np.square(tokens).sum(axis=-1)[paths.states]})

@@ -1,8 +1,8 @@
 """A team of two small enough to enumerate: B asks, A tells, B answers. Policies are tables, values are exact.
 
 A Dec-POMDP in the form of the family `relay`: A holds `num_slots` facts with one of `num_values` values each, B knows
-which of them the question is about. Nobody sees all: B asks by the question, A tells by its facts and what B asked, B
-answers by the question and what A told. The team's reward is 1 for the right value.
+which of them the question is about. Neither sees everything: B's request depends on the question, A's message on its
+facts and the request, B's answer on the question and the message. The team's reward is 1 for the right value.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from laboratory.world import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Team:
-    """The world. A task is a question with facts; all are equally likely."""
+    """The world. A task is a question with facts; all tasks are equally likely."""
 
     num_slots: int = 2
     num_values: int = 3
 
     @cached_property
     def facts(self) -> IntArray:
-        """`[F, num_slots]`: every way the facts may be, F = num_values ** num_slots."""
+        """`[F, num_slots]`: every combination of facts, F = num_values ** num_slots."""
         return np.array(list(product(range(self.num_values), repeat=self.num_slots)), dtype=np.int64)
 
     @property
     def null_message(self) -> int:
-        """What B hears where A says nothing: no action of A."""
+        """The message that B hears if A says nothing; it is not an action of A."""
         return self.num_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TeamPolicy:
-    """Probabilities of what each step does, by what it sees."""
+    """Action probabilities of each step, by what it sees."""
 
     ask: FloatArray
     """`[Q, U]`: which slot B asks for, by the question."""
     tell: FloatArray
     """`[F, U, M]`: which value A tells, by its facts and what it was asked."""
     answer: FloatArray
-    """`[Q, M + 1, Y]`: which value B answers, by the question and what it heard; the last row heard nothing."""
+    """`[Q, M + 1, Y]`: which value B answers, by the question and what it heard; the last row is for no message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,7 +86,7 @@ def compute_team_values(team: Team, policy: TeamPolicy) -> TeamValues:
 
 
 def compute_tell_gradient(team: Team, policy: TeamPolicy, values: TeamValues) -> FloatArray:
-    """dJ / d logits of A, `[F, U, M]`, J the mean success over tasks: the policy gradient, by enumeration."""
+    """dJ / d logits of A, `[F, U, M]`, where J is the mean success over tasks: the policy gradient, by enumeration."""
     weight = policy.ask[:, None, :, None] * policy.tell[None] / (team.num_slots * len(team.facts))
     return np.asarray((weight * values.of_tell).sum(axis=0), dtype=np.float64)
 
@@ -95,7 +95,7 @@ def build_team_policy(team: Team, *, success: float, rng: np.random.Generator, r
     """A policy that succeeds with the given probability (to 1e-3).
 
     Normal noise of deviation `roughness` on every logit, plus one bonus on asking for the slot of the question, telling
-    what was asked and answering what was heard, found by bisection. Raises ValueError when no bonus reaches `success`.
+    what was asked and answering what was heard, found by bisection. Raises ValueError if no bonus reaches `success`.
     """
     slots, values, count = team.num_slots, team.num_values, len(team.facts)
     shapes = ((slots, slots), (count, slots, values), (slots, values + 1, values))

@@ -1,4 +1,4 @@
-"""What credit within a team makes of sampled episodes, against the true advantage of every turn."""
+"""Compare credit within a team, on sampled episodes, with the true advantage of every turn."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class TeamArm:
 
     turn: TeamTurn
     reward: Literal["shared", "difference", "counterfactual", "true value"]
-    """What the method reads for the role: the team's reward, or that less what the team got otherwise; "true value"
-    subtracts the exact one, which no run has."""
+    """The reward that the method reads for the role: the team's reward, alone or minus what the team got otherwise;
+    "true value" subtracts the exact value, which no run has."""
     resamples: int = 0
     method: str = "dr_grpo"
-    """Name in the table of credit methods, over groups of the same task."""
+    """Name in the table of credit methods, applied to groups of the same task."""
 
     @property
     def replies(self) -> int:
-        """Replies that an episode costs: three, and those that are sampled for credit."""
+        """Number of replies per episode: three, plus those sampled for credit."""
         each = {"shared": 0, "difference": 1, "true value": 0, "counterfactual": len(TURNS) - TURNS.index(self.turn)}
         return len(TURNS) + each[self.reward] * max(1, self.resamples)
 
@@ -65,11 +65,11 @@ TEAM_ARMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TeamEpisodes:
-    """N episodes, `[N]` each."""
+    """N episodes; every array is `[N]`."""
 
     question: IntArray
     facts: IntArray
-    """Which row of `Team.facts`."""
+    """Row of `Team.facts`."""
     ask: IntArray
     tell: IntArray
     answer: IntArray
@@ -78,22 +78,23 @@ class TeamEpisodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamQuality:
-    """How good an arm's advantages are under one policy."""
+    """Quality of an arm's advantages under one policy."""
 
     correlation: float | None
-    """Pearson, with the true advantage of the turn; None where a side is constant."""
+    """Pearson correlation with the true advantage of the turn; None if a side is constant."""
     variance: float
-    """Of the advantages."""
+    """Variance of the advantages."""
     squared_error: float
-    """Mean square of advantage less true advantage; says nothing of a method that divides by a deviation."""
+    """Mean squared difference between advantage and true advantage; meaningless for a method that divides by a
+    deviation."""
     noise: float | None
     """Only for A's turn: trace of the covariance of its batch gradient over the square of the mean's component along
-    the true gradient, times replies per episode: the variance at equal replies. None where that component is not
+    the true gradient, times replies per episode: the variance at equal replies. None if that component is not
     positive."""
 
 
 def draw_rows(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
-    """One column of every row, `[N, K]` probabilities to `[N]`."""
+    """Sample one column of every row, `[N, K]` probabilities to `[N]`."""
     uniforms = rng.random(len(probabilities))[:, None]
     return np.asarray((uniforms >= probabilities.cumsum(axis=-1)[:, :-1]).sum(axis=-1), dtype=np.int64)
 
@@ -101,7 +102,7 @@ def draw_rows(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
 def play_from(
     team: Team, policy: TeamPolicy, episodes: TeamEpisodes, turn: TeamTurn, rng: np.random.Generator
 ) -> TeamEpisodes:
-    """The same episodes with `turn` and all that follows drawn anew."""
+    """The same episodes with `turn` and everything after it drawn again."""
     question, facts, ask, tell = episodes.question, episodes.facts, episodes.ask, episodes.tell
     if turn == "ask":
         ask = draw_rows(policy.ask[question], rng)
@@ -126,7 +127,7 @@ def sample_team(team: Team, policy: TeamPolicy, rng: np.random.Generator) -> Tea
 def compute_rewards(
     team: Team, policy: TeamPolicy, values: TeamValues, arm: TeamArm, episodes: TeamEpisodes, rng: np.random.Generator
 ) -> list[float]:
-    """What the role of the arm's turn is rewarded with, per episode."""
+    """The reward of the role at the arm's turn, per episode."""
     shared: list[float] = episodes.rewards.tolist()
     if arm.reward == "difference":
         silent = replace(episodes, tell=np.full_like(episodes.tell, team.null_message))
@@ -152,7 +153,7 @@ def credit_role(method: str, rewards: Sequence[float]) -> FloatArray:
 
 
 def find_true_advantages(values: TeamValues, turn: TeamTurn, episodes: TeamEpisodes) -> FloatArray:
-    """`[N]`: the true advantage of what was done at the turn."""
+    """`[N]`: the true advantage of the action at the turn."""
     task = (episodes.question, episodes.facts)
     if turn == "ask":
         return values.of_ask[(*task, episodes.ask)]
@@ -172,7 +173,8 @@ def estimate_tell_gradient(policy: TeamPolicy, episodes: TeamEpisodes, advantage
 
 
 def measure_team_arm(team: Team, arm: TeamArm, *, success: float, seed: int, num_batches: int) -> TeamQuality:
-    """One arm under the policy of this seed with that success. All arms of a seed meet the same policy and episodes."""
+    """Measure one arm under this seed's policy with that success. All arms of a seed meet the same policy and
+    episodes."""
     policy = build_team_policy(
         team, success=success, rng=np.random.default_rng(derive_seed(seed, "team policy", str(success)))
     )

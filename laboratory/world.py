@@ -1,7 +1,7 @@
 """A world small enough to enumerate: states, actions, a turn limit, success or failure at the end.
 
 A turn is one action. Every action leads to one of at most two states. Turns have no cost and no reward; a trajectory
-that ends in success is worth 1, any other 0, also one that the turn limit ended."""
+that ends in success is worth 1, any other 0, including one that the turn limit ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = tuple[int, ...]
 End = bool
 """True: the task was solved. False: it failed."""
 Branch = tuple[float, State | End]
-"""Probability and where it leads."""
+"""Probability, and the state or end that it leads to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,38 +28,38 @@ class World:
     name: str
     summary: str
     keys: tuple[str, ...]
-    """One per state; two states never share one."""
+    """Key of each state; two states never share one."""
     observations: tuple[str, ...]
-    """What the policy's last observation shows of a state; states may share one."""
+    """The policy's last observation in each state; states may share one."""
     starts: tuple[int, ...]
     """The start state of each task; tasks are drawn with equal probability."""
     max_turns: int
     next_states: IntArray
-    """`[S, A, 2]`: the two states an action may lead to (twice the same where there is no chance)."""
+    """`[S, A, 2]`: the two states an action may lead to (twice the same one without chance)."""
     first_probability: FloatArray
     """`[S, A]`: probability of the first of them."""
     progress: FloatArray
-    """`[S + 2]`, in [0, 1]: a hand-written guess of how far along a state is. Informative, and wrong in places on
-    purpose."""
+    """`[S + 2]`, in [0, 1]: a hand-written guess of how far along a state is. It is informative, and deliberately wrong
+    in places."""
 
     @property
     def num_states(self) -> int:
-        """S, without the two ends."""
+        """Number of states S, without the two ends."""
         return len(self.keys)
 
     @property
     def num_actions(self) -> int:
-        """A."""
+        """Number of actions A."""
         return int(self.next_states.shape[1])
 
     @property
     def failure(self) -> int:
-        """Index of the failed end."""
+        """Index of the failure state."""
         return self.num_states
 
     @property
     def success(self) -> int:
-        """Index of the solved end."""
+        """Index of the success state."""
         return self.num_states + 1
 
 
@@ -74,7 +74,7 @@ def build_world(
     observe: Callable[[State], str],
     progress: Callable[[State], float],
 ) -> World:
-    """Every state that can be reached from `starts`, in the order it is found.
+    """Every state that can be reached from `starts`, in order of discovery.
 
     `step(state, action)` gives one or two branches whose probabilities sum to 1. Raises ValueError naming state and
     action otherwise."""

@@ -1,4 +1,4 @@
-"""The worlds of the laboratory. A world's summary says which methods it tells apart."""
+"""The worlds of the laboratory. A world's summary says which methods it distinguishes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def build_key_door(*, length: int = 6, max_turns: int = 16) -> World:
 
 
 def build_long_key_door(*, length: int = 30, keys: tuple[int, ...] = (4, 12, 20), max_turns: int = 48) -> World:
-    """The same idea at more than 30 turns, one way only: `length` cells, the door opens if every key was taken on the
-    way.
+    """The same idea with more than 30 turns, in one direction: `length` cells; the door opens if every key was taken on
+    the way.
 
     State (position, keys held). Actions: two that walk on, one that picks up (and only waits where no key lies). A key
-    walked past is lost, which shows at the door. Observations hide the keys held."""
+    that was passed is lost, which only matters at the door. Observations hide the keys held."""
 
     def step(state: State, action: int) -> Sequence[Branch]:
         position, held = state
@@ -60,7 +60,7 @@ def build_long_key_door(*, length: int = 30, keys: tuple[int, ...] = (4, 12, 20)
 
 
 def build_distractors(*, num_turns: int = 12, decisive: tuple[int, ...] = (3, 8), num_tasks: int = 3) -> World:
-    """Always `num_turns` turns; at the `decisive` ones one of three actions is right, all others change nothing.
+    """Always `num_turns` turns; at the `decisive` ones one of three actions is right, the other turns change nothing.
 
     State (task, turn, right decisions); the right action differs by task and decision. A mistake is silent until the
     end. Observations hide the right decisions."""

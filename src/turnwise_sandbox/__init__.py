@@ -2,7 +2,7 @@
 
     from turnwise_sandbox import Limits, LocalSandbox, Program
 
-Without Docker, root or a daemon, and without the package `turnwise`. A name is imported when it is first used, so that
+It needs no Docker, no root, no daemon and not the package `turnwise`. A name is imported when it is first used, so that
 importing the package takes no time in the interpreters it starts."""
 
 from __future__ import annotations

@@ -41,24 +41,24 @@ WORKLOADS = {
     ),
     "sympy": "import sympy as s\nx = s.symbols('x')\nprint(s.integrate(x**2, x))",
 }
-"""Code per workload."""
+"""Code of each workload."""
 
 OPTIONAL = ("pytest", "sympy")
-"""Libraries that a plain installation may lack; without one its measurements are skipped."""
+"""Libraries that an installation may lack; measurements with a missing library are skipped."""
 OPTIONAL_REMEDY = "not installed; pip install 'turnwise[math]'"
 
 GOALS = {
     "slot_vs_subprocess": {"trivial": 5.0, "typical": 5.0, "numpy": 20.0, "sympy": 40.0},
     "strict_vs_subprocess": {"trivial": 3.5, "typical": 3.5, "numpy": 12.0, "sympy": 35.0},
 }
-"""The least ratio of `subprocess`'s processor time to the sandbox's."""
+"""Minimum ratio of `subprocess`'s processor time to the sandbox's."""
 
 TRIVIAL_GOALS = {"slot_vs_bubblewrap": ("bubblewrap", "slot", 6.0), "isolation_overhead": ("slot", "not_isolated", 1.1)}
-"""Name to dividend, divisor and goal of trivial work: bubblewrap takes at least 6 times the sandbox's processor time,
+"""Name to dividend, divisor and goal for trivial work: bubblewrap takes at least 6 times the sandbox's processor time,
 the sandbox at most 1.1 times that of no isolation."""
 
 FILES_PER_SESSION = 12
-"""The most descriptors of the supervisor that one session takes."""
+"""Maximum number of the supervisor's descriptors per session."""
 
 REPETITIONS = {"trivial": 40, "typical": 30, "numpy": 20, "sympy": 10}
 """Executions per round; `subprocess` and bubblewrap run a quarter of them."""
@@ -84,7 +84,8 @@ class Samples:
 
 
 Runner = Callable[[str, int], Awaitable[tuple[float, list[float]]]]
-"""Runs a workload so many times; returns the processor seconds of all executions and the elapsed seconds of each."""
+"""Runs a workload a number of times; returns the processor seconds of all executions and the elapsed seconds of
+each."""
 
 
 async def run_benchmark(*, rounds: int, quick: bool) -> dict[str, Any]:
@@ -149,11 +150,11 @@ async def _measure_on_one(rounds: int, quick: bool, scale: float) -> dict[str, A
 async def _measure(
     runners: dict[str, Runner], works: Sequence[str], rounds: int, scale: float
 ) -> dict[str, dict[str, Samples]]:
-    """Workload to runner to its executions."""
+    """Workload to runner to the executions of that runner."""
     samples: dict[str, dict[str, Samples]] = {work: {name: Samples([], []) for name in runners} for work in works}
     for work in works:
         for runner in runners.values():
-            await runner(work, 1)  # loads what is loaded once
+            await runner(work, 1)  # load what is loaded only once
     for _ in range(rounds):
         for work in works:
             for name, runner in runners.items():
@@ -176,7 +177,7 @@ async def _measure_tail(sandbox: LocalSandbox, count: int) -> dict[str, Any]:
 
 
 def _ratios(execution: dict[str, dict[str, Samples]]) -> dict[str, Any]:
-    """Medians over rounds of each round's ratio: a disturbed round disturbs both sides of its ratio."""
+    """Median over rounds of each round's ratio: a disturbance affects both sides of a round's ratio."""
 
     def ratio(work: str, dividend: str, divisor: str) -> float:
         pairs = zip(execution[work][dividend].cpu_s, execution[work][divisor].cpu_s, strict=True)
@@ -349,7 +350,7 @@ async def _measure_tests(sandbox: LocalSandbox, frameworks: Sequence[str], round
         }
         for name in frameworks:
             theirs, ours = [], []
-            await sandbox.run(programs[name], Limits(wall_s=30))  # loads what is loaded once
+            await sandbox.run(programs[name], Limits(wall_s=30))  # load what is loaded only once
             for _ in range(rounds):
                 theirs.append(_run_commands(commands[name], max(1, count // 4))[0] / max(1, count // 4))
                 before_s = time.process_time() + sandbox.processor_seconds()
@@ -389,7 +390,7 @@ async def _measure_scaling(count: int, rounds: int) -> dict[str, Any]:
 
 
 def _measure_unprivileged(rounds: int, quick: bool) -> dict[str, Any]:
-    """Slot programs of a process without capabilities, in turns with those of this user."""
+    """Compare slot programs of a process without capabilities with those of this user, in turns."""
     command = [sys.executable, "-m", "turnwise_sandbox.unprivileged", str(rounds), str(20 if quick else 100)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:

@@ -38,7 +38,7 @@ AT_THE_LIMIT = {
     "stops itself": ("import os\nos.kill(os.getpid(), 19)", "wall"),
     "leaves a daemon": ("import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(60)", "wall"),
 }
-"""What a program does until its time is up: its code, and the limit that its execution must name."""
+"""Code that a program runs until its time is up, and the limit that its execution must report."""
 
 GIGABYTE = "import os\nx = b'x' * (1 << 20)\nfor _ in range(1024): os.write(1, x)"
 
@@ -82,7 +82,7 @@ async def _run(sandbox: LocalSandbox, code: str, limit: str, limits: Limits) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """Pids of the living processes below a supervisor, by their depth."""
+    """Pids of the living processes below a supervisor, by depth."""
 
     launchers: list[int]
     zygotes: list[int]
@@ -137,7 +137,7 @@ def _pick(role: str, supervisor: int, tree: _Tree, draw: random.Random) -> tuple
 
 
 def _read_parents() -> dict[int, int]:
-    """Pid to parent's pid of all living processes."""
+    """Pid to parent's pid, for all living processes."""
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -148,7 +148,7 @@ def _read_parents() -> dict[int, int]:
 
 
 def _below(roots: set[int], parents: dict[int, int], *, generations: int = 1) -> list[int]:
-    """Pids of the descendants of `roots`, over so many generations."""
+    """Pids of the descendants of `roots`, over a number of generations."""
     descendants: list[int] = []
     for _ in range(generations):
         roots = {pid for pid, parent in parents.items() if parent in roots}

@@ -42,7 +42,7 @@ from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
 
 LEVEL = "bubblewrap"
-"""The `level` of its executions."""
+"""The `level` of this backend's executions."""
 _FOLDER = "/work"
 _PROGRAM_FOLDER = "/run/program"
 _START_S = 10.0
@@ -51,7 +51,7 @@ _END_S = 10.0
 """How long the kernel may take to end killed processes."""
 _CHUNK_BYTES = 1 << 16
 _MAX_FILES = 500
-"""Most files of a program; each needs an open descriptor."""
+"""Maximum number of files of a program; each needs an open descriptor."""
 _NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
 """The user that runs bubblewrap if this process runs as root: the kernel never limits how many processes root has, not
 even in a user namespace."""
@@ -59,10 +59,10 @@ _HOME = "/tmp"
 """HOME and TMPDIR of a program in a tree."""
 _TREE = f"{_PROGRAM_FOLDER}/tree.tar"
 _UNPACK = f"tar -xf {_TREE} -C {_FOLDER} || exit 1; "
-"""Runs before `_SCRIPT`, as the program's user."""
+"""Shell text that runs before `_SCRIPT`, as the program's user."""
 _SCRIPT = 'echo; read -r _; {limits}; exec "$@"'
-"""Runs in the sandbox before the program: writes a line to stdout, then waits for one on stdin, so that the host can
-open the program's folder in between."""
+"""Shell text that runs in the sandbox before the program: it writes a line to stdout, then waits for one on stdin, so
+that the host can open the program's folder in between."""
 
 
 class BubblewrapSandbox:
@@ -250,7 +250,7 @@ def _pack(tree: StoredTree) -> bytes:
 
 
 def _add_changes(execution: Execution, folder: int, tree: StoredTree, limits: Limits) -> Execution:
-    """The execution with what the program wrote into its tree. `folder` is open at it."""
+    """The execution with what the program wrote into its tree. `folder` is a descriptor of the tree."""
     try:
         changes = read_changes(folder, tree, is_overlay=False, max_bytes=limits.disk_bytes, max_files=limits.num_files)
     except ChangesTooLarge:

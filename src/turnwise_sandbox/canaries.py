@@ -1,6 +1,6 @@
 """Attempts to break out, which run inside a level before any other program, against targets on the host.
 
-For each property, one attempt succeeds if nothing stops it, which the tests show. The result names each broken property
+Without isolation the attempt against each property succeeds, as the tests show. The result names each broken property
 and what the attempt reached."""
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ print(holding)
 
 
 class HostView(Protocol):
-    """The part of the host that the canaries depend on."""
+    """Facts about the host that the canaries depend on."""
 
     @property
     def has_cgroups(self) -> bool:

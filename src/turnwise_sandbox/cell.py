@@ -43,7 +43,7 @@ MAX_FD = 1 << 20
 """Above every descriptor that a cell can have."""
 
 NUM_REHEARSALS = 32
-"""Calls of everything that is rehearsed; Python 3.11 begins to specialize a function at its eighth call."""
+"""Number of calls of everything that is rehearsed; Python 3.11 begins to specialize a function at its eighth call."""
 
 STARTUP_FAILED = 125
 """Exit status of a program whose process could not be prepared (a full scratch folder, an unreadable payload)."""
@@ -51,7 +51,7 @@ STARTUP_FAILED = 125
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPlan:
-    """The properties of a cell's place; made by the zygote."""
+    """The properties of the place where a cell runs; made by the zygote."""
 
     scratch: str
     """The cell's own folder, which holds `work` and `tmp`."""
@@ -128,7 +128,7 @@ class _Place:
         self.plan = plan
 
     def _send_ready(self) -> None:
-        """Tell the supervisor that programs can come, and hand it the folder of the tree's changes."""
+        """Tell the supervisor that programs can be sent, and pass it the folder with the tree's changes."""
         if self.plan.tree is None:
             wire.send_packet(self.connection, wire.READY)
         else:

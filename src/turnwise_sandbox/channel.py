@@ -114,7 +114,7 @@ class Channel:
             self._answer.set_result(answer)
 
     def _parse(self, data: bytes) -> dict[str, Any] | None:
-        """The answer in a packet; None if there is none. An interpreter sends JSON, a shell lines "done STATUS"."""
+        """The answer in a packet; None if it holds none. An interpreter sends JSON, a shell lines "done STATUS"."""
         if self.connection.type == socket.SOCK_STREAM:
             self._pending = (self._pending + data)[-4096:]
             if not self._pending.endswith(b"\n"):

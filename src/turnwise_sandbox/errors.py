@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SandboxError(RuntimeError):
-    """The sandbox refused a request or failed. What sandboxed code does wrong is in its `Execution` instead."""
+    """The sandbox refused a request or failed. Errors of the sandboxed code are in its `Execution` instead."""
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def limit_commands(limits: Limits) -> str:
 
 
 def split_status(status: int) -> tuple[int | None, int | None]:
-    """Exit code and signal of a shell's status, which is 128 + signal for a killed program. A program that exits with
+    """Exit code and signal from a shell's status, which is 128 + signal for a killed program. A program that exits with
     such a status looks killed; the status cannot distinguish the two."""
     if 128 < status <= 128 + MAX_SIGNAL:
         return None, status - 128

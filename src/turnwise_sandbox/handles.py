@@ -28,12 +28,12 @@ from turnwise_sandbox.types import TreeMethod
 
 Answer = TypeVar("Answer")
 Work = tuple[bool, dict[int, float]]
-"""Whether one of some processes runs or waits for a processor, and the processor seconds of each by pid."""
+"""Whether any of some processes is running or waiting for a processor, and the processor seconds of each by pid."""
 
 START_DEADLINE_S = 60.0
 """How long a zygote may take to import its libraries, on a loaded machine."""
 SPAWN_DEADLINE_S = 20.0
-"""How long a process that is to fork a cell or to report that it is ready may do nothing. One that runs, or would run
+"""How long a process that should fork a cell or report that it is ready may be idle. A process that runs, or would run
 if a processor were free, has more time."""
 LINE_DEADLINE_S = 120.0
 """How long a request for a cell may wait for earlier ones, which take some milliseconds each; and for a process that is
@@ -90,7 +90,7 @@ class Zygote:
         self.control = ours
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[asyncio.Future[int] | None] = deque()
-        """Who waits for the next answers, in their order; None for a request of an earlier event loop."""
+        """Futures of the next answers, in their order; None for a request of an earlier event loop."""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let `loop` watch the socket. Answers to requests of an earlier loop are discarded."""
@@ -217,7 +217,7 @@ class Cell:
         self.tree: StoredTree | None = None
         self.tree_method: TreeMethod | None = None
         self.edits = -1
-        """Open at the folder in which the changes of the tree are read."""
+        """Descriptor of the folder with the changes of the tree."""
         self.num_runs = 0
         self.programs_cpu_s = 0.0
         self.pidfd = -1
@@ -316,7 +316,7 @@ class Cell:
         return self.programs_cpu_s + (0.0 if pid is None else read_processor_seconds(pid))
 
     def activity(self) -> Work:
-        """What the processes of the cell do."""
+        """The work of the cell's processes."""
         pid = self._pid()
         pids = [] if pid is None else [pid]
         for parent in pids:
@@ -375,8 +375,8 @@ class Cell:
 
 
 async def wait_for_answer(answer: asyncio.Future[Answer], measure: Callable[[], Work]) -> Answer:
-    """The answer of processes whose work `measure` says. Raises TimeoutError saying why where none comes: after
-    `SPAWN_DEADLINE_S` in which they did nothing, or after `LINE_DEADLINE_S` although they are busy."""
+    """Wait for the answer of processes whose work `measure` reports. Raises TimeoutError naming the reason if there is
+    none: after `SPAWN_DEADLINE_S` of idleness, or after `LINE_DEADLINE_S` even if they are busy."""
     deadline = time.monotonic() + LINE_DEADLINE_S
     try:
         before = measure()
@@ -394,12 +394,12 @@ async def wait_for_answer(answer: asyncio.Future[Answer], measure: Callable[[], 
 
 
 def measure_work(pids: Sequence[int]) -> Work:
-    """What some processes do."""
+    """The work of some processes."""
     return any(map(_is_runnable, pids)), {pid: read_processor_seconds(pid) for pid in pids}
 
 
 def describe(error: BaseException) -> str:
-    """The error's message; "no answer in time" for a timeout that has none."""
+    """The error's message; "no answer in time" for a timeout without one."""
     return str(error) or "no answer in time"
 
 

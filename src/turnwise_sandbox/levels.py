@@ -31,7 +31,7 @@ from turnwise_sandbox.requests import CELL_PIDS, CellKey
 from turnwise_sandbox.types import Execution, Limits, Program, TreeMethod
 
 LEVELS = ("full", "uid", "process", "seccomp", "none")
-"""From strongest to weakest."""
+"""All levels, from strongest to weakest."""
 
 _cell_numbers = itertools.count()
 
@@ -42,7 +42,7 @@ class Property:
 
     name: str
     enforced_by: str | None
-    """The mechanism; None if the level has none."""
+    """The mechanism that enforces it; None if the level has none."""
     verified: bool
     """Whether a canary inside the level tried to break the property and failed."""
 
@@ -58,7 +58,7 @@ class Level:
     trees: TreeMethod
     """How programs get their trees."""
     no_overlay: str | None
-    """Why trees are copied; None if they are not."""
+    """Why trees are copied; None if they are merged by overlayfs."""
 
 
 def check_required(level: Level, required: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ MAX_PATH_CHARS = 512
 _BOUNDS: dict[str, tuple[int, int]] = {
     "wall_s": (0, 1_000_000),
     "cpu_s": (1, 1_000_000),
-    "memory_bytes": (16 << 20, 1 << 50),  # with less an interpreter can start, but do nothing useful
+    "memory_bytes": (16 << 20, 1 << 50),  # with less an interpreter can start, but does nothing useful
     "output_bytes": (0, 1 << 40),
     "num_pids": (1, 1 << 20),
     "disk_bytes": (0, 1 << 50),
@@ -54,8 +54,8 @@ def to_bytes(code: str | bytes) -> bytes:
 
 
 def choose_profile(program: Program) -> str:
-    """The preloaded interpreter for a program: its `profile`, or for "auto" the one that preloads what the program's
-    import lines name and this machine has. Only speed depends on it."""
+    """The preloaded interpreter for a program: its `profile`, or for "auto" the one that preloads the libraries that
+    the program imports and this machine has. Only speed depends on it."""
     if program.profile != "auto":
         return program.profile
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]

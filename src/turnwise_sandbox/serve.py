@@ -262,7 +262,7 @@ class SandboxServer:
                 entry.used = time.monotonic()
 
     async def _in_slot(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of `work`, which starts when one of the slots is free. Raises _Refused if none is in time."""
+        """The result of `work`, which starts once a slot is free. Raises _Refused if none is free in time."""
         try:
             async with asyncio.timeout(self._max_queue_s):
                 await self._slots.acquire()

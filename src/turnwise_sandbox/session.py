@@ -1,4 +1,4 @@
-"""The supervisor's side of a live session, which has a cell of its own."""
+"""The supervisor's side of a live session, which has its own cell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from turnwise_sandbox.types import Execution, Limit, Limits
 INTERRUPT_GRACE_S = 0.04
 """Seconds after an interrupt in which code must stop; otherwise it is killed, which ends the session."""
 MAX_GRACE_S = 1.0
-"""The same when other processes keep the code from the processor: it must run to be able to stop."""
+"""The same if other processes keep the code from the processor, because it must run to be able to stop."""
 CHANCE_S = 0.03
 """Processor time that is enough for code to stop after an interrupt."""
 
@@ -55,7 +55,7 @@ class LocalSession:
         self._root.num_branches += 1
         self._reopen = reopen
         self._copied_folder = -1
-        """Open at a branch's copy of the tree; -1 for a session that is no branch."""
+        """Descriptor of a branch's copy of the tree; -1 for a session that is not a branch."""
         self._language = language
         self._limits = limits
         self._seed = seed
@@ -363,7 +363,7 @@ class LocalSession:
         )
 
     async def reset(self) -> None:
-        """Begin again in another cell. See `Session.reset`."""
+        """Start again in another cell. See `Session.reset`."""
         self._check_tree()
         self._busy = True
         try:
@@ -402,7 +402,7 @@ class LocalSession:
             self._on_close(self)
 
     def _leave(self) -> None:
-        """End the session's process and let go of its cell."""
+        """End the session's process and release its cell."""
         if self._channel is not None and not self._channel.closed:
             self._channel.signal(signal.SIGKILL)
             self._channel.close()

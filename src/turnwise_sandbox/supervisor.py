@@ -1,4 +1,4 @@
-"""The local sandbox: gives programs to preloaded interpreters, keeps cells, and turns their reports into Executions.
+"""The local sandbox: passes programs to preloaded interpreters, keeps cells, and turns their reports into Executions.
 
     sandbox = LocalSandbox(num_slots=2, require=("net", "fs_read"))
     execution = await sandbox.run(Program(code="print(6 * 7)"))
@@ -39,26 +39,26 @@ from turnwise_sandbox.trees import Manifest, Tree
 from turnwise_sandbox.types import Execution, Limit, Limits, Mode, Network, Profile, Program
 
 MAX_RUNS_PER_CELL = 5000
-"""Programs after which a cell is replaced, so that nothing accumulates in the kernel for long."""
+"""Number of programs after which a cell is replaced, so that nothing accumulates in the kernel for long."""
 
 MAX_IDLE_INTERPRETERS = 8
-"""Interpreters without cells that are kept although they show folders of a tree; each takes some 30 MB."""
+"""Number of interpreters without cells that are kept although they show folders of a tree; each takes some 30 MB."""
 
 MAX_REPEATS = 2
 """How often a program starts again after its cell was killed from outside."""
 
 REPORT_GRACE_S = 10.0
-"""Seconds after its program's deadline in which a cell must report; after them it is broken."""
+"""Seconds after its program's deadline within which a cell must report; later it counts as broken."""
 
 PAGE_BYTES = 4096
-"""A file in memory takes up whole pages."""
+"""Size of a page; a file in memory takes up whole pages."""
 
 MAX_OUTPUT_FILE_BYTES = 16 << 20
 """The largest file that a program can return."""
 
 
 class CellKilled(SandboxError):
-    """The cell of a program ended, and nothing that the sandbox knows of ended it."""
+    """Raised if the cell of a program ended for no reason known to the sandbox."""
 
 
 class LocalSandbox:
@@ -91,7 +91,7 @@ class LocalSandbox:
         self._host: Host | None = None
         self._level: Level | None = None
         self._zygotes: dict[tuple[str, tuple[str, ...]], Zygote] = {}
-        """By profile and by the folders that they show."""
+        """Zygotes by profile and by the folders that they show."""
         self._store: TreeStore | None = None
         self._idle: dict[CellKey, list[Cell]] = {}
         self._cells: set[Cell] = set()
@@ -277,7 +277,7 @@ class LocalSandbox:
         return zygote
 
     def _make_room(self) -> None:
-        """End the interpreters that were used least recently, of those that show folders and have no cells."""
+        """Of the interpreters that show folders and have no cells, end the least recently used ones."""
         used = {(cell.key.profile, cell.key.visible) for cell in self._cells}
         idle = [which for which, one in self._zygotes.items() if which[1] and which not in used and one.is_ready]
         for which in idle[: max(0, len(idle) - MAX_IDLE_INTERPRETERS + 1)]:
@@ -293,7 +293,7 @@ class LocalSandbox:
 
     @contextlib.asynccontextmanager
     async def _stored(self, tree: Tree | None) -> AsyncIterator[StoredTree | None]:
-        """Hold the layers of a tree in the store; None for no tree."""
+        """Hold the layers of a tree in the store; does nothing for no tree."""
         if tree is None:
             yield None
             return
@@ -306,7 +306,7 @@ class LocalSandbox:
             store.release(stored)
 
     async def _reopen(self, session: LocalSession) -> Cell:
-        """Another cell for an open session, with the tree as it was at first."""
+        """Another cell for an open session, with the original tree."""
         old = session.cell
         await self._start()
         cell = await self._spawn(old.key, "host", old.tree)
@@ -577,7 +577,7 @@ class LocalSandbox:
                 timer.cancel()
 
     def _lost(self, cell: Cell) -> Execution | None:
-        """The execution of a program whose cell died, if the kernel killed it for its memory; else None."""
+        """The execution of a program whose cell the kernel killed for its memory; None if the cell died otherwise."""
         events = cell.cgroup.events() if cell.cgroup is not None else None
         if events is None or not events.num_oom_kills:
             return None

@@ -22,14 +22,14 @@ from turnwise_sandbox.types import Program
 
 _PAGE_BYTES = 4096
 _TIME = 946_684_800
-"""Seconds since 1970 of every file's last change: 2000-01-01, for zip archives know no earlier year than 1980."""
+"""Modification time of every file, in seconds since 1970: 2000-01-01, because zip archives start with the year 1980."""
 
 
 class TreeShelf:
     """The trees that a backend sends, in a temporary folder from the first one to `close`."""
 
     def __init__(self, backend: str, remedy: str) -> None:
-        """`backend` names it in messages; `remedy` says how its programs get what `Tree.visible` would show."""
+        """`backend` names it in messages; `remedy` says how its programs can get what `Tree.visible` would show."""
         self._backend = backend
         self._remedy = remedy
         self._folder: Path | None = None
@@ -83,13 +83,13 @@ def pack_tree(tree: StoredTree, archive: tarfile.TarFile, folder: str) -> None:
 
 
 def count_bytes(tree: StoredTree) -> int:
-    """What the merged tree takes at most on a file system of 4 KiB pages."""
+    """Maximum bytes that the merged tree takes on a file system with 4 KiB pages."""
     return tree.manifest.num_bytes + _PAGE_BYTES * (1 + len(tree.manifest.files) + len(tree.manifest.folders))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What lay in the program's folder after its end."""
+    """The contents of the program's folder after its end."""
 
     files: Mapping[str, bytes]
     """Path to content of each plain file."""

@@ -1,7 +1,7 @@
-"""Reads what a program wrote into its tree, from outside and without following what it left, and lays copies.
+"""Reads what a program wrote into its tree, from outside and without following its links, and lays out copies.
 
 With overlay the folder of edits holds exactly the changed files; a copy is compared with the tree as a whole. Only
-plain files are changes. A link or special file that a program made is left out; one in the place of a file of the tree
+plain files are changes. A link or special file that a program made is left out; one in place of a file of the tree
 counts as the removal of that file."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 
 class ChangesTooLarge(SandboxError):
-    """The changed files hold more than the limits allow, for example because they are sparse."""
+    """Raised if the changed files hold more than the limits allow, for example because they are sparse."""
 
 
 def read_changes(
@@ -55,7 +55,7 @@ def read_changes(
                     hiding.add(path)
                     continue
                 seen.add(path)
-                hiding.add(path)  # a folder of this name is gone
+                hiding.add(path)  # a folder with this name is gone
                 if entry is None or entry.is_link or tree.read(path) != content:
                     changes[path] = content
                     num_left -= len(content)

@@ -1,4 +1,4 @@
-"""Keeps the layers of trees on disk, each once for all sessions, in a folder that ends with the sandbox."""
+"""Keeps the layers of trees on disk, each only once for all sessions, in a folder that is removed with the sandbox."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnwise_sandbox.trees import MAX_LAYERS, Entry, FileLayer, Layer, Manifest
 from turnwise_sandbox.types import Program
 
 MAX_IDLE_LAYERS = 256
-"""Layers of files that are kept for the next tree although no open one has them."""
+"""Number of layers of files that are kept for later trees although no open tree uses them."""
 
 WHITEOUT = stat.S_IFCHR
 """A device with number 0, by which overlayfs marks a removed file."""
@@ -30,7 +30,7 @@ class StoredTree:
     """A tree whose layers are in the store until `TreeStore.release`."""
 
     names: tuple[str, ...]
-    """Names of the layers' folders in the store, the first lies lowest."""
+    """Names of the layers' folders in the store, the lowest first."""
     manifest: Manifest
     folder: str
     """The store's folder."""
@@ -38,7 +38,7 @@ class StoredTree:
 
     @property
     def lowers(self) -> str:
-        """The layers' names as overlayfs takes them: the first lies on top, and none comes twice. The topmost of equal
+        """The layers' names as overlayfs takes them: the topmost first, and none twice, since the topmost of equal
         layers hides whatever a lower one does."""
         return ":".join(dict.fromkeys(reversed(self.names)))
 
@@ -64,7 +64,7 @@ class TreeStore:
     """The layers of one sandbox. Serves one event loop at a time."""
 
     def __init__(self, folder: Path, *, has_overlay: bool) -> None:
-        """Keep layers in `folder`, which exists. Without overlay, removals are not written down."""
+        """Keep layers in `folder`, which exists. Without overlay, removals are not stored."""
         self._folder = folder
         self._has_overlay = has_overlay
         self._snapshots: dict[tuple[str, int, int], asyncio.Future[tuple[str, Manifest]]] = {}
@@ -94,12 +94,12 @@ class TreeStore:
         return StoredTree(names=tuple(names), manifest=manifest, folder=str(self._folder), visible=visible)
 
     def hold(self, tree: StoredTree) -> StoredTree:
-        """Hold a tree that is in the store once more."""
+        """Hold a tree in the store once more."""
         self._uses.update(tree.names)
         return tree
 
     def release(self, tree: StoredTree) -> None:
-        """Let go of a tree. Its layers of files may then be removed."""
+        """Release a tree. Its layers of files may then be removed."""
         self._drop(tree.names)
 
     def _drop(self, names: list[str] | tuple[str, ...]) -> None:

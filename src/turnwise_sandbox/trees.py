@@ -1,4 +1,4 @@
-"""Trees of layers: a repository, a planted bug, pristine tests, and on top what an episode edits.
+"""Trees of layers: a repository, a planted bug, pristine tests, and the edits of an episode on top.
 
     Tree(layers=(Path("repository"), {"package/module.py": b"...", "tests/test_module.py": None}))
 
@@ -20,7 +20,7 @@ Layer = Path | Mapping[str, bytes | None]
 """A folder, or the content of files by posix path relative to the tree. None removes the file or folder below."""
 
 MAX_LAYERS = 64
-"""Most layers of a tree: the names of all must fit in one page of mount options."""
+"""Maximum number of layers of a tree: the names of all must fit in one page of mount options."""
 MAX_PATH_BYTES = 1024
 
 
@@ -29,15 +29,15 @@ class Tree:
     """A folder that is merged from layers, and in which a program or session works."""
 
     layers: tuple[Layer, ...]
-    """The first lies lowest. A folder is copied when a sandbox first sees it: what changes in it later neither harms
-    open sessions nor is seen by new ones of that sandbox."""
+    """The layers, the lowest first. A folder is copied when a sandbox first sees it: later changes in it neither harm
+    open sessions nor reach new sessions of that sandbox."""
     visible: tuple[Path, ...] = ()
     """Folders that are shown read-only at their own path, for example site-packages of the repository's own
-    environment. Each set of them has interpreters of its own."""
+    environment. Each set of them has separate interpreters."""
 
 
 def refuse_tree(tree: Tree | None, sandbox: str) -> None:
-    """Raise SandboxError, which names the backend, for a tree."""
+    """Raise a SandboxError that names the backend if there is a tree."""
     if tree is not None:
         raise SandboxError(
             f"{sandbox} takes no trees, because its requests carry files and no layers; run the local sandbox on that "
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
 
 class Manifest:
-    """The files and links of a merged tree by path. Never changed after it was made."""
+    """The files and links of a merged tree by path. Never changed once made."""
 
     def __init__(self, files: Mapping[str, Entry], folders: Iterable[str] = (), *, num_bytes: int = 0) -> None:
         """`folders` may name folders that became empty; those that hold files are added. `num_bytes` is the size of
@@ -91,7 +91,7 @@ class FileLayer:
     """A digest of the content."""
     files: Mapping[str, bytes]
     executable: frozenset[str]
-    """The files that were executable below."""
+    """The files in this layer that were executable below."""
     removed: tuple[str, ...]
     """Files, links and folders below that this layer removes."""
 
@@ -106,7 +106,7 @@ def parents(path: str) -> Iterator[str]:
 
 def check_layer(layer: Mapping[str, bytes | None], below: Manifest) -> FileLayer:
     """The layer that lies on `below`. Raises SandboxError for a path that is not relative, has `..`, goes through a
-    link or a file, or names what is no bytes."""
+    link or a file, and for a content that is not bytes."""
     for path, content in layer.items():
         _check_path(path)
         if content is not None and not isinstance(content, bytes):

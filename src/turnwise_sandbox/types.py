@@ -46,7 +46,7 @@ class Limits:
     memory_bytes: int = 1 << 30
     """Memory of all processes together if a cgroup is available, else of each process."""
     output_bytes: int = 1 << 20
-    """Bytes of stdout, and as many of stderr."""
+    """Maximum bytes of stdout, and the same of stderr."""
     num_pids: int = 64
     """Processes and threads at the same time."""
     disk_bytes: int = 64 << 20
@@ -74,8 +74,8 @@ class Program:
     profile: Profile = "auto"
     network: Network = "none"
     tree: Tree | None = None
-    """The layers of the program's working folder, with `files` as a last layer on top; None for a folder with nothing
-    but `files`. HOME and TMPDIR lie elsewhere."""
+    """The layers of the program's working folder, with `files` as a last layer on top; None for a folder with only
+    `files`. HOME and TMPDIR are elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Execution:
     """How an execution ended."""
 
     stdout: bytes
-    """What the code printed, cut at `Limits.output_bytes`."""
+    """Output of the code to stdout, cut at `Limits.output_bytes`."""
     stderr: bytes
     """The same for standard error."""
     exit_code: int | None
@@ -95,10 +95,10 @@ class Execution:
     """The limit that was hit; None if none was. "wall" and "output" are certain; "memory", "pids" and "disk" are read
     from the kernel's counters where they exist, else from how the program failed."""
     value: str | None = None
-    """In live Python sessions `repr` of the last expression; None if the code ends otherwise or the value is None."""
+    """In live Python sessions, `repr` of the last expression; None if the code ends otherwise or the value is None."""
     error: str | None = None
-    """In live Python sessions the traceback's last line, for example "NameError: name 'x' is not defined"; None without
-    an exception."""
+    """In live Python sessions, the traceback's last line, for example "NameError: name 'x' is not defined"; None
+    without an exception."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Path to content of each of the program's `outputs` that exists."""
     stdout_dropped: int = 0
@@ -109,9 +109,9 @@ class Execution:
     cpu_s: float = 0.0
     max_rss_bytes: int = 0
     changes: Mapping[str, bytes | None] | None = None
-    """What the program wrote into its tree: path to content of each file that is not as it was, and None for each that
-    is gone. Links and special files are left out, and neither modes nor empty folders are reported. None without a
-    tree, and if the changed files hold more than `Limits.disk_bytes`, where `limit` is "disk"."""
+    """What the program wrote into its tree: path to content of each new or changed file, and None for each removed
+    file. Links and special files are left out, and neither modes nor empty folders are reported. None without a tree,
+    and if the changed files hold more than `Limits.disk_bytes`, where `limit` is "disk"."""
     level: str = "none"
     """The isolation level at which the code ran."""
 
@@ -159,8 +159,8 @@ class Session(Protocol):
         ...
 
     async def reset(self) -> None:
-        """Begin again as right after `open`: every edit, process and variable of the session is gone, and a session
-        that is over works again. Its branches go on. Raises SandboxError without a tree."""
+        """Start again as right after `open`: every edit, process and variable of the session is gone, and a session
+        that has ended works again. Its branches continue. Raises SandboxError without a tree."""
         ...
 
     async def close(self) -> None:

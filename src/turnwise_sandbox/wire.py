@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_PACKET = 64 << 10
-"""Longest packet, in bytes."""
+"""Maximum size of a packet, in bytes."""
 MAX_FDS = 16
-"""Most descriptors of a packet."""
+"""Maximum number of descriptors in a packet."""
 
 _FD_SIZE = array.array("i").itemsize
 _INTS = [struct.Struct(f"{count}i") for count in range(MAX_FDS + 1)]
@@ -92,7 +92,7 @@ PAYLOAD = struct.Struct("<BQIQ")
 """Language (0 Python, 1 bash), seed, number of files, bytes of code. The code follows, then `FILE`, name and content of
 each file."""
 FILE = struct.Struct("<IQ")
-"""Bytes of the name and of the content."""
+"""Number of bytes of the name and of the content."""
 RUN = struct.Struct("<cdIBQ")
 """`b"R"`, seconds, processor seconds, flags, payload bytes. The paths of output files follow, separated by NUL."""
 REPORT = struct.Struct("<iBddQB")
@@ -105,11 +105,11 @@ SAME_UID = 2**32 - 1
 LOWERS = b"\n"
 """Separates the JSON of a requested cell from the layers of its tree, which few cells share."""
 LIVE = struct.Struct("<BQI")
-"""Of a live process: language (0 Python, 1 bash), seed, processor seconds (0 means no bound)."""
+"""Request for a live process: language (0 Python, 1 bash), seed, processor seconds (0 means no bound)."""
 
 HAS_STDIN, HAS_PEER = 1, 2
 FLUSH_S = 0.02
-"""Seconds that a program has at its wall limit to write what its streams hold (`guest/program.py`)."""
+"""Seconds that a program has at its wall limit to flush its streams (`guest/program.py`)."""
 BY_ITSELF, WALL, KILLED = 0, 1, 2
 LAST = 8
 """Added to how a program ended if its cell ends as well, because what the program left could not be removed."""

@@ -33,9 +33,9 @@ from turnwise_sandbox.kernel import landlock, limits, overlay, root, seccomp, sy
 from turnwise_sandbox.types import Network, TreeMethod
 
 REAP_INTERVAL_MS = 1000
-"""How often ended cells are reaped when nothing else happens."""
+"""Interval at which ended cells are reaped if nothing else happens."""
 SWEEP_INTERVAL_MS = 100
-"""The same where the zygote also kills what ended cells left."""
+"""The interval if the zygote must also kill what ended cells left behind."""
 FIRST_MAPPING = 400
 """Descriptors of mappings begin here, above all others, so that a cell closes them with one call."""
 CELL_MADE = b'{"cell": true}'
@@ -137,7 +137,7 @@ import unittest
 unittest.TestLoader().loadTestsFromTestCase(type("T", (unittest.TestCase,), {"test_a": lambda self: None}))
 """,
 }
-"""Code that is run once per profile, so that what programs do first is loaded, compiled and cached before the first
+"""Code that runs once per profile, so that what programs do first is loaded, compiled and cached before the first
 fork."""
 
 
@@ -193,7 +193,7 @@ def _watch(supervisor: int, zygote: int, control: socket.socket) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """The steps by which a forked process becomes the cell that the supervisor asked for."""
+    """The steps by which a forked process becomes the requested cell."""
 
     kind: CellKind
     network: Network
@@ -207,13 +207,13 @@ class _Entry:
     """Calls that apply Landlock (at level full), limits and seccomp."""
     plan: CellPlan
     tree: TreeMethod | None
-    """How its cells get their tree; None if they have none."""
+    """How the cells get their tree; None if they have none."""
     scratch_bytes: int
     scratch_files: int
 
 
 class _Zygote:
-    """The zygote's process: what it prepared for cells, and the cells that live."""
+    """The zygote's process: its preparations for cells, and the living cells."""
 
     def __init__(self, config: dict[str, Any], control: socket.socket, uid: int, gid: int) -> None:
         self.control, self.control_fd = control, control.fileno()

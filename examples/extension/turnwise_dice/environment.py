@@ -7,7 +7,7 @@ class Dice:
     """Public methods are tools. A fresh object plays every episode."""
 
     def reset(self, seed: int) -> str:
-        """Roll. Returns what the model reads first."""
+        """Roll the dice. Returns the first text that the model reads."""
         random = Random(seed)
         self.rolled = [random.randint(1, 6), random.randint(1, 6)]
         self.right = self.done = False
@@ -27,5 +27,5 @@ class Dice:
         return {"reward": float(self.right), "success": float(self.right)}
 
     def _oracle(self) -> tuple[str, dict[str, int]]:
-        """The right call."""
+        """The right call for the oracle."""
         return "call", {"total": sum(self.rolled)}

@@ -4,7 +4,7 @@ from turnwise.reporting.installed import Reported, Section
 
 
 def draw(reported: Reported) -> str:
-    """A sentence as HTML; nothing before the first RL step."""
+    """A sentence as HTML; "" before the first RL step."""
     steps = [row for row in reported.metrics if row["phase"] == "train" and "rollout/reward" in row]
     if not steps:
         return ""

@@ -1,1 +1,1 @@
-"""What scripts and notebooks call: train an environment, read a run. Names are offered by `turnwise` itself."""
+"""Functions for scripts and notebooks: train an environment, read a run. The package `turnwise` exports them."""

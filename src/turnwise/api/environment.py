@@ -1,4 +1,4 @@
-"""Environments with little ceremony: methods under `tool` are the tools."""
+"""Environments with little code: methods decorated with `tool` are the tools."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def tool(function: Function) -> Function:
 
 
 class Environment(ToolEnvironment):
-    """A `ToolEnvironment` whose tools are its methods under `tool`: define `score`, and `setup` where it keeps state.
+    """A `ToolEnvironment` whose tools are its methods decorated with `tool`: define `score`, and `setup` if it keeps
+    state.
 
-    A `setup` of your own ends with `return await super().setup(task, seed)`, or returns messages and tools itself.
+    Your own `setup` ends with `return await super().setup(task, seed)`, or returns messages and tools itself.
     """
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """The task's prompt, and the methods under `tool` in the order of the class."""
+        """The task's prompt, and the methods decorated with `tool`, in the order of the class."""
         names = dict.fromkeys(name for kind in reversed(type(self).__mro__) for name in vars(kind))
         marked = [name for name in names if getattr(inspect.getattr_static(self, name, None), _MARK, False)]
         return task.prompt, [getattr(self, name) for name in marked]

@@ -13,7 +13,7 @@ Table = Any
 
 
 def to_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The rows as a data frame where pandas is installed, else as they are."""
+    """The rows as a data frame if pandas is installed, else unchanged."""
     try:
         import pandas
     except ImportError:
@@ -22,7 +22,7 @@ def to_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def list_trajectory_rows(group: TrajectoryGroup, first: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """One row per trajectory of a group, what was discarded included; each begins with the columns `first`."""
+    """One row per trajectory of a group, including discarded ones; each begins with the columns `first`."""
     for trajectory in group.trajectories:
         yield {**first, **_to_row(trajectory, group.task), "discarded": None}
     for discarded in group.discarded:
@@ -62,7 +62,7 @@ def _to_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:
 
 
 def _write_transcript(opening: Sequence[Message], trajectory: Trajectory) -> str:
-    """Everything that was said, one paragraph per message, in the order of the turns."""
+    """The whole conversation, one paragraph per message, in the order of the turns."""
     messages = list(opening)
     for turn in trajectory.turns:
         messages += [turn.message, *turn.observations]

@@ -1,6 +1,6 @@
-"""Environments that were given as objects: how a recipe, which holds names only, finds them in this process.
+"""Environments given as objects: how a recipe, which contains only names, finds them in this process.
 
-A class of a notebook or a script gets the name `turnwise.api.given:Class`, which the registry imports like any other.
+A class from a notebook or a script gets the name `turnwise.api.given:Class`, which the registry imports like any other.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from turnwise.core.errors import ConfigError
 
 _GIVEN: dict[str, Any] = {}
 _LIMITS = ("tool_timeout_s", "max_observation_chars")
-"""What a run may give every family besides `environment.args`."""
+"""Arguments that a run may pass to every family besides `environment.args`."""
 
 
 def name_environment(environment: object) -> str:
-    """The `environment.name` of a name, a class, or a family that is built already.
+    """The `environment.name` for a name, a class, or a family that is already built.
 
     A class at the top of an importable module gets its import path, so that any process can continue the run.
-    Anything else gets a name that only this process knows; giving another object of the same class replaces it.
+    Anything else gets a name that only this process knows; another given object of the same class replaces it.
     """
     if isinstance(environment, str):
         return environment
@@ -36,8 +36,8 @@ def name_environment(environment: object) -> str:
 
 def _always(family: object) -> Any:
     def build(**arguments: object) -> object:
-        """The family that was given: it has the limits of tools it was built with. Raises ConfigError for arguments,
-        which only a class can take."""
+        """The given family, which keeps the tool limits that it was built with. Raises ConfigError for arguments, which
+        only a class can take."""
         arguments = {name: value for name, value in arguments.items() if name not in _LIMITS}
         if arguments:
             raise ConfigError(
@@ -50,7 +50,7 @@ def _always(family: object) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """What was given under a name. Raises ConfigError in a process where nothing was."""
+    """The object given under a name. Raises ConfigError in a process that was given nothing under it."""
     if name.startswith("__"):
         raise AttributeError(name)
     if name not in _GIVEN:

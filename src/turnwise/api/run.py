@@ -28,7 +28,7 @@ def load_run(path: str | os.PathLike[str]) -> RunReader:
 
 
 class _Fate(NamedTuple):
-    """What became of one role of a group."""
+    """The fate of one role of a group."""
 
     draw: int
     role: str
@@ -38,9 +38,9 @@ class _Fate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReader:
-    """What a run left. Tables are pandas data frames where pandas is installed, else lists of dictionaries.
+    """The results of a run. Tables are pandas data frames if pandas is installed, else lists of dictionaries.
 
-    Everything is read anew at every call, so that a run can be watched from another process.
+    Every call reads the folder again, so that a run can be watched from another process.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class RunReader:
 
     @property
     def report(self) -> Path:
-        """Where the run's report.html is, once the run has ended."""
+        """Path of the run's report.html, which exists once the run has ended."""
         return self.path / "report.html"
 
     def metrics(self, phase: Literal["sft", "train", "evaluate"] | None = None) -> Table:
@@ -61,7 +61,7 @@ class RunReader:
     def evaluations(self) -> Table:
         """One row per evaluation and kind of task ("all" is every kind), in the order of the steps, controls last.
 
-        `success` has the 95% interval from `low` to `high` over `n` trajectories; `control` is true where something was
+        `success` has the 95% interval from `low` to `high` over `n` trajectories; `control` is true if something was
         taken away from the policy.
         """
         return to_table(
@@ -87,9 +87,9 @@ class RunReader:
     def trajectories(self, step: int | None = None, *, split: Literal["train", "heldout"] = "train") -> Table:
         """One row per trajectory, which is what one role said in one episode. `step` None: of every step.
 
-        With "train" those of RL step `step`; `fate` is "trained", or why all of the role in the group was dropped.
-        With "heldout" those of the evaluations after `step` RL steps, controls included; `evaluation` is the label.
-        `reward` is None where a trajectory could not be judged, and `invalid` says why. `transcript` is the
+        With "train" those of RL step `step`; `fate` is "trained", or why all trajectories of the role in the group were
+        dropped. With "heldout" those of the evaluations after `step` RL steps, controls included; `evaluation` is the
+        label. `reward` is None if a trajectory could not be judged, and `invalid` says why. `transcript` is the
         conversation as text.
         Raises DataError for a step without trajectories, StoreError for a damaged file.
         """
@@ -114,7 +114,7 @@ class RunReader:
         return to_table(rows)
 
     def _fates(self) -> list[_Fate]:
-        """Of every role of every group that was trained or dropped, by draw."""
+        """The fate of every role of every group that was trained or dropped, by draw."""
         return sorted(_Fate(each.draw, each.role, str(each.fate), each.step) for each in load_accounts(self.path))
 
     def _last_step(self) -> int:

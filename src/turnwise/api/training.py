@@ -1,4 +1,4 @@
-"""`train`: the whole path as one call, for scripts and notebooks."""
+"""`train`: the whole training in one call, for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def train(
     Works in a script and in a notebook; a keyboard interrupt stops the run, which `resume` continues.
 
     Args:
-        environment: A class, a family that is built already, or a name as `environment.name` takes it. It replaces the
-            recipe's environment with its arguments and controls. A class of a notebook, of a script or inside a
-            function works, and its run is continued and evaluated by the same process only. None: the recipe's own.
+        environment: A class, a family that is already built, or a name as in `environment.name`. It replaces the
+            recipe's environment with its arguments and controls. A class from a notebook, a script or inside a function
+            works, but only the same process can continue and evaluate its run. None: the recipe's own.
         recipe: A TOML file, its tables as a dictionary, or several of them, merged left to right; None: the defaults,
             with a small model from random weights.
         overrides: Options by name, `{"train.steps": 3}`.
         resume: A run folder to continue by its own recipe, with overrides of options that may change then
-            (docs/runs.md); give `environment` again where it was an object. "auto": the newest run of the
-            recipe's name and seed, or a new one.
+            (docs/runs.md); pass `environment` again if it was an object. "auto": the newest run of the recipe's name
+            and seed, or a new one.
         wait_s: With `resume`, seconds to wait while another process writes the run.
         display: Whether progress is shown on standard error.
         **options: Further overrides with `__` for the dot: `train__steps=3`, `environment__args={"path": "a.jsonl"}`.
@@ -88,8 +88,8 @@ Drive = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def _run_anywhere(work: Callable[[Drive], Path]) -> Path:
-    """Run `work`, which is given a way to run an event loop: here, or in a thread where this one has a loop already, as
-    in a notebook."""
+    """Run `work`, which receives a function that runs an event loop: here, or in another thread if this one already has
+    a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -98,7 +98,7 @@ def _run_anywhere(work: Callable[[Drive], Path]) -> Path:
 
 
 class _Beside:
-    """Runs work in a thread of its own, and stops it on a keyboard interrupt of this one."""
+    """Runs work in a separate thread, and stops it on a keyboard interrupt in this one."""
 
     def __init__(self, work: Callable[[Drive], Path]) -> None:
         self._work = work
@@ -107,12 +107,12 @@ class _Beside:
         self._cancel: Callable[[], object] | None = None
 
     def run(self) -> Path:
-        """Wait for the work; returns what it returned and raises what it raised."""
+        """Wait for the work; returns its result and raises its exception."""
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="turnwise.train") as pool:
             try:
                 return pool.submit(self._work, self._drive).result()
             except KeyboardInterrupt:
-                self._stop()  # leaving the pool waits until the run has closed what it holds
+                self._stop()  # leaving the pool waits until the run has closed its resources
                 raise
 
     def _drive(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -1,1 +1,1 @@
-"""Proofs about a stored run: that what trained is what was sampled, and why a trajectory was credited as it was."""
+"""Prove that a stored run trained exactly what it sampled, and explain the credit of its trajectories."""

@@ -22,7 +22,7 @@ Advantages = Mapping[TrajectoryId, TurnAdvantages | None]
 
 
 def choose_accounts(accounts: Iterable[GroupAccount]) -> dict[int, GroupAccount]:
-    """One account per draw, that which shares the draw's fate: of a role that learns, where there is one."""
+    """One account per draw, the one that shares the draw's fate: that of a role that learns, if there is one."""
     chosen: dict[int, GroupAccount] = {}
     for account in accounts:
         before = chosen.get(account.draw)
@@ -32,10 +32,11 @@ def choose_accounts(accounts: Iterable[GroupAccount]) -> dict[int, GroupAccount]
 
 
 def check_fates(journal: JournalState, accounts: Mapping[int, GroupAccount], *, last_step: int) -> list[Breach]:
-    """Every draw that a finished step took or dropped has one account of that fate, in the order they were taken.
+    """Check that every draw that a finished step took or dropped has one account with that fate, in the order in which
+    the draws were taken, and that no other draw has one.
 
-    No other draw has one. `last_step` is the last finished step; draws of later steps may be in flight and are left
-    alone. A dropped draw that never finished stored nothing and needs no account.
+    `last_step` is the last finished step; draws of later steps may be in flight and are left alone. A dropped draw that
+    never finished stored nothing and needs no account.
     """
     breaches = []
     for record in journal.draws.values():
@@ -81,7 +82,7 @@ def _find_difference(journal: JournalState, record: DrawRecord, account: GroupAc
 
 
 def check_steps(journal: JournalState, steps: Sequence[int]) -> list[Breach]:
-    """Every finished step, as the metrics have them, was taken and trained by the journal, without a gap."""
+    """Check that the journal took and trained every finished step of the metrics, without a gap."""
     breaches = []
     for step in range(1, max(steps, default=0) + 1):
         if step not in steps:
@@ -94,9 +95,10 @@ def check_steps(journal: JournalState, steps: Sequence[int]) -> list[Breach]:
 def check_account(
     account: GroupAccount, group: TrajectoryGroup, advantages: Advantages | None, *, max_staleness: int
 ) -> list[Breach]:
-    """The stored group is the one of its account, token by token: counts, digests of tokens and advantages, versions.
+    """Check that the stored group matches its account, token by token: counts, digests of tokens and advantages,
+    versions.
 
-    `advantages` are those of the step that trained it; None where its algorithm has none.
+    `advantages` are those of the step that trained it; None if its algorithm has none.
     """
     if account.fate != "trained":
         return _check_dropped(account, group)
@@ -129,7 +131,7 @@ def check_account(
 
 
 def _check_dropped(account: GroupAccount, group: TrajectoryGroup) -> list[Breach]:
-    """The account of a group that never trained follows from what is stored."""
+    """Check that the account of a group that never trained follows from what is stored."""
     try:
         recomputed = account_dropped(group, account.fate, step=account.step, version=account.version)  # type: ignore[arg-type]
     except LedgerError as cause:
@@ -169,7 +171,7 @@ def _check_trained(entry: Entry, trajectory: Trajectory, advantages: Advantages 
 
 
 def _check_ages(account: GroupAccount, entry: Entry, trajectory: Trajectory, max_staleness: int) -> Iterator[str]:
-    """Versions of every token against the weights that trained."""
+    """Compare the versions of every token with the weights that trained."""
     newest, oldest = account.version, account.version - max_staleness
     for index, turn in enumerate(trajectory.turns):
         versions = token_versions(turn.completion)
@@ -189,9 +191,10 @@ def _check_ages(account: GroupAccount, entry: Entry, trajectory: Trajectory, max
 def check_totals(
     step: int, accounts: Sequence[GroupAccount], metrics: Mapping[str, Any], *, epochs: int = 1
 ) -> list[Breach]:
-    """The step's published metrics are the totals of its accounts. Metrics that were not recorded are not compared.
+    """Check that the step's published metrics are the totals of its accounts. Metrics that were not recorded are not
+    compared.
 
-    `accounts` are those of the groups that the step trained, in so many epochs, or that were dropped before it.
+    `accounts` belong to the groups that the step trained, in so many epochs, or that were dropped before it.
     """
     expected: Counter[str] = Counter()
     for account in accounts:

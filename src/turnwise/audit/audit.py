@@ -1,8 +1,8 @@
-"""The audit of a run: re-reads what it stored and proves that what trained is what was sampled.
+"""Audit a run: re-read what it stored and prove that it trained exactly what it sampled.
 
-Every finished group is checked, those that wait to be trained too. What belongs to a step is checked for finished
-steps; what comes after the last one may be in flight and is left alone. Each check counts what it looked at, and what
-it could not look at with the reason.
+Every finished group is checked, including those that wait to be trained. What belongs to a step is checked for finished
+steps; what comes after the last one may be in flight and is left alone. Each check counts what it checked and, with the
+reason, what it could not check.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import build_groups, list_placed, parse_arrays, parse_rows
 
 MAX_OPEN = 32
-"""Environments open at once."""
+"""Maximum number of environments open at once."""
 NUM_TOGETHER = 64
-"""Groups that trained in no step and are checked together."""
+"""Number of groups that trained in no step and are checked together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What an audit found."""
+    """The result of an audit."""
 
     run: Path
     steps: int
-    """Finished steps."""
+    """Number of finished steps."""
     tallies: Mapping[str, Tally]
     facts: Mapping[str, float]
-    """Numbers beside the verdict: draws by fate, the bound on log-probabilities and the differences seen."""
+    """Figures besides the verdict: draws by fate, the bound on log-probabilities and the differences seen."""
 
     @property
     def breaches(self) -> list[Breach]:
@@ -73,7 +73,7 @@ class AuditReport:
         return [breach for tally in self.tallies.values() for breach in tally.breaches]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """The report as plain data."""
         return {
             "run": str(self.run),
             "steps": self.steps,
@@ -103,7 +103,7 @@ def run_audit(run: Path, materials: AuditMaterials, *, replay_tools: bool = Fals
 
 
 class _Audit:
-    """What an audit reads, and its tallies."""
+    """The material of an audit, and its tallies."""
 
     def __init__(self, run: Path, materials: AuditMaterials, *, replay_tools: bool) -> None:
         self._run = run
@@ -123,7 +123,7 @@ class _Audit:
         self._task_ids: dict[int, str] = {}
 
     def run(self) -> AuditReport:
-        """Every check, and the report."""
+        """Run every check, and return the report."""
         self._check_data()
         journal = self._journal
         if journal is not None:
@@ -158,7 +158,7 @@ class _Audit:
             return None
 
     def _read_accounts(self) -> dict[tuple[int, str], GroupAccount] | None:
-        """By draw and role."""
+        """Accounts by draw and role."""
         try:
             return {(account.draw, account.role): account for account in load_accounts(self._run)}
         except StoreError as cause:
@@ -166,7 +166,7 @@ class _Audit:
             return None
 
     def _check_data(self) -> None:
-        """The files that tasks and the warm-up come from, against those that the run remembers."""
+        """Compare the files of tasks and warm-up with those that the run recorded."""
         now = self._materials.data_files
         try:
             before = read_records(self._run)
@@ -191,7 +191,7 @@ class _Audit:
         return facts | ({"tasks_left_out": float(len(journal.left_out))} if journal.left_out else {})
 
     def _check_journal(self, journal: JournalState) -> None:
-        """Journal against metrics, ledger and the names of stored files."""
+        """Compare the journal with metrics, ledger and the names of stored files."""
         self._tallies["journal"].checked += len(journal.draws)
         self._tallies.take(check_steps(journal, sorted(self._metrics)))
         if self._accounts is not None:
@@ -204,7 +204,8 @@ class _Audit:
         self._tallies.skip("journal", "draws that were dropped before anything of them was stored", len(silent))
 
     def _list_batches(self, journal: JournalState) -> Iterator[tuple[int | None, list[DrawRecord]]]:
-        """The finished groups: those of each finished step in the order in which they trained, then all others."""
+        """Check the finished groups: those of each finished step in the order in which they trained, then all
+        others."""
         for step in sorted(self._metrics):
             yield step, [journal.draws[draw] for draw in journal.taken.get(step, ())]
         others = [
@@ -216,7 +217,7 @@ class _Audit:
             yield None, others[start : start + NUM_TOGETHER]
 
     def _check_batch(self, step: int | None, records: Sequence[DrawRecord]) -> None:
-        """Groups that trained in one step, or that trained in none where `step` is None."""
+        """Check groups that trained in one step, or, if `step` is None, groups that trained in no step."""
         groups = [(record, group) for record in records if (group := self._load_group(record)) is not None]
         advantages = None if step is None else self._load_advantages(step)
         for record, group in groups:
@@ -229,7 +230,7 @@ class _Audit:
                 count = sum(len(group.trajectories) for _, group in groups)
                 self._tallies.skip("advantages", "trajectories of a step with a damaged group", count)
         self._recheck(sound)
-        # Other weights have the name of the version that sampled a lost group.
+        # Other weights now bear the version number under which a lost group was sampled.
         lost = [g for r, g in sound if r.reason is DropReason.LOST_VERSION]
         tokens = sum(t.num_sampled_tokens for g in lost for t, _, _ in list_placed(g))
         self._tallies.skip("logprobs", "tokens of groups that weights lost in a crash had sampled", tokens)
@@ -250,7 +251,7 @@ class _Audit:
         self._tallies.skip("logprobs", "tokens of greedy baselines", baselines)
 
     def _check_advantages(self, step: int, groups: Sequence[TrajectoryGroup], advantages: Advantages | None) -> None:
-        """The advantages of every learner's roles, as it computed them: apart from those of others."""
+        """Check the advantages of the roles of each learner as it computed them, apart from those of other learners."""
         settings = self._materials.settings
         parts = [part for part in split_all(groups) if learns(part)]
         for name in ("", *list_learners(settings.roles)):
@@ -264,7 +265,7 @@ class _Audit:
         return find_binding(self._materials.settings.roles, trajectory.id.role).is_own
 
     def _load_group(self, record: DrawRecord) -> TrajectoryGroup | None:
-        """A group that is whole, with what can be checked about it alone; None where it is damaged."""
+        """A complete group, after the checks that need nothing else; None if it is damaged."""
         npz, jsonl = self._store.paths(record.draw)
         try:
             data = self._store.read(record.draw)
@@ -328,7 +329,7 @@ class _Audit:
                     self._breach("ledger", f"role {part.role!r} is stored and has no account", record)
 
     def _recheck(self, groups: Sequence[tuple[DrawRecord, TrajectoryGroup]]) -> None:
-        """Prompts, rewards and, where asked for, tools, of every path."""
+        """Check prompts, rewards and, if requested, tools, on every path."""
         if self._materials.renderer is None:
             count = sum(len(t.turns) for _, group in groups for t, _, _ in list_placed(group))
             self._tallies.skip("prompts", "turns of a run without a checkpoint", count)
@@ -382,11 +383,11 @@ class _Audit:
         await asyncio.gather(*work)
 
     def _build_environment(self, task: Task) -> Environment | AskingEnvironment | None:
-        """An environment of the task, to see what it is; None where the family builds none."""
+        """Build an environment of the task, to see its kind; None if the family builds none."""
         try:
             return self._materials.family.build_environment(task)
         except TurnwiseError:
-            return None  # what opens the environment says why
+            return None  # the code that opens the environment reports the reason
 
     def _take_outcome(self, record: DrawRecord, path: TrainingPath, outcome: Rechecked) -> None:
         trajectory, tallies = path.trajectory, self._tallies

@@ -1,4 +1,4 @@
-"""What an audit checks and what it finds."""
+"""The checks of an audit, and their outcomes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Breach:
     """A name of `CHECKS`."""
     text: str
     step: int | None = None
-    """The step that trained or dropped it; None where there is none."""
+    """The step that trained or dropped it; None if there is none."""
     draw: int | None = None
-    """None if it concerns no single draw, or `trajectory` names the draw."""
+    """The draw; None if the breach concerns no single draw, or if `trajectory` names the draw."""
     trajectory: TrajectoryId | None = None
-    """None if it concerns no single trajectory."""
+    """The trajectory; None if the breach concerns no single trajectory."""
 
     def __str__(self) -> str:
         places = [
@@ -57,7 +57,7 @@ class Tally:
     checked: int = 0
     breaches: list[Breach] = field(default_factory=list)
     not_checked: Counter[str] = field(default_factory=Counter)
-    """How many, by reason."""
+    """Number of items not checked, by reason."""
 
 
 class Tallies:
@@ -75,6 +75,6 @@ class Tallies:
             self.by_check[breach.check].breaches.append(breach)
 
     def skip(self, check: str, reason: str, count: int) -> None:
-        """Record what could not be checked; a `count` of 0 is left out."""
+        """Record items that could not be checked; a `count` of 0 is left out."""
         if count:
             self.by_check[check].not_checked[reason] += count

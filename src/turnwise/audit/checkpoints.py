@@ -18,7 +18,8 @@ def check_checkpoints(
     """Check every checkpoint, and return the intact ones by weight version.
 
     A checkpoint of step s holds the version that the journal's `trained` line of step s names, 0 for step 0, and its
-    weights have the checksums of that line. None is used whose version cannot be told: `journal` is None.
+    weights have the checksums of that line. Checkpoints whose version cannot be determined are not used: `journal` is
+    None.
     """
     tally = tallies["checkpoints"]
     by_version: dict[int, Path] = {}
@@ -44,7 +45,7 @@ def check_checkpoints(
 
 
 def _find_difference(journal: Mapping[str, int], checkpoint: Mapping[str, int]) -> str | None:
-    """What is different about two sets of checksums, by name of the parameter; None when they agree."""
+    """The difference between two sets of checksums, naming the parameter; None if they agree."""
     names = sorted(name for name in journal.keys() | checkpoint.keys() if journal.get(name) != checkpoint.get(name))
     if not names:
         return None

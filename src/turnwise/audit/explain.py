@@ -1,8 +1,8 @@
-"""Why each turn of a stored trajectory was credited as it was: its advantages, beside those other methods give.
+"""Explain why each turn of a stored trajectory was credited as it was: its advantages, beside those of other methods.
 
-Recomputed from what the run stored: rewards, parts, turn scores, states, log-probabilities and greedy baselines. What a
-model said before the step (a critic's values, a reference's scores) is not stored, so a method that needs it can only
-be shown for the run that used it.
+Recomputed from what the run stored: rewards, parts, turn scores, states, log-probabilities and greedy baselines. Model
+outputs from before the step (a critic's values, a reference's scores) are not stored, so a method that needs them can
+only be shown for the run that used it.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class TurnCredit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedTurn:
-    """One turn and what every method made of it."""
+    """One turn and its credit under every method."""
 
     text: str
     """The reply as sampled."""
     num_tokens: int
     reward: float
-    """Of the turn, besides the outcome."""
+    """Reward of the turn, besides the outcome."""
     state: str | None
     twins: int
-    """Turns of other members of the group that were taken from the same state; 0 where the environment gives no
-    state."""
+    """Number of turns of other members of the group that were taken from the same state; 0 if the environment gives
+    no state."""
     parent: int | None
-    """The turn it follows; None at the start. Not the one before it where a branch begins."""
+    """The turn that this one follows; None at the start. At the start of a branch it is not the turn before."""
     ends: str
-    """What kind of path ends here and with which reward, such as "leaf 1" or "estimate 0"; empty elsewhere and in a
-    linear trajectory."""
+    """The kind and reward of a path that ends here, such as "leaf 1" or "estimate 0"; empty elsewhere and in a linear
+    trajectory."""
     credit: Mapping[str, TurnCredit | None]
-    """By column; None where the method gave the trajectory none."""
+    """Credit by column; None if the method gave the trajectory none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,10 @@ class Explanation:
 
 
 def explain_trajectory(run: Path, name: str, methods: Sequence[str], own: AuditedCredit) -> Explanation:
-    """The trajectory `name` (DRAW/MEMBER, such as "57/0") of a run under `methods`, the run's `own` when none is given.
+    """Explain the trajectory `name` (DRAW/MEMBER, such as "57/0") of a run under `methods`, by default the run's `own`.
 
-    The run's own method gives the advantages it stored; other methods are computed anew with their default options and
-    the run's reward shaping, over the groups of the step that trained it. A method with a memory is given the earlier
+    For the run's own method these are the stored advantages; other methods are recomputed with their default options
+    and the run's reward shaping, over the groups of the step that trained it. A method with a memory sees the earlier
     steps first. A group that trained in no step is credited alone.
 
     Raises DataError when there is no such trajectory, StoreError when its group cannot be read, ConfigError for an
@@ -140,7 +140,7 @@ def _find_trajectory(run: Path, journal: JournalState, name: str) -> tuple[Traje
 
 
 def _load_texts(run: Path, attempt: Trajectory) -> list[str]:
-    """The replies as sampled; as parsed where the store has no text."""
+    """The replies as sampled; as parsed if the store has no text."""
     store = GroupStore(run)
     rows = parse_rows(store.read(attempt.id.draw)[1], source=store.paths(attempt.id.draw)[1])
     [row] = [row for row in rows if id_from_json(row) == attempt.id]
@@ -151,7 +151,7 @@ def _load_texts(run: Path, attempt: Trajectory) -> list[str]:
 
 
 def _find_name(method: str) -> str:
-    """The canonical name of a method of the table; an import path as it is."""
+    """The canonical name of a method in the table; an import path as it is."""
     with boundary(ConfigError, "--method"):
         return method if ":" in method else find_row("credit method", method, CREDIT_METHODS).name
 
@@ -159,7 +159,7 @@ def _find_name(method: str) -> str:
 def _recompute(
     run: Path, journal: JournalState, own: AuditedCredit, method: str, step: int | None, group: TrajectoryGroup
 ) -> dict[TrajectoryId, TurnArrays]:
-    """Advantages of all trajectories of a step, or of one group where `step` is None, under `method`.
+    """Advantages under `method` for all trajectories of a step, or for one group if `step` is None.
 
     The run's own method has the run's options, any other its defaults.
     """
@@ -185,7 +185,7 @@ def _count_twins(group: TrajectoryGroup, name: TrajectoryId, state: str | None) 
 
 
 def _describe_ends(attempt: Trajectory) -> dict[int, str]:
-    """By the last turn of every path of a branched trajectory, the path's kind and reward."""
+    """Kind and reward of every path of a branched trajectory, by the path's last turn."""
     paths = split_paths(attempt)
     rewards = [path.trajectory.reward for path in paths]
     return {

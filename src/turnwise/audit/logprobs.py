@@ -1,4 +1,4 @@
-"""Whether the recorded weight versions give the recorded log-probabilities."""
+"""Check whether the recorded weight versions give the recorded log-probabilities."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_EXACT = 16
 """Samples of the first version that are scored in float32, where a half-precision model is above its bound."""
 
 UNSAID = -1
-"""Stands for the version of a token that does not say which weights sampled it."""
+"""Stands for the version of a token that does not record which weights sampled it."""
 
 
 class LogprobCheck:
-    """Scores tokens again under the version that sampled them, where a checkpoint of that version exists."""
+    """Rescores tokens under the version that sampled them, if a checkpoint of that version exists."""
 
     def __init__(self, materials: AuditMaterials, checkpoints: Mapping[int, Path], tallies: Tallies) -> None:
         self._materials = materials
@@ -37,7 +37,7 @@ class LogprobCheck:
         self._kept: list[tuple[Path, Sample, NDArray[Any]]] = []
 
     def check(self, trajectories: Iterable[tuple[int | None, Trajectory]]) -> None:
-        """Check every sampled token of some trajectories, each with the step that trained or dropped it."""
+        """Check every sampled token of some trajectories, each given with the step that trained or dropped it."""
         by_version: dict[tuple[int, str], list[tuple[int | None, Sample, NDArray[np.bool_]]]] = {}
         for step, trajectory in trajectories:
             learner = find_binding(self._materials.settings.roles, trajectory.id.role).learner
@@ -86,7 +86,7 @@ class LogprobCheck:
         return facts
 
     def _widen(self) -> None:
-        """Let the bound be what the rounding of this model explains."""
+        """Widen the bound to what the rounding of this model explains."""
         path = self._kept[0][0]
         exact = self._materials.score_exact(path, [sample for _, sample, _ in self._kept])
         self._bound = widen(self._bound, np.concatenate([row for _, _, row in self._kept]), np.concatenate(exact))
@@ -110,6 +110,6 @@ class LogprobCheck:
 
 
 def _list_versions(completion: Completion) -> NDArray[np.float64]:
-    """`[N]` weight version of every token, `UNSAID` where it is not recorded."""
+    """`[N]` weight version of every token; `UNSAID` if not recorded."""
     versions = token_versions(completion)
     return np.full(len(completion.token_ids), UNSAID) if versions is None else versions.astype(np.float64)

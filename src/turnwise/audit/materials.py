@@ -1,4 +1,4 @@
-"""What an audit needs besides the run folder: the objects that the recipe describes, and what it says."""
+"""The material that an audit needs besides the run folder: the recipe's settings, and the objects it describes."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ class AuditedCredit:
     """How a run got its advantages."""
 
     method: str
-    """As the recipe names it."""
+    """Name of the method, as in the recipe."""
     build: Callable[[], CheckedCredit] | None = None
-    """The credit method as it was at the start of the run; None where the algorithm has none."""
+    """Builds the credit method as it was at the start of the run; None if the algorithm has none."""
     algorithm: str = "policy_gradient"
     shaping: ShapingSection = field(default_factory=ShapingSection)
     train_truncated: bool = True
     has_critic: bool = False
     holds_scores: bool = False
-    """Whether advantages hold what another model said: of a reference or a teacher."""
+    """Whether advantages depend on another model, a reference or a teacher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What the recipe says about what was stored."""
+    """The recipe's settings about what is stored."""
 
     seed: int
     dtype: Literal["float32", "float64", "bfloat16", "float16"]
-    """Of the weights."""
+    """Number format of the weights."""
     roles: Mapping[str, str]
-    """What speaks for each role (`config.roles`)."""
+    """The speaker of each role (`config.roles`)."""
     group_size: int
     trajectory_timeout_s: float
     checkpoint_every: int
     epochs: int
-    """How often a step goes through its batch."""
+    """Passes that a step makes over its batch."""
     credit: AuditedCredit
 
 
@@ -56,20 +56,20 @@ class AuditMaterials:
     settings: AuditSettings
     family: EnvironmentFamily
     renderer: Renderer | None
-    """None where there is no tokenizer: the run has no checkpoint."""
+    """The run's renderer; None without a tokenizer: the run has no checkpoint."""
     score: Callable[[Path, Sequence[Sample]], Sequence[NDArray[Any]]]
     """Log-probabilities of trained tokens at the recipe's temperature under the weights of a checkpoint folder, `[K_i]`
     per sample."""
     score_exact: Callable[[Path, Sequence[Sample]], Sequence[NDArray[Any]]]
-    """The same with the weights in float32; asked only where a half-precision model is above the bound of its dtype."""
+    """The same with the weights in float32; called only if a half-precision model is above the bound of its dtype."""
     sum_weights: Callable[[Path], Mapping[str, int]]
-    """One checksum per parameter tensor of the learners in a checkpoint folder, as the journal has them after a
+    """One checksum per parameter tensor of the learners in a checkpoint folder, as the journal records them after a
     step."""
     num_started: int
-    """Members started per group: the group size and those that are over-drawn."""
+    """Members started per group: the group size plus over-drawn members."""
     max_staleness: int
-    """How many versions older than the weights a trained token may be."""
+    """Maximum number of versions by which a trained token may be older than the weights."""
     cuts_late: bool
     """Whether a group may train without members that came late."""
     data_files: Sequence[FileRecord] = ()
-    """The files that its tasks come from, as they are now."""
+    """The files that its tasks come from, in their present state."""

@@ -1,6 +1,6 @@
-"""The parity gate: sampler and trainer score the same tokens before training starts, and every so many steps.
+"""The parity gate: sampler and trainer score the same tokens before training starts, and then at regular steps.
 
-The run samples the tokens, with seeds of their own, and never trains on them.
+The run samples these tokens with separate seeds, and never trains on them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def check_parity(
     collect: Callable[[Sequence[Sample]], Evidence],
     score_exact: Callable[[Sequence[Sample]], Sequence[NDArray[Any]]],
 ) -> Parity:
-    """Compare the sampler's log-probabilities with the trainer's; refuse what their dtype does not explain.
+    """Compare the sampler's log-probabilities with the trainer's; refuse differences that their dtype does not explain.
 
     Args:
         samples: short rollouts that never train.
         trainer_logprobs: the trainer's, `[K_i]` over the trained tokens of each sample, computed as in its steps.
-        step: the gate is before step `step + 1`.
-        dtype: of the model; a key of `training.parity.BOUNDS`.
-        collect: everything a diagnosis reads; called only above the bound of the dtype.
-        score_exact: the trainer's scores with its weights in float32; called only where a half-precision model is
-            above the bound of its dtype for no cause but rounding, and may be as far apart as `widen` says.
+        step: the gate comes before step `step + 1`.
+        dtype: the model's dtype; a key of `training.parity.BOUNDS`.
+        collect: returns everything that a diagnosis reads; called only above the bound of the dtype.
+        score_exact: the trainer's scores with its weights in float32; called only where a half-precision model is above
+            the bound of its dtype for no cause but rounding, and may be as far apart as `widen` says.
 
     Raises TrainingError naming the measured difference, the bound and the cause found; or that there is no token to
     compare.

@@ -1,4 +1,4 @@
-"""Check a stored trajectory against its environment: render the prompts, run the tools, compute the reward anew."""
+"""Check a stored trajectory against its environment: render the prompts, run the tools, recompute the reward."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, T
 from turnwise.rollout.conversation import Conversation
 
 SLOW_CALL_S = 1.0
-"""A call that took longer, then or now, may have been cut off by a time limit: a difference proves nothing."""
+"""Seconds; a call that took longer, then or now, may have been cut off by a time limit, so that a difference proves
+nothing."""
 CLOSE_S = 10.0
 """Seconds an environment has to close."""
 TOLERANCE = 1e-9
@@ -40,16 +41,16 @@ class RecordScored(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Rechecked:
-    """The result of rechecking one trajectory: breaches by check, and what could not be compared and why."""
+    """The result of rechecking one trajectory: breaches by check, and what could not be compared with the reason."""
 
     breaches: list[tuple[str, str]] = field(default_factory=list)
     """`(check, text)`; check is "prompts", "rewards" or "tools"."""
     not_checked: list[tuple[str, str]] = field(default_factory=list)
     num_calls: int = 0
-    """Tool calls that were compared."""
+    """Number of tool calls that were compared."""
     reward_checked: bool = False
     slow: bool = False
-    """Whether a call that came out differently took long, then or now."""
+    """Whether a call with a different result took long, then or now."""
 
 
 def path_to(trajectory: Trajectory, index: int) -> list[int]:
@@ -91,7 +92,8 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
 
 
 def _arrive(trajectory: Trajectory, path: Sequence[Turn], opening: Opening, renderer: Renderer) -> Conversation:
-    """The conversation before the last turn of a path: stored tokens, but for the last context, which is rendered."""
+    """The conversation before the last turn of a path: stored tokens, except for the last context, which is
+    rendered."""
     turn = path[-1]
     several = len(trajectory.conversations) > 1
     start = trajectory.conversations[turn.conversation] if several else opening
@@ -107,7 +109,7 @@ def _arrive(trajectory: Trajectory, path: Sequence[Turn], opening: Opening, rend
 
 
 def _history(path: Sequence[Turn]) -> IntArray:
-    """All tokens of some turns, end to end."""
+    """All tokens of some turns, concatenated."""
     arrays = [array for turn in path for array in (turn.context_ids, turn.completion.token_ids)]
     return to_ids(np.concatenate([to_ids([]), *arrays]))
 
@@ -122,10 +124,11 @@ async def recheck_trajectory(
     run_tools: bool,
     timeout_s: float,
 ) -> Rechecked:
-    """Open the environment again, compare the prompts, and score the stored records or the replayed episode.
+    """Reopen the environment, compare the prompts, and score the stored records or the replayed episode.
 
-    `seed` is the environment's. With `run_tools` every reply is stepped and its observations are compared; a difference
-    is played a second time. What the environment raises is a reason for not checking, never an error of the audit.
+    `seed` is the environment's. With `run_tools` every reply is stepped and its observations are compared; after a
+    difference the replies are played a second time. An exception from the environment is a reason for not checking,
+    never an error of the audit.
     """
     outcome = Rechecked()
     linear = all(turn.parent == (index - 1 if index else None) for index, turn in enumerate(trajectory.turns))
@@ -152,7 +155,7 @@ async def recheck_trajectory(
 
 @asynccontextmanager
 async def _open(family: EnvironmentFamily, task: Task, seed: int) -> AsyncIterator[tuple[Environment, Opening]]:
-    """A fresh environment after its reset; it is closed whatever happens, within `CLOSE_S`."""
+    """A fresh environment after its reset; it is always closed, within `CLOSE_S`."""
     environment = to_single(family.build_environment(task))
     try:
         with boundary(EnvironmentFault, f"reset for task {task.id}"):
@@ -182,7 +185,7 @@ async def _score_from_records(trajectory: Trajectory, environment: Environment, 
 async def _play(trajectory: Trajectory, environment: Environment, outcome: Rechecked) -> dict[int, str]:
     """Step every reply the environment saw, then score.
 
-    Returns what was different, by turn; the reward only where nothing was.
+    Returns the differences by turn, and the reward only if there are none.
     """
     differences: dict[int, str] = {}
     for index, turn in enumerate(trajectory.turns):
@@ -205,9 +208,9 @@ async def _play(trajectory: Trajectory, environment: Environment, outcome: Reche
 async def _play_again(
     trajectory: Trajectory, environment: Environment, differences: dict[int, str], outcome: Rechecked
 ) -> None:
-    """Play the replies a second time: the same difference is a breach, another one is a tool that cannot be repeated.
+    """Play the replies a second time: the same difference is a breach, another one shows a tool that is not repeatable.
 
-    Slow calls are exempt only here: the first call of an audit may have waited for its sandbox to start.
+    Slow calls are exempt only here, because the first call of an audit may have waited for its sandbox to start.
     """
     second = Rechecked()
     repeated = await _play(trajectory, environment, second)
@@ -236,7 +239,7 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
 
 
 def compare_rewards(stored: Reward, recomputed: Reward) -> list[str]:
-    """What differs between a stored reward and the one that scoring again gives; empty where nothing does."""
+    """The differences between a stored reward and a recomputed one; empty if there are none."""
     if isinstance(stored, Invalid) or isinstance(recomputed, Invalid):
         return (
             [f"scoring again gives {recomputed}, on record is {stored}"]

@@ -1,4 +1,4 @@
-"""Whether credit from the stored rewards gives the stored advantages."""
+"""Check whether credit from the stored rewards gives the stored advantages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnwise.core.types import TrajectoryGroup, TrajectoryId
 from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
 
 NOT_STORED = {"values", "reference_logprobs", "implicit_rewards", "final_value", "squared_mass"}
-"""What credit methods may read and the store does not keep."""
+"""Inputs of credit methods that the store does not keep."""
 
 
 def check_advantages(
@@ -29,8 +29,8 @@ def check_advantages(
 ) -> None:
     """Compare the stored advantages of a step with those recomputed from its groups, to float32 rounding.
 
-    `groups` are those the step trained, in order; their turns must be a tree in time. `advantages` are None where the
-    step stored none.
+    `groups` are those that the step trained, in order; their turns must form a tree in order of time. `advantages` are
+    None if the step stored none.
     """
     tally = tallies["advantages"]
     reason = why_not_recomputable(audited)
@@ -64,7 +64,7 @@ def check_advantages(
 def _find_difference(
     stored: Sequence[NDArray[Any] | None] | None, recomputed: Sequence[NDArray[Any] | None] | None
 ) -> str | None:
-    """The first turn whose advantages differ; None when all agree."""
+    """The first turn whose advantages differ; None if all agree."""
     if stored is None or recomputed is None:
         return f"its advantages are {'recomputed but not stored' if stored is None else 'stored but not recomputed'}"
     if len(stored) != len(recomputed):
@@ -81,7 +81,7 @@ def _find_difference(
 
 
 def why_not_recomputable(audited: AuditedCredit) -> str | None:
-    """Why advantages do not follow from what is stored; None when they do."""
+    """Why advantages do not follow from what is stored; None if they do."""
     if audited.build is None:
         return f"trajectories of train.algorithm={audited.algorithm!r}, which has no advantages"
     credit = audited.build()

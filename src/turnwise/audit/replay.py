@@ -1,4 +1,4 @@
-"""Play a stored episode of several conversations again: who was asked what, in which order, and what it was worth."""
+"""Replay a stored episode of several conversations: who was asked what, in which order, and the rewards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from turnwise.core.types import (
 
 
 def list_episodes(group: TrajectoryGroup) -> list[list[Trajectory]]:
-    """The trajectories of every episode of a group, its discarded ones included."""
+    """The trajectories of every episode of a group, including discarded ones."""
     episodes: dict[tuple[int, int], list[Trajectory]] = {}
     for trajectory in (*group.trajectories, *(each.trajectory for each in group.discarded)):
         episodes.setdefault((trajectory.id.member, trajectory.id.attempt), []).append(trajectory)
@@ -41,11 +41,11 @@ async def recheck_episode(
     run_tools: bool,
     timeout_s: float,
 ) -> dict[TrajectoryId, Rechecked]:
-    """Compare the prompts with the stored texts; then let the environment ask again, tell it the stored replies in the
-    order in which it asks, and compare roles, openings, observations and rewards.
+    """Compare the prompts with the stored texts; then let the environment ask again, answer with the stored replies in
+    the order in which it asks, and compare roles, openings, observations and rewards.
 
     `episode` holds the trajectories of all roles. The replay takes an environment that `can_replay`, or `run_tools`.
-    What the environment raises is a reason for not checking, never an error of the audit.
+    An exception from the environment is a reason for not checking, never an error of the audit.
     """
     outcomes = {trajectory.id: Rechecked() for trajectory in episode}
     for trajectory in episode:
@@ -75,7 +75,7 @@ async def recheck_episode(
 
 @dataclass(slots=True, kw_only=True)
 class _Line:
-    """The stored turns of one conversation, and how many of them were told."""
+    """The stored turns of one conversation, and how many of them the environment was told."""
 
     trajectory: Trajectory
     place: int
@@ -84,7 +84,7 @@ class _Line:
 
 
 class _Replay:
-    """One episode played from the store."""
+    """One episode that is replayed from the store."""
 
     def __init__(
         self,
@@ -97,14 +97,14 @@ class _Replay:
         self._waiting: deque[Ask] = deque()
         self._lines: dict[str, _Line] = {}
         for trajectory in episode:
-            # A role that said nothing has no conversation; the only one of the task's prompt is not spelled out.
+            # A silent role has no conversation; a single one that opens with the task's prompt is not recorded.
             names = [opening.name for opening in trajectory.conversations] or (["main"] if trajectory.turns else [])
             for place, name in enumerate(names):
                 self._lines[name] = _Line(trajectory=trajectory, place=place)
                 self._lines[name].turns = [turn for turn in trajectory.turns if turn.conversation == place]
 
     async def run(self, seed: int) -> None:
-        """Play, compare, score, close."""
+        """Play, compare, score and close."""
         environment = self._environment
         try:
             with boundary(EnvironmentFault, f"the episode of task {self._task.id}"):
@@ -124,7 +124,7 @@ class _Replay:
             await close_or_fail(environment, self._task)
 
     async def _tell_all(self) -> EpisodeEnd:
-        """Tell every stored reply that the environment asks for; how the episode ended."""
+        """Tell the environment every stored reply that it asks for. Returns how the episode ended."""
         stop = self._episode[0].stop
         while self._waiting:
             ask = self._waiting.popleft()
@@ -147,7 +147,7 @@ class _Replay:
         return EpisodeEnd(stop=stop)
 
     def _take(self, asked: Asked) -> EpisodeEnd | None:
-        """Compare what is asked with what is stored; how the episode ended if its replies are used up."""
+        """Compare what is asked with what is stored. Returns how the episode ended once its replies are used up."""
         most = self._environment.spec.max_replies
         for ask in asked.asks:
             if most is not None and sum(line.num_told for line in self._lines.values()) + len(self._waiting) >= most:

@@ -12,12 +12,12 @@ from turnwise.core.types import Message, Task, ToolCall, ToolSpec, text_message
 from turnwise.environments.classes.policies import draw_arguments
 
 SPAM_CALLS = 4
-"""Calls of every tool in one reply of `Spam`."""
+"""Number of calls to each tool in one reply of `Spam`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Says one text and ends; `{prompt}` in it becomes the task's last message."""
+    """Says one text and ends; `{prompt}` in it is replaced by the task's last message."""
 
     text: str
 
@@ -32,12 +32,12 @@ ATTACKS: Mapping[str, ScriptedPolicy] = {
     "prompt as answer": Say("<answer> {prompt} </answer> \\boxed{{prompt}}"),
     "claims success": Say("The task is done and the answer is correct. <answer> correct </answer> \\boxed{correct}"),
 }
-"""By name. Each ends its episode with the first reply."""
+"""Attack policies by name. Each ends its episode with the first reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spam:
-    """Calls every tool several times in one reply, with arguments drawn at random, and ends."""
+    """Calls every tool several times in one reply, with random arguments, and ends."""
 
     tools: Sequence[ToolSpec]
 

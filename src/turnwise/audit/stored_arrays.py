@@ -1,4 +1,4 @@
-"""Whether the rows and the token arrays of stored groups fit together."""
+"""Check that the rows and the token arrays of stored groups fit together."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from turnwise.store.trajectories import OPTIONAL_ARRAYS
 def check_masks(
     step: int | None, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, NDArray[Any]]
 ) -> list[Breach]:
-    """Every token belongs to exactly one turn; mask, turn numbers and zeros follow from that.
+    """Check that every token belongs to exactly one turn, and that mask, turn numbers and zeros follow from that.
 
     The mask is True exactly on the completions (provenance: who wrote the token); context has log-probability 0 and no
-    weight version. `rows` and `arrays` as `store.trajectories.load_rows` and `load_arrays` give them. Raises KeyError,
-    TypeError or ValueError when a row is not one.
+    weight version. `rows` and `arrays` as returned by `store.trajectories.load_rows` and `load_arrays`. Raises
+    KeyError, TypeError or ValueError for a malformed row.
     """
     sizes = {name: len(array) for name, array in arrays.items() if name not in OPTIONAL_ARRAYS}
     if len(set(sizes.values())) != 1:
@@ -66,7 +66,7 @@ def check_masks(
             "missing"
         )
         return [Breach(check="files", step=step, text=text)]
-    # A version of -1 stands for several that were not recorded one by one.
+    # A version of -1 means several versions that were not recorded one by one.
     wrong = {
         "loss_mask": arrays["loss_mask"] != sampled,
         "turn_index": arrays["turn_index"] != turn_index,
@@ -88,7 +88,7 @@ def check_masks(
 
 
 def _find_firsts(wrong: NDArray[np.bool_], starts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The trajectories with a wrong token, each with the position of its first one."""
+    """The trajectories that contain a wrong token, each with the position of the first one."""
     positions = np.flatnonzero(wrong)
     # A trajectory without turns starts where the next one does: the last start is the owner's.
     owners = np.searchsorted(starts, positions, side="right") - 1

@@ -1,4 +1,4 @@
-"""Whether a stored group is complete, and is the one that the journal opened."""
+"""Check that a stored group is complete, and is the one that the journal opened."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from turnwise.store.trajectories import list_placed
 def check_group(
     group: TrajectoryGroup, record: DrawRecord, rows: Sequence[Mapping[str, Any]], materials: AuditMaterials
 ) -> list[Breach]:
-    """The group has the members the recipe asks for, and is what the journal opened.
+    """Check that the group has the members the recipe asks for, and is the one that the journal opened.
 
-    All members are of one task, one draw and one role, under names of their own. Draw, weight version and first attempt
+    All members belong to one task, one draw and one role, under different names. Draw, weight version and first attempt
     number are the journal's. `rows` are its lines in the store. Fewer members than the recipe's are allowed in a group
     that was dropped, and where the recipe trains groups without their late members.
     """
@@ -52,7 +52,7 @@ def check_group(
 
 
 def _past_problems(trajectory: Trajectory, group: TrajectoryGroup, materials: AuditMaterials) -> Iterator[str]:
-    """All members of a draw face one snapshot, which existed when the draw was opened."""
+    """Check that all members of a draw face one snapshot, which existed when the draw was opened."""
     spoken = [t for t, _, _ in list_placed(group) if t.id.role == trajectory.id.role]
     together = {turn.completion.version_first for t in spoken for turn in t.turns}
     if len(together) > 1:
@@ -91,7 +91,7 @@ def _member_problems(group: TrajectoryGroup, record: DrawRecord, materials: Audi
 
 
 def check_tasks(groups: Mapping[int, str], records: Mapping[int, DrawRecord]) -> list[Breach]:
-    """Draws of one task index have one task. `groups` is the task id of every stored group, by draw."""
+    """Check that draws with one task index have one task. `groups` holds the task id of every stored group, by draw."""
     tasks: dict[int, tuple[int, str]] = {}
     breaches = []
     for draw, task_id in groups.items():

@@ -1,4 +1,4 @@
-"""Whether the turns of a stored trajectory fit together, without a model, a tokenizer or an environment."""
+"""Check that the turns of a stored trajectory fit together, without a model, a tokenizer or an environment."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from turnwise.audit.breaches import Breach
 from turnwise.core.types import FinishReason, Invalid, StopReason, Trajectory, Turn
 
 ANSWERED = (StopReason.DONE, StopReason.MAX_TURN_TOKENS)
-"""Stop reasons that leave no observation without a reply."""
+"""Stop reasons after which no observation is left unanswered."""
 GRAMMAR_TOLERANCE = 0.05
-"""Nats by which half-precision rounding may lift the log-probability without the grammar above the one with it."""
+"""Nats by which half-precision rounding may raise the log-probability without the grammar above that with the
+grammar."""
 
 
 def has_order(trajectory: Trajectory) -> bool:
-    """Whether every turn's parent comes before it: only then does the trajectory have branches to look at."""
+    """Whether every turn's parent comes before it: only then can its branches be checked."""
     return all(turn.parent is None or 0 <= turn.parent < index for index, turn in enumerate(trajectory.turns))
 
 
 def check_turns(step: int | None, trajectory: Trajectory, *, has_others: bool = False) -> list[Breach]:
-    """The turns form a tree in order of time, every observation was answered, and the end fits the stop reason.
+    """Check that the turns form a tree in order of time, every observation was answered, and the end fits the stop
+    reason.
 
     A turn extends its parent (linear), names an earlier one (a branch on record), or starts a conversation.
-    Log-probabilities are finite and at most 0, versions do not run backwards, and a tool record says what the model was
-    shown and what it had asked for. Give the paths of a branched trajectory one by one (`core.paths.split_paths`).
-    With `has_others` other roles spoke in its episode, and may have ended it before it said anything.
+    Log-probabilities are finite and at most 0, versions do not decrease, and a tool record states what the model was
+    shown and what it had asked for. Pass the paths of a branched trajectory one by one (`core.paths.split_paths`). With
+    `has_others` other roles spoke in its episode, and may have ended it before it said anything.
     """
     texts = _turn_problems(trajectory, has_others)
     return [Breach(check="turns", step=step, trajectory=trajectory.id, text=text) for text in texts]
 
 
 def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
-    """Every path of a branched trajectory but the first has one ending, and every turn a conversation on record.
+    """Check that every path of a branched trajectory but the first has one ending, and every turn a recorded
+    conversation.
 
     Parents must precede their turns.
     """
@@ -78,7 +81,7 @@ def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
                 f"what was observed after turn {index} is never answered, and the stop reason is {stop.value}; a "
                 "turn is missing"
             )
-    # Where several conversations were open, replies that came after the one that was cut off were sampled too.
+    # If several conversations were open, replies later than the one that was cut off were sampled too.
     last = turns if num_conversations > 1 else turns[-1:]
     is_cut_off = any(turn.completion.finish_reason is FinishReason.LENGTH for turn in last)
     if turns and stop is StopReason.MAX_TURN_TOKENS and not is_cut_off and not has_others:
@@ -95,7 +98,7 @@ def _goes_on(trajectory: Trajectory, index: int) -> bool:
 
 
 def _fits(trajectory: Trajectory, turn: Turn, parent: Turn) -> bool:
-    """Whether a turn goes on with its parent's conversation, or opens one that inherits from it."""
+    """Whether a turn continues its parent's conversation, or opens one that inherits from it."""
     if turn.conversation == parent.conversation:
         return True
     openings = trajectory.conversations
@@ -135,8 +138,8 @@ def _completion_problems(index: int, turn: Turn, *, is_scripted: bool) -> Iterat
 
 
 def _expert_problems(index: int, turn: Turn) -> Iterator[str]:
-    """Experts belong to every token that the turn's request computed: of a root all but the last one, of another turn
-    as many as it has, from the last token of its parent on."""
+    """Check that experts are recorded for every token that the turn's request computed: for a root all but the last
+    one, for another turn as many as it has tokens, starting with the last token of its parent."""
     experts = turn.completion.experts
     if experts is None:
         return

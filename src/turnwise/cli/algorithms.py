@@ -1,4 +1,4 @@
-"""`turnwise algorithms`: every credit method and loss, and why a trajectory was credited as it was."""
+"""`turnwise algorithms`: list every credit method and loss, and explain why a trajectory was credited as it was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 REPLY_COLUMNS = 100
-"""Most columns of a reply; a long one takes more lines, so that the numbers beside it stay in sight."""
+"""Maximum columns of a reply; a long reply takes more lines, so that the numbers beside it stay in sight."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -75,13 +75,13 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
 
 
 def _list_sampled(method: CreditMethod) -> list[str]:
-    """What is sampled or scored for a credit method besides the attempts themselves."""
+    """The samples or scores that a credit method needs besides the attempts."""
     branches = {"none": [], "values": ["continuations"], "random": ["branches"], "entropy": ["branches"]}
     return [*branches[method.branches], *(name.replace("_", " ") for name in method.annotators)]
 
 
 def _put_aliases_below_the_name(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with one column less: the terminal has few."""
+    """The row with one column fewer, because a terminal has few columns."""
     columns = {key: value for key, value in row.items() if key != "also called"}
     return {**columns, "name": "\n".join([row["name"], *row["also called"]])}
 

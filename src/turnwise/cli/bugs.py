@@ -1,4 +1,4 @@
-"""`turnwise bugs`: plant bugs in real repositories, check them, and show what was kept and dropped."""
+"""`turnwise bugs`: plant bugs in real repositories, check them, and show which were kept and dropped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSONL of instances t
 
 
 def ledger_path(file: Path) -> Path:
-    """`bugs.ledger.jsonl` beside `bugs.jsonl`."""
+    """The path of the ledger: `bugs.ledger.jsonl` beside `bugs.jsonl`."""
     return file.with_name(f"{file.stem}.ledger.jsonl")
 
 
@@ -45,7 +45,7 @@ def make(
 ) -> None:
     """Draw edits, screen them by fork, confirm each in a fresh process, and grade each again at the end.
 
-    The same command again goes on."""
+    The same command again continues."""
     from turnwise.synthesis.bugs.combining import combine_bugs
     from turnwise.synthesis.bugs.edits.table import choose_kinds
 
@@ -73,7 +73,7 @@ async def _work_on(
     repositories: list[str], out: Path, seed: int, slots: int, work: Callable[[Maker, int], Awaitable[str]]
 ) -> int:
     """Work on the repositories, as many at a time as there are slots, and share the slots among them, because one large
-    program costs less than two; the number that failed. One repository's failure does not stop the others."""
+    program costs less than two. Returns the number of repositories that failed; a failure does not stop the others."""
     from turnwise.repositories.library import default_library, load_repository
     from turnwise.synthesis.bugs.start import locked, open_maker
     from turnwise.synthesis.bugs.verifying import verify
@@ -122,7 +122,7 @@ def write(
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a reply.")] = 4096,
     slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
 ) -> None:
-    """Let a model write bugs, and screen and confirm them as `make` does. The same command again goes on."""
+    """Let a model write bugs, and screen and confirm them as `make` does. The same command again continues."""
     from turnwise.synthesis.bugs.writing import KINDS_OF_FUNCTIONS, MIRROR, mirror_changes, read_changes, write_bugs
 
     if kind not in (*KINDS_OF_FUNCTIONS, MIRROR):
@@ -148,7 +148,7 @@ def write(
 
 @contextlib.asynccontextmanager
 async def _open_model(api: str, model: str, run: Path | None, seed: int, max_tokens: int) -> AsyncIterator[Ask]:
-    """The model behind an API, or that of a run."""
+    """Open the model behind an API, or that of a run."""
     if run is None:
         from turnwise.tools.chat_api import ChatApi
 

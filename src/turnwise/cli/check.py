@@ -19,7 +19,7 @@ app = typer.Typer(help="Check what a run is built of.", no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Make `env` a command of its own, also while it is the only one."""
+    """Make `env` a subcommand, even while it is the only one."""
 
 
 @app.command()
@@ -50,7 +50,7 @@ def env(
         key, separator, value = item.partition("=")
         if not separator:
             raise ConfigError(f"{item!r} is not of the form key=value")
-        return key.removeprefix("environment.args."), parse_value(value)  # as an override of a recipe has it
+        return key.removeprefix("environment.args."), parse_value(value)  # read like an override of a recipe
 
     chosen = dict(map(read, arguments or []))
     build, controls = _from_recipe(Path(name), chosen) if name.endswith(".toml") else (_builder(name, chosen), {})
@@ -86,7 +86,7 @@ def _builder(name: str, arguments: dict[str, Any]) -> Any:
 
 
 def _from_recipe(path: Path, arguments: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """How to build the recipe's environment with `arguments` laid over its own, and its controls."""
+    """A function that builds the recipe's environment with `arguments` over its own, and the environment's controls."""
     from turnwise.building.families import build_family
     from turnwise.config.load import load_config
 

@@ -1,4 +1,4 @@
-"""`turnwise data`: tasks and trajectories in the formats of others."""
+"""`turnwise data`: tasks and trajectories in other projects' formats."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def convert(
 
 @app.command()
 def accept(run: Run) -> None:
-    """Let a run go on with data files that were changed since it began."""
+    """Let a run continue with data files that were changed since it began."""
     from turnwise.runs.data_files import accept_data_files
 
     changes = accept_data_files(run)

@@ -1,4 +1,4 @@
-"""`turnwise doctor`: what this machine has: versions, cores, memory, accelerators, optional extras."""
+"""`turnwise doctor`: show versions, cores, memory, accelerators and optional extras of this machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def examine() -> dict[str, Any]:
 
 def find_extras(requirements: Iterable[str]) -> dict[str, list[str]]:
     """Every optional extra in a package's requirements ("peft>=0.20; extra == 'lora'"), with its packages that are
-    missing here; in alphabetical order, without that for development."""
+    missing here; in alphabetical order, without the extra for development."""
     missing: dict[str, list[str]] = {}
     for text in requirements:
         package, extra = re.match(r"[\w.-]+", text), re.search(r"""extra\s*==\s*['"]([\w.-]+)['"]""", text)
@@ -75,7 +75,7 @@ def _is_installed(package: str) -> bool:
 def examine_model(name: str, dtype: str) -> dict[str, Any]:
     """Load a model and return how it computes, by name, in the order of printing.
 
-    Raises ConfigError where it cannot be loaded, or neither path computes it."""
+    Raises ConfigError if it cannot be loaded, or if neither path computes it."""
     from turnwise.config.catalog import find_model
     from turnwise.engines.check import check_steps
     from turnwise.models.build import DTYPES, load_model, num_parameters

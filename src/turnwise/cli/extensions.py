@@ -1,4 +1,4 @@
-"""Commands of installed packages: entry points of the group `turnwise.commands`."""
+"""Commands from installed packages: entry points of the group `turnwise.commands`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.extensions import Extension, list_extensions
 
 GROUP = "turnwise.commands"
-"""An entry point is a function, which becomes a command, or a `typer.Typer`, which becomes one with commands of its
-own."""
+"""An entry point is a function, which becomes a command, or a `typer.Typer`, which becomes a command with
+subcommands."""
 
 
 def list_commands(taken: Collection[str]) -> list[str]:
-    """Names of the commands that packages add. Those that are taken are left out."""
+    """Names of the commands that packages add. Names that are taken are left out."""
     return [extension.name for extension in list_extensions(GROUP) if extension.name not in taken]
 
 
 def find_command(name: str) -> Any:
-    """The command of that name, None if no package has one. One that cannot be loaded says so when it is called."""
+    """The command with that name; None if no package has one. A command that cannot be loaded raises the reason when it
+    is called."""
     extension = next((each for each in list_extensions(GROUP) if each.name == name), None)
     if extension is None:
         return None
@@ -34,14 +35,14 @@ def find_command(name: str) -> Any:
 
 
 def warn_of_taken(name: str) -> None:
-    """Say which package has a command that Turnwise's own of the same name hides."""
+    """Warn which package has a command that is hidden by Turnwise's own command of the same name."""
     owners = next((each.owners for each in list_extensions(GROUP) if each.name == name), ())
     if owners:
         print(f"the command {name!r} of {' and '.join(owners)} is hidden by Turnwise's own; rename it", file=sys.stderr)
 
 
 def _read(extension: Extension) -> Any:
-    """The object of an entry point. Raises ConfigError when it is none that makes a command."""
+    """The object of an entry point. Raises ConfigError if it cannot become a command."""
     loaded = extension.load()
     if isinstance(loaded, typer.Typer) or inspect.isfunction(loaded):
         return loaded
@@ -63,7 +64,7 @@ def _build(name: str, loaded: Any, **settings: bool) -> Any:
 
 
 def _refuse(cause: ConfigError) -> Callable[[typer.Context], None]:
-    """A command that raises what kept the real one from being loaded, whatever it is called with."""
+    """A command that raises the error that kept the real one from being loaded, whatever its arguments."""
 
     def refused(ctx: typer.Context) -> None:
         raise cause

@@ -1,4 +1,4 @@
-"""`turnwise exploitability RUN`: what the best opponent earns against the policies of a run."""
+"""`turnwise exploitability RUN`: measure what the best opponent earns against the policies of a run."""
 
 from __future__ import annotations
 

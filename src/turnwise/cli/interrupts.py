@@ -34,8 +34,8 @@ def keep_interrupts() -> None:
 
 
 def end_as_interrupted() -> None:
-    """Let the first SIGTERM be a Ctrl-C: what is under way ends cleanly and the command says how to continue. The
-    second ends the process at once, which loses nothing that was stored."""
+    """Treat the first SIGTERM like Ctrl-C: work under way ends cleanly and the command says how to continue. The second
+    one ends the process at once, which loses nothing that was stored."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

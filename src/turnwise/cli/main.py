@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Stopped(Exception):
-    """Ctrl-C. The message says what is kept and how to continue."""
+    """Raised on Ctrl-C. The message says what is kept and how to continue."""
 
 
 class Commands(TyperGroup):
@@ -40,12 +40,12 @@ class Commands(TyperGroup):
     without a message."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Every name, for the help."""
+        """Every command name, for the help."""
         own = super().list_commands(ctx)
         return [*own, *extensions.list_commands(own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name, None if there is none."""
+        """The command with a name; None if there is none."""
         return super().get_command(ctx, cmd_name) or extensions.find_command(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -86,7 +86,7 @@ app.command()(exploitability)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)
-app.command(context_settings={"ignore_unknown_options": True})(options)  # other libraries' names begin with --
+app.command(context_settings={"ignore_unknown_options": True})(options)  # other libraries' option names begin with --
 app.command()(plan)
 app.command()(search)
 app.command()(track)
@@ -109,7 +109,7 @@ def main() -> None:
     keep_interrupts()
     end_as_interrupted()
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a recipe may name a module beside it; nothing installed is hidden by one
+        sys.path.append(os.getcwd())  # a recipe may name a module beside it; such a module hides no installed one
     try:
         if arguments[:1] in (["train"], ["sft"]):
             check_flags(arguments[1:])
@@ -128,7 +128,8 @@ def main() -> None:
 
 
 def _expand_home(argument: str) -> str:
-    """The argument with the home folder for a leading `~`, also of `--option=~/path`, which a shell leaves alone."""
+    """The argument with the home folder in place of a leading `~`, also in `--option=~/path`, which a shell does not
+    expand."""
     option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return option + equals + str(expand_home(value))
 
@@ -238,7 +239,7 @@ def train(
 def _read_start(
     recipe: list[str] | None, resume: str | None, *, device: str | None, ranks: int | None, wait_s: float, repair: bool
 ) -> tuple[RunConfig | None, Continuation | None]:
-    """The recipe to train by, None for that of a run folder, and how to continue a run, None for a new one."""
+    """The recipe to train by (None: that of a run folder), and how to continue a run (None: a new one)."""
     if resume is None:
         if device is not None:
             raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
@@ -440,7 +441,7 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
 
 
 def _predict_time(config: RunConfig) -> str:
-    """The predicted seconds of an RL step, after measuring the machine for a second or two."""
+    """Predict the seconds of an RL step, after measuring the machine for a second or two."""
     from turnwise.config.shape import read_model_shape
     from turnwise.config.timing import plan_time
     from turnwise.models.calibration import measure_speed

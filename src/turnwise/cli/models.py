@@ -1,4 +1,4 @@
-"""`turnwise models`: fetch pretrained models by name, convert GGUF files, list what there is."""
+"""`turnwise models`: fetch pretrained models by name, convert GGUF files, list available models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Dtype = Annotated[str, typer.Option(help="Number format of converted weights: fl
 
 @app.command("list")
 def list_models() -> None:
-    """Show the models that come by name, and where those that were fetched are."""
+    """Show the models that can be fetched by name, and where fetched ones are."""
     from turnwise.config.catalog import CATALOG, default_folder
 
     for name, model in CATALOG.items():
@@ -64,7 +64,7 @@ def init(
     recipe: Annotated[list[str], typer.Argument(metavar="RECIPE.toml [section.key=value ...]")],
     to: Annotated[Path, typer.Option(help="Folder to write.")],
 ) -> None:
-    """Write the model that a run of a recipe begins with, for servers that are started before it."""
+    """Write the model that a run of a recipe starts from, for servers that are started before the run."""
     from turnwise.cli.recipe import split_recipe
     from turnwise.config.load import load_config
     from turnwise.runs.export import write_first_model

@@ -113,12 +113,12 @@ An environment for [Turnwise](https://pypi.org/project/turnwise/), in `@name@.py
 The model meets the rows that `reset` is called with; `environment.args.path` names a JSONL file of them.
 """,
 }
-"""Path and text of every file; `@name@` is the package's name, `@Class@` that of its class."""
+"""Path and text of every file, with the package's name for `@name@` and its class's name for `@Class@`."""
 
 
 @app.callback()
 def _group() -> None:
-    """Make `env` a command of its own, also while it is the only one."""
+    """Make `env` a subcommand, even while it is the only one."""
 
 
 @app.command()
@@ -136,7 +136,7 @@ def env(
 def write_package(name: str, folder: Path) -> Path:
     """Write the package `name` into a new folder of that name; returns the folder.
 
-    Raises ConfigError for a name that cannot be one or is taken, StoreError when the folder cannot be written.
+    Raises ConfigError for a name that is invalid or taken, StoreError if the folder cannot be written.
     """
     from turnwise.environments.registry import list_environments
 

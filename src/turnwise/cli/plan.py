@@ -1,4 +1,4 @@
-"""`turnwise plan`: what every schedule of a recipe would come to, on this machine or on a cluster."""
+"""`turnwise plan`: predict every schedule of a recipe, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _read_cluster(gpus: int, gpu: str, engine_gpus: int, trainer_gpus: int | Non
 
 
 def _plan_machine(config: RunConfig, run: Path) -> tuple[Mapping[str, str], Iterable[Prediction]]:
-    """The schedules on the machine of a stored run."""
+    """Predict the schedules on the machine of a stored run."""
     from turnwise.building.schedule import read_schedule
     from turnwise.config.load import load_resolved
     from turnwise.simulation.fit import fit_run
@@ -117,7 +117,7 @@ def _plan_machine(config: RunConfig, run: Path) -> tuple[Mapping[str, str], Iter
 def _plan_cluster(
     config: RunConfig, cluster: Cluster, run: Path | None, sampled: Pair | None, tool_s: Pair, is_balanced: bool
 ) -> tuple[Mapping[str, str], Iterable[Prediction]]:
-    """The schedules on a cluster; `is_balanced` chooses the trainer's GPUs."""
+    """Predict the schedules on a cluster; `is_balanced` chooses the number of trainer GPUs."""
     from turnwise.building.resolved import resolve
     from turnwise.building.schedule import count_scorings, read_schedule
     from turnwise.building.sizes import measure_recipe
@@ -141,7 +141,7 @@ def _plan_cluster(
     base = replace(read_schedule(config), max_open=config.rollout.max_open or None)
     if is_balanced:
         members = config.rollout.group_size
-        num_open = 2 * members * config.rollout.tasks_per_step  # as the first asynchronous schedule has
+        num_open = 2 * members * config.rollout.tasks_per_step  # as in the first asynchronous schedule
         chosen = balance_gpus(together, work, cluster, group_size=members, num_open=num_open)
         cluster = replace(cluster, trainer_gpus=chosen)
     apart = estimate_costs(shape, cluster, **known)
@@ -178,7 +178,7 @@ def _describe_cluster(config: RunConfig, copies: Copies, shapes: Shapes, cluster
 
     rollout, shape = config.rollout, shapes.policy
     num_open = rollout.max_open or rollout.tasks_per_step * rollout.group_size
-    # What is trained is divided evenly over the trainer's GPUs (fully sharded), whatever train.ranks says.
+    # Trained weights are divided evenly over the trainer's GPUs (fully sharded), whatever train.ranks says.
     trainer = plan_rank(config, copies, shapes, num_ranks=cluster.num_ranks)
     item, context = BYTES[config.model.dtype], rollout.max_tokens
     memory = plan_gpus(trainer, shape, cluster, item=item, context=context, num_open=num_open)

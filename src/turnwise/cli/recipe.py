@@ -1,4 +1,4 @@
-"""What a command line says of a recipe."""
+"""Read recipes and overrides from a command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def split_recipe(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]]:
     """Split into recipe files and overrides; an override contains `=` and is not a file.
 
-    `os.path.exists` takes an override that is too long for a file's name, which `Path.exists` of Python 3.11 refuses.
+    `os.path.exists` accepts an override that is too long for a file name, where `Path.exists` of Python 3.11 raises.
     """
     items = arguments or []
     overrides = [item for item in items if "=" in item and not os.path.exists(item)]
@@ -24,8 +24,8 @@ def split_recipe(arguments: Sequence[str] | None) -> tuple[list[Path], list[str]
 
 
 def check_flags(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for an option of the recipe that is given as other libraries have it, `--learning_rate 1e-6` or
-    `--train.lr=1e-6`: here it is an override."""
+    """Raise ConfigError for a recipe option in another library's form, `--learning_rate 1e-6` or `--train.lr=1e-6`:
+    here it must be an override."""
     from turnwise.config.options import list_options
     from turnwise.config.other_names import find_other_name
     from turnwise.config.run import RunConfig
@@ -52,8 +52,8 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def read_source(arguments: Sequence[str]) -> RunConfig | str:
-    """The recipe of some files and overrides, or the one name of an environment. Raises ConfigError as `load_config`
-    does."""
+    """The recipe from files and overrides, or from the single name of an environment. Raises ConfigError as
+    `load_config` does."""
     from turnwise.config.load import load_config
 
     files, overrides = split_recipe(arguments)

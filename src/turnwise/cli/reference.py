@@ -1,4 +1,4 @@
-"""`turnwise options` and `turnwise metrics`: what a recipe may say, and what a run reports."""
+"""`turnwise options` and `turnwise metrics`: list the options of a recipe, and the metrics of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from turnwise.config.options import Option
 
 WIDTH = 100
-"""Columns of the text of one option."""
+"""Width in columns of the text of one option."""
 
 Word = Annotated[str | None, typer.Argument(help="A name, a part of one, a word of the text; default: all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -97,7 +97,7 @@ def metrics(word: Word = None, as_json: JsonOption = False, markdown: MarkdownOp
 
 
 def list_rows() -> list[Option]:
-    """The options of a recipe, with those of every kind of engine and of every credit method and loss."""
+    """The options of a recipe, including those of every kind of engine, credit method and loss."""
     from turnwise.algorithms.credit_table import CREDIT_METHODS
     from turnwise.algorithms.losses.table import LOSSES
     from turnwise.config.engine_kinds.table import ENGINE_KINDS
@@ -121,7 +121,7 @@ def list_rows() -> list[Option]:
 
 
 def write_options_page(rows: Sequence[Option]) -> str:
-    """docs/options.md: a table per section."""
+    """The text of docs/options.md: a table per section."""
     parts = [OPTIONS_PAGE]
     in_table = False
     for row in rows:
@@ -141,7 +141,7 @@ def write_options_page(rows: Sequence[Option]) -> str:
 
 
 def write_metrics_page() -> str:
-    """docs/metrics.md: a table per first word of the names."""
+    """The text of docs/metrics.md: a table per first part of the names."""
     from turnwise.core.metrics import METRICS
 
     parts = [METRICS_PAGE]

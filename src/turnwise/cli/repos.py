@@ -1,4 +1,4 @@
-"""`turnwise repos`: real repositories whose suites have been measured, without Docker."""
+"""`turnwise repos`: add and show real repositories with measured suites, without Docker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add(
     """Fetch a tree, install what its tests need, and run its suite four times in the sandbox, and twice apart from the
     package.
 
-    What is there already is not made again. A repository that cannot be used is one line, and exit status 2 at the end.
+    Existing parts are not built again. A repository that cannot be used prints one line, and the exit status is then 2.
     """
     from turnwise.repositories.packages import load_packages
 
@@ -53,7 +53,7 @@ def add(
 
 
 async def _add(names: list[str], needs: Needs) -> int:
-    """Add each; the number that failed. One repository's failure does not stop the others."""
+    """Add each repository. Returns the number that failed; a failure does not stop the others."""
     from turnwise.repositories.library import add_repository, default_library
     from turnwise_sandbox import LocalSandbox
 
@@ -70,7 +70,7 @@ async def _add(names: list[str], needs: Needs) -> int:
 
 @app.command("list")
 def list_repositories() -> None:
-    """Show the repositories of this machine, and the packages that come by name."""
+    """Show the repositories on this machine, and the packages that can be added by name."""
     from turnwise.repositories.library import default_library, list_repositories, load_repository
     from turnwise.repositories.packages import load_packages
 
@@ -87,7 +87,7 @@ def show(
     key: Annotated[str, typer.Argument(metavar="NAME==VERSION", help="A repository that `turnwise repos list` shows.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every test.")] = False,
 ) -> None:
-    """Show where a repository is, what its suite does, and what is left out and why."""
+    """Show where a repository is, how its suite behaves, and what is left out and why."""
     from turnwise.repositories.library import default_library, load_repository
 
     repository = load_repository(key, default_library())
@@ -114,8 +114,8 @@ def show(
 def apart(
     keys: Annotated[list[str] | None, typer.Argument(metavar="[NAME==VERSION]...", help="Default: all.")] = None,
 ) -> None:
-    """Show which share of each suite's tests runs apart from the package, so that no patch can forge their outcome, and
-    what kinds of reasons keep the others from it."""
+    """Show the share of each suite's tests that run apart from the package, so that no patch can forge their outcome,
+    and the kinds of reasons that prevent it for the others."""
     from turnwise.repositories.library import default_library, list_repositories, load_repository, load_separability
     from turnwise.repositories.separability import count_kinds
 
@@ -135,8 +135,8 @@ def apart(
 
 
 def _describe(repository: Repository) -> str:
-    """One line: tests, how many judge patches, how many of them apart from the package, processor seconds, what is left
-    out."""
+    """One line: number of tests, how many of them judge patches, how many of those apart from the package, processor
+    seconds, and what is left out."""
     from turnwise.repositories.baseline import count_reasons
 
     baseline = repository.baseline

@@ -1,4 +1,4 @@
-"""`turnwise sandbox`: what this machine can isolate, one isolated program, the sandbox's speed, and its HTTP server."""
+"""`turnwise sandbox`: show how well this machine isolates, run a program, measure the speed, and serve over HTTP."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ app = typer.Typer(help="Run untrusted code, isolated.", no_args_is_help=True)
 LevelOption = Annotated[str, typer.Option("--level", help="auto, full, uid, process, seccomp or none.")]
 
 EXIT_LIMIT = 124
-"""Exit status of `run` when the program hit a limit, as of timeout(1)."""
+"""Exit status of `run` if the program hit a limit, the same as timeout(1)'s."""
 
 
 def _complete(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` in an event loop of its own. Raises SandboxError when the sandbox fails."""
+    """Run `work` in a new event loop. Raises SandboxError if the sandbox fails."""
     from turnwise.tools.sandboxed import ask_sandbox
 
     return asyncio.run(ask_sandbox(work))

@@ -1,4 +1,4 @@
-"""`turnwise tools`: tools as a server of Verl-Tool's protocol."""
+"""`turnwise tools`: serve tools under Verl-Tool's protocol."""
 
 from __future__ import annotations
 

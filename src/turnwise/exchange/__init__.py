@@ -1,1 +1,1 @@
-"""Data of others: task rows of verl, TRL and SkyRL, Harbor's task folders, transcripts for SFT and for Inspect."""
+"""Exchange data: task rows of verl, TRL and SkyRL, Harbor's task folders, transcripts for SFT and for Inspect."""

@@ -1,4 +1,4 @@
-"""Rows of a user's own conversations, in the layouts that supervised training is given elsewhere.
+"""Rows of a user's own conversations, in the layouts that other libraries use for supervised training.
 
     {"messages": [...], "tools": [...]}             OpenAI's and TRL's; `turnwise data sft` writes it
     {"prompt": [...], "completion": [...]}          TRL's: replies of the prompt do not train
@@ -43,9 +43,9 @@ _SPEAKERS = {
 }
 """ShareGPT's names of roles."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-"""Names that thoughts have in a message, beside its content."""
+"""Names under which a message keeps its thoughts, beside its content."""
 _WEIGHTS = ("weight", "train", "training", "trainable", "loss_mask", "loss")
-"""Names of the flag of a message that says whether it trains: OpenAI's, and those of other trainers."""
+"""Names of the flag by which a message says whether it trains: OpenAI's, and those of other trainers."""
 _LAYOUTS = (
     'expected "messages", or "prompt" and "completion", or "conversations" (docs/data.md, conversations of your own)'
 )
@@ -61,13 +61,13 @@ class ChatRow:
     """Whether a message is a reply that trains, one per message."""
     tools: tuple[ToolSpec, ...] = ()
     role: str = "agent"
-    """Whose words the replies are."""
+    """The role that gave the replies."""
     num_opening: int
-    """Messages that open it: those before the first reply, or the whole of a prompt."""
+    """The opening messages: those before the first reply, or the whole prompt."""
 
 
 def load_chat_rows(path: Path) -> list[tuple[int, ChatRow | None]]:
-    """(line or row number, conversation) of every row; None where a limit had cut its only reply.
+    """(line or row number, conversation) of every row; the conversation is None if a limit cut its only reply.
 
     Raises DataError naming file and line with the remedy, ConfigError for Parquet without pyarrow.
     """
@@ -76,8 +76,8 @@ def load_chat_rows(path: Path) -> list[tuple[int, ChatRow | None]]:
 
 
 def read_chat_row(row: Row) -> ChatRow | None:
-    """The conversation of a row; None where the only reply that would train was cut by a limit (`"stop"` of
-    `turnwise data sft`). Raises DataError saying what is wrong with it."""
+    """The conversation in a row; None if the only reply that would train was cut by a limit (`"stop"` of `turnwise data
+    sft`). Raises DataError saying what is wrong with it."""
     prompt, replies = _find_messages(row)
     messages = [read_message(message, index) for index, message in enumerate([*prompt, *replies])]
     weights = [_read_weight(message, index) for index, message in enumerate([*prompt, *replies])]
@@ -96,7 +96,7 @@ def read_chat_row(row: Row) -> ChatRow | None:
     ]
     if True not in trains:
         raise DataError("no assistant message to train on; give it a reply, or leave the row out")
-    if row.get("stop") in _CUT:  # the last reply has no end, and must not be taught one
+    if row.get("stop") in _CUT:  # the last reply was cut off, and must not train an end
         trains[max(index for index, message in enumerate(messages) if message.role == "assistant")] = False
         if True not in trains:
             return None
@@ -112,7 +112,7 @@ def read_chat_row(row: Row) -> ChatRow | None:
 
 
 def _find_messages(row: Row) -> tuple[list[Row], list[Row]]:
-    """The messages of the prompt, whose replies do not train, and the others."""
+    """The messages of the prompt, whose replies do not train, and all other messages."""
     has_pair = row.get("prompt") is not None and row.get("completion") is not None
     if row.get("messages") is not None and has_pair:
         raise DataError('"messages" beside "prompt" and "completion"; keep one of them')
@@ -135,7 +135,7 @@ def _find_messages(row: Row) -> tuple[list[Row], list[Row]]:
 
 
 def _as_messages(value: Any, name: str, role: str) -> list[Row]:
-    """A list of messages, or one message of `role` where the value is a text."""
+    """A list of messages, or one message of `role` if the value is a text."""
     if isinstance(value, str) and not value.lstrip().startswith("[{"):
         return [{"role": role, "content": value}]
     return _read_list(value, name)
@@ -152,7 +152,7 @@ def _read_list(value: Any, name: str) -> list[Row]:
 
 
 def _read_turn(turn: Row, index: int) -> Row:
-    """A turn of ShareGPT as a message."""
+    """Convert a turn of ShareGPT to a message."""
     speaker, value = turn.get("from"), turn.get("value")
     if not isinstance(speaker, str) or speaker not in _SPEAKERS:
         raise DataError(
@@ -168,7 +168,7 @@ def _read_turn(turn: Row, index: int) -> Row:
 
 
 def read_message(message: Row, index: int) -> Message:
-    """A message of OpenAI's layout. Raises DataError naming it by its index, from 0."""
+    """Convert a message of OpenAI's layout. Raises DataError naming it by its index, from 0."""
     where = f"message {index}"
     name = message.get("role")
     if not isinstance(name, str) or name not in _ROLES:
@@ -203,7 +203,7 @@ def read_message(message: Row, index: int) -> Message:
 
 
 def _read_content(value: Any, where: str) -> str:
-    """The text of a content: a text, parts of text, or nothing."""
+    """The text of a message's content: a text, parts of text, or nothing."""
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
@@ -219,7 +219,7 @@ def _read_content(value: Any, where: str) -> str:
 
 
 def _read_call(call: Any, where: str, call_id: str) -> ToolCall:
-    """A call, with or without `function` around it; arguments are an object or its JSON text."""
+    """Convert a call, with or without `function` around it; arguments are an object or its JSON text."""
     function = _parse_if_text(call.get("function", call), where) if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
@@ -233,7 +233,7 @@ def _read_call(call: Any, where: str, call_id: str) -> ToolCall:
 
 
 def _read_weight(message: Row, index: int) -> bool:
-    """Whether a reply may train, by any of `_WEIGHTS`."""
+    """Whether a reply may train, according to any of `_WEIGHTS`."""
     given = {name: message[name] for name in _WEIGHTS if message.get(name) is not None}
     for name, weight in given.items():
         if weight not in (0, 1):
@@ -267,9 +267,9 @@ def _read_tool(item: Any, index: int) -> ToolSpec:
 
 
 def link_results(messages: Sequence[Message]) -> list[Message]:
-    """Give every tool's result that lacks them the id of the call that it answers and the tool's name.
+    """Add to every tool result that lacks them the id of the call that it answers and the tool's name.
 
-    Results come in the order of the calls before them. One that answers no call (a malformed one) stays without.
+    Results come in the order of the calls before them. A result without a call (a malformed one) stays as it is.
     """
     linked: list[Message] = []
     waiting: list[ToolCall] = []
@@ -291,8 +291,8 @@ def link_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _check_order(messages: Sequence[Message], num_prompt: int) -> None:
-    """Raise DataError for two replies in a row, which are one reply to a renderer, and a conversation that begins with
-    one."""
+    """Raise DataError for two replies in a row, which a renderer would treat as one, and for a conversation that begins
+    with a reply."""
     for index, (before, message) in enumerate(pairwise(messages), start=1):
         if before.role == message.role == "assistant" and index >= num_prompt:
             raise DataError(f"message {index}: an assistant message follows another one; make them one message")
@@ -311,7 +311,7 @@ def _read_text(value: Any, where: str) -> str | None:
 
 
 def _parse_if_text(value: Any, where: str) -> Any:
-    """The value of a JSON text; any other value as it is. Raises DataError for a text that is no JSON."""
+    """The value of a JSON text; any other value as it is. Raises DataError for a text that is not JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -321,7 +321,7 @@ def _parse_if_text(value: Any, where: str) -> Any:
 
 
 def _drop_nulls(value: Any) -> Any:
-    """A value without the nulls that Parquet's columns of one type put into objects."""
+    """A value without the nulls that Parquet adds to objects, because its columns have one type each."""
     if isinstance(value, Mapping):
         return {key: _drop_nulls(item) for key, item in value.items() if item is not None}
     return [_drop_nulls(item) for item in value] if isinstance(value, list) else value

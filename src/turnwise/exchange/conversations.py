@@ -1,4 +1,4 @@
-"""Stored trajectories as conversations: every path that trains, from the opening to its last reply."""
+"""Stored trajectories as conversations: every path that trains, from its opening to its last reply."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Conversation:
 
     group: TrajectoryGroup
     trajectory: Trajectory
-    """The path alone: its stop reason and its reward."""
+    """The trajectory of this path alone, with its stop reason and its reward."""
     index: int
-    """Counts the conversations of the stored trajectory from 0."""
+    """Number of the conversation in the stored trajectory, counted from 0."""
     opening: Opening
     turns: tuple[Turn, ...]
 
     @property
     def messages(self) -> list[Message]:
-        """The opening, and every reply with what the environment answered."""
+        """The opening messages, then every reply with the environment's answers."""
         messages = list(self.opening.messages)
         for turn in self.turns:
             messages += [turn.message, *turn.observations]
@@ -34,8 +34,8 @@ class Conversation:
 
 
 def list_conversations(groups: Sequence[TrajectoryGroup], openings: Mapping[str, Opening]) -> Iterator[Conversation]:
-    """The conversations of all members that learn, in order, or of all where none does. `openings` are those of the
-    environments by task id; a task that lacks one opens with its prompt and without tools."""
+    """The conversations of all members that learn, in order, or of all members if none does. `openings` holds the
+    environments' openings by task id; a task without one opens with its prompt and without tools."""
     for group in groups:
         default = openings.get(group.task.id) or Opening(messages=group.task.prompt, tools=())
         for member in take_measured(group):
@@ -61,17 +61,17 @@ def _find_opening(trajectory: Trajectory, turns: Sequence[Turn], default: Openin
 
 
 def find_total(trajectory: Trajectory) -> float | None:
-    """The reward; None where it is Invalid."""
+    """The total reward; None if it is Invalid."""
     return None if isinstance(trajectory.reward, Invalid) else trajectory.reward.total
 
 
 def tool_to_json(tool: ToolSpec) -> dict[str, Any]:
-    """The tool as chat templates take it."""
+    """The tool as chat templates expect it."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}
 
 
 def text_of(message: Message) -> str:
-    """What the model wrote besides its calls, malformed calls included."""
+    """The model's text besides its calls, malformed calls included."""
     lost = [error.raw for error in message.tool_errors if error.raw and error.raw not in message.text]
     return message.text + "".join(lost)

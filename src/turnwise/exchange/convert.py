@@ -25,10 +25,10 @@ def convert(
     columns: Mapping[str, Any],
     drop: Collection[str] = (),
 ) -> int:
-    """Convert all tasks; returns how many. `columns` are given to every row, and those of `drop` are left out.
+    """Convert all tasks; returns how many. `columns` are added to every row, and those in `drop` are left out.
 
-    Raises ConfigError for an unknown format or a column to leave out that no row has, DataError with file and line for
-    a row of the wrong layout. A file is then not written; a folder holds the tasks before it.
+    Raises ConfigError for an unknown format or a column in `drop` that no row has, DataError with file and line for a
+    row of the wrong layout. A file is then not written; a folder contains the tasks before that row.
     """
     for name in (source_format, target_format):
         if name not in FORMATS:
@@ -56,7 +56,7 @@ def convert(
 
 
 def _read(source: Path, name: str) -> list[tuple[str, TaskRow]]:
-    """(file and line, or folder, of the task, the task)."""
+    """Yield each task with its place: file and line, or folder."""
     if name == "harbor":
         return [(str(folder), read_task(folder)) for folder in find_tasks(source)]
     return [(f"{source}:{line}", task) for line, task in load_rows(source, LAYOUTS[name].read)]

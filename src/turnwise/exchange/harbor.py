@@ -25,9 +25,9 @@ from turnwise.core.types import text_message
 from turnwise.exchange.task_rows import DEFAULT_KIND, TaskRow
 
 MAX_TASK_BYTES = 64 << 20
-"""Most bytes of a folder's files together."""
+"""Maximum bytes of all files of a folder together."""
 QUESTION = "tests/question.json"
-"""Holds the row of a folder that was written from a question."""
+"""The file with the row of a folder that was written from a question."""
 _BASE_NAMES = ("instruction.md", "task.toml")
 
 _DOCKERFILE = "FROM python:3.12-slim\nWORKDIR /app\n"
@@ -54,11 +54,11 @@ print(int(answer in [tidy(each) for each in accepted]))
 _ANSWER_HERE = "\n\nWrite your answer, and nothing else, to /app/answer.txt.\n"
 
 File = dict[str, Any]
-"""`{"path", "text" or "base64", "executable"}`; the other of the two contents is ""."""
+"""`{"path", "text", "base64", "executable"}`; one of the two contents is ""."""
 
 
 def find_tasks(folder: Path) -> list[Path]:
-    """The task folders in a folder, or itself where it is one. Raises DataError where there is none."""
+    """The task folders in a folder, or the folder itself if it is one. Raises DataError if there is none."""
     if (folder / "instruction.md").is_file():
         return [folder]
     tasks = sorted(path.parent for path in folder.glob("*/instruction.md"))
@@ -90,10 +90,10 @@ def read_task(folder: Path) -> TaskRow:
 
 
 def write_task(folder: Path, number: int, task: TaskRow) -> Path:
-    """Write a row as a task folder below `folder`, and return its path; `number` names it where the row has no name.
+    """Write a row as a task folder below `folder`, and return its path; `number` names it if the row has no name.
 
-    Raises DataError for a prompt that is not one message of the user, a question without answers, columns that a folder
-    has no place for, a name or path that leaves the folder, a folder that exists, or a disk that refuses.
+    Raises DataError for a prompt that is not one message of the user, a question without answers, columns that do not
+    fit into a folder, a name or path that leaves the folder, a folder that exists, or a disk that refuses.
     """
     if len(task.prompt) != 1 or task.prompt[0].role != "user":
         roles = [message.role for message in task.prompt]
@@ -125,7 +125,7 @@ def write_task(folder: Path, number: int, task: TaskRow) -> Path:
 
 
 def _read_files(folder: Path) -> list[File]:
-    """Every file but instruction.md, by path."""
+    """Every file except instruction.md, by path."""
     files: list[File] = []
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -204,12 +204,12 @@ def _generate_files(task: TaskRow) -> list[File]:
 
 
 def _toml_string(text: str) -> str:
-    """The text as a string of TOML: that of JSON, but for one control character."""
+    """The text as a TOML string: the same as in JSON, except for one control character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_harbor(value: object) -> tuple[str, list[File]]:
-    """Name and files of the column "harbor"; none may lead out of the folder."""
+    """Name and files in the column "harbor"; none may lead out of the folder."""
     if not isinstance(value, Mapping) or not isinstance(value.get("files"), list):
         raise DataError('"harbor" is no object with "name" and "files"; expected what a Harbor folder was read as')
     name = value.get("name")

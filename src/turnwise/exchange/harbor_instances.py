@@ -34,9 +34,9 @@ from turnwise.repositories.testing import MAX_TEST_S, PACKAGE, build_request, su
 
 INSTANCE = "tests/instance.json"
 ROW_FILES = (INSTANCE, "tests/config.json")
-"""Where the row of an instance may be: our place, and that of Harbor's SWE-bench adapter."""
+"""Places of an instance's row: ours, and that of Harbor's SWE-bench adapter."""
 DIGEST = "tree_sha256"
-"""The field with the digest of the pristine tree, beside SWE-bench's."""
+"""The extra field, beside SWE-bench's, with the digest of the pristine tree."""
 
 _PACKAGES = "/opt/packages"
 _WHERE = (
@@ -69,8 +69,8 @@ timeout_sec = {verifier_s}
 def write_instance(folder: Path, instance: Instance, repository: Repository) -> Path:
     """Write an instance as a task folder below `folder`, named after its id; returns its path.
 
-    Raises DataError if the instance does not fit the repository, its id is no name of a folder, the folder exists, or
-    the disk refuses.
+    Raises DataError if the instance does not fit the repository, its id cannot name a folder, the folder exists, or the
+    disk refuses.
     """
     if not re.fullmatch(r"[\w\-][\w.\-]*", instance.instance_id):
         raise DataError(f"instance {instance.instance_id!r} has an id that is no name of a folder; rename it")
@@ -91,10 +91,10 @@ def write_instance(folder: Path, instance: Instance, repository: Repository) -> 
 
 
 def read_instance_folder(folder: Path) -> Instance:
-    """The instance of a task folder, with what `instruction.md` says as its issue.
+    """The instance in a task folder, with the text of `instruction.md` as its issue.
 
-    Raises DataError for a folder without the row of an instance: its environment is a Dockerfile, which only Harbor can
-    run. Also for a row that is wrong.
+    Raises DataError for a folder without the row of an instance, because its environment is a Dockerfile, which only
+    Harbor can run, and for a malformed row.
     """
     path = next((folder / name for name in ROW_FILES if (folder / name).is_file()), None)
     if path is None:
@@ -164,7 +164,7 @@ def _list_files(repository: Repository, instance: Instance, bug: dict[str, bytes
 
 
 def _build_request(repository: Repository, instance: Instance, tree: dict[str, bytes]) -> dict[str, Any]:
-    """What the judge reads: the launcher's request, and the statuses that count."""
+    """The request that the judge reads: the launcher's request, and the statuses that count."""
     ids = (*instance.fail_to_pass, *instance.pass_to_pass)
     run = build_request(
         suite_of(repository), ids=ids, hash_seed=0, is_reversed=False, observes=False, test_limit_s=MAX_TEST_S
@@ -186,7 +186,7 @@ def _run_s(repository: Repository, instance: Instance) -> float:
 
 
 def _list_requirements(repository: Repository) -> str:
-    """Name and version of everything that the tests import, but the package itself."""
+    """Name and version of everything that the tests import, except the package itself."""
     found = metadata.distributions(path=[str(repository.site_packages)])
     pins = {each.metadata["Name"]: each.version for each in found if each.metadata["Name"] != repository.name}
     return "".join(f"{name}=={version}\n" for name, version in sorted(pins.items()))

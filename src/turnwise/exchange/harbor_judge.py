@@ -1,8 +1,8 @@
 """Judges a repository in a Harbor container: prints 1 if the tests that must pass do, else 0.
 
 Copied into task folders as `tests/judge.py`; needs nothing but Python. It lays the source files of `/testbed` over the
-pristine rest of the tree in a folder of its own, runs the launcher there, and believes its report only if that came to
-its end.
+pristine rest of the tree in a folder of its own, runs the launcher there, and believes its report only if the report is
+complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def read_statuses(output: str) -> dict[str, str]:
-    """Test id to status; empty if the run was tampered with or did not come to its end."""
+    """Test id to status; empty if the run was tampered with or did not complete."""
     rows = [json.loads(line) for line in output.splitlines() if line]
     kinds = [row["kind"] for row in rows]
     if "tampered" in kinds or "end" not in kinds:
@@ -27,7 +27,7 @@ def read_statuses(output: str) -> dict[str, str]:
 
 
 def list_sources(testbed: str, request: dict[str, Any]) -> Iterator[str]:
-    """The plain files of the source folders that may count: Python's, and those that were sources from the start."""
+    """The plain files of the source folders that count: Python files, and those that were sources from the start."""
     for source in request["source_folders"]:
         place = os.path.join(testbed, source)
         walked = os.walk(place) if os.path.isdir(place) else [(os.path.dirname(place), [], [os.path.basename(place)])]
@@ -41,7 +41,7 @@ def list_sources(testbed: str, request: dict[str, Any]) -> Iterator[str]:
 
 
 def lay_room(testbed: str, tests: str, room: str, request: dict[str, Any]) -> None:
-    """The pristine files with the source files of `testbed` beside them; a pristine file stays as it is."""
+    """Lay out the pristine files and the source files of `testbed`; a pristine file is never replaced."""
     shutil.copytree(os.path.join(tests, "pristine"), room)
     for path in list_sources(testbed, request):
         target = os.path.join(room, path)
@@ -51,7 +51,7 @@ def lay_room(testbed: str, tests: str, room: str, request: dict[str, Any]) -> No
 
 
 def main(testbed: str, tests: str, site_packages: str) -> None:
-    """Judge, and print the reward."""
+    """Judge the tree, and print the reward."""
     with open(os.path.join(tests, "request.json"), encoding="utf-8") as file:
         request = json.load(file)
     with tempfile.TemporaryDirectory() as folder:

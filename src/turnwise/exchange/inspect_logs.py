@@ -18,7 +18,7 @@ from turnwise.exchange.conversations import Conversation, find_total, text_of, t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What a log says about the run."""
+    """Facts about the run that a log contains."""
 
     task: str
     """Name of the evaluation or step."""
@@ -27,11 +27,11 @@ class LogFacts:
     created: float
     """Unix seconds."""
     options: dict[str, Any]
-    """The recipe, as metadata."""
+    """The recipe, stored as metadata."""
 
 
 def check_inspect() -> None:
-    """Raise ConfigError naming the remedy where inspect-ai is not installed."""
+    """Raise ConfigError naming the remedy if inspect-ai is not installed."""
     if find_spec("inspect_ai") is None:
         raise ConfigError("the format inspect needs inspect-ai; install it with: pip install 'turnwise[inspect]'")
 
@@ -71,7 +71,7 @@ def write_inspect_log(path: Path, conversations: Sequence[Conversation], facts: 
 
 
 def name_samples(groups: Sequence[TrajectoryGroup]) -> list[str]:
-    """A name for the sample of each group: its task's; of further draws of the same task, with the draw.
+    """A name for the sample of each group: its task's id, followed by the draw for further draws of the same task.
 
     Inspect takes two samples of one name and epoch for one.
     """
@@ -166,7 +166,7 @@ def _to_calls(message: Message) -> list[Any]:
 
 
 def _to_scores(conversation: Conversation) -> dict[str, Any] | None:
-    """The reward and each of its parts; None where it could not be judged."""
+    """The reward and each of its parts; None if it could not be judged."""
     from inspect_ai.scorer import Score
 
     reward = conversation.trajectory.reward
@@ -213,7 +213,7 @@ def _find_target(group: TrajectoryGroup) -> Any:
 
 
 def _usage(conversation: Conversation) -> Any:
-    """Tokens the engine was given and sampled: each reply sees everything before it."""
+    """Numbers of tokens that the engine was given and that it sampled: each reply sees everything before it."""
     from inspect_ai.model import ModelUsage
 
     given = sampled = length = 0
@@ -232,5 +232,5 @@ def _add_usage(usages: Sequence[Any]) -> Any:
 
 
 def _identify(*names: str) -> str:
-    """A stable identifier of 22 characters, as Inspect's are."""
+    """A stable identifier of 22 characters, like Inspect's own."""
     return hashlib.sha256("/".join(names).encode("utf-8", "replace")).hexdigest()[:22]

@@ -16,9 +16,9 @@ from turnwise.store.run_folder import write_bytes_atomic
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], *, places: Sequence[str] = ()) -> None:
-    """Replace the `.jsonl` or `.parquet` file by the rows. `places` are the file and line that each came from.
+    """Replace the `.jsonl` or `.parquet` file by the rows. `places` holds the file and line of origin of each row.
 
-    Raises DataError for another ending, a disk that refuses, a value that JSON has no form for, and rows that Parquet
+    Raises DataError for another suffix, a disk that refuses, a value that JSON has no form for, and rows that Parquet
     would change: its columns have one type each. ConfigError for Parquet without pyarrow.
     """
     if path.suffix == ".jsonl":
@@ -72,7 +72,7 @@ def _to_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _is_same(read: object, written: object) -> bool:
-    """Whether a value came back as it was: 1 is not 1.0 here, and NaN is NaN."""
+    """Whether a value came back unchanged: here 1 differs from 1.0, and NaN equals NaN."""
     if isinstance(read, dict) and isinstance(written, dict):
         return read.keys() == written.keys() and all(_is_same(read[key], written[key]) for key in read)
     if isinstance(read, list) and isinstance(written, list | tuple):

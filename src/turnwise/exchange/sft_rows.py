@@ -51,7 +51,7 @@ def to_chat_message(message: Message, *, as_text: bool) -> dict[str, Any]:
 
 
 def _parse(arguments: str) -> Any:
-    """The object that the model wrote, or its text where that is no JSON object."""
+    """The object that the model wrote, or its text if that is not a JSON object."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):

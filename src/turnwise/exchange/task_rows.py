@@ -6,9 +6,9 @@
                "answer", "ground_truth", "completion" or the last of "messages"
     skyrl      {"data_source", "prompt": [...], "env_class", "reward_spec": {"method", "ground_truth"}}
 
-A `ground_truth` is the one answer, or `{"target": [...]}`, Search-R1's form. One of another form (a number, a list, an
-object that something else judges by) stays beside the answers read from it, and is written again. All other columns of
-a row stay as they are. Every function raises DataError naming the field, its value and what was expected.
+A `ground_truth` is the one answer, or `{"target": [...]}`, Search-R1's form. A `ground_truth` in another form (a
+number, a list, an object for another judge) is kept beside the answers read from it, and written again. All other
+columns of a row stay as they are. Every function raises DataError naming the field, its value and what was expected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TaskRow:
     prompt: tuple[Message, ...]
     """At least one message, text only."""
     answers: tuple[str, ...]
-    """Accepted answers; empty where something else judges, such as the tests of a Harbor task."""
+    """Accepted answers; empty if something else judges, such as the tests of a Harbor task."""
     kind: str = DEFAULT_KIND
     """Groups rows in reports."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -48,11 +48,12 @@ class Layout:
 
 
 def read_turnwise(row: Row) -> TaskRow:
-    """A row of Turnwise's own, also one of `turnwise tasks --export`, whose answers are in its "payload"."""
+    """Read a row in Turnwise's own layout, including one of `turnwise tasks --export`, whose answers are in its
+    "payload"."""
     columns = _columns(row)
     if "prompt" in columns:
         prompt = _prompt(columns.pop("prompt"))
-    else:  # stays among the other columns, where the families find it
+    else:  # kept among the other columns, where the families read it
         prompt = (text_message("user", _text(columns.get("question"), "question")),)
     payload = columns.get("payload")
     judged = payload if "answers" not in columns and isinstance(payload, dict) else columns
@@ -63,14 +64,14 @@ def read_turnwise(row: Row) -> TaskRow:
 
 
 def write_turnwise(task: TaskRow) -> Row:
-    """The row that `read_turnwise` reads; search_qa and math_code read it too."""
+    """Write a row that `read_turnwise` reads, as do search_qa and math_code."""
     return _with_extra(
         {"prompt": _write_prompt(task), "answers": list(task.answers), "kind": task.kind}, task, reserved=()
     )
 
 
 def read_verl(row: Row) -> TaskRow:
-    """A row of verl."""
+    """Read a row of verl."""
     columns = _columns(row)
     prompt = _prompt(columns.pop("prompt", None), as_messages=True)
     kind = _text(columns.pop("data_source", None), "data_source")
@@ -80,7 +81,7 @@ def read_verl(row: Row) -> TaskRow:
 
 
 def write_verl(task: TaskRow) -> Row:
-    """The row for verl; its style is "rule" and its ability "unknown" unless the columns say otherwise."""
+    """Write a row for verl; its style is "rule" and its ability "unknown" unless the columns say otherwise."""
     row = {
         "data_source": task.kind,
         "prompt": _write_prompt(task),
@@ -91,7 +92,7 @@ def write_verl(task: TaskRow) -> Row:
 
 
 def read_skyrl(row: Row) -> TaskRow:
-    """A row of SkyRL."""
+    """Read a row of SkyRL."""
     columns = _columns(row)
     prompt = _prompt(columns.pop("prompt", None), as_messages=True)
     env_class = _text(columns.get("env_class"), "env_class")
@@ -102,7 +103,7 @@ def read_skyrl(row: Row) -> TaskRow:
 
 
 def write_skyrl(task: TaskRow) -> Row:
-    """The row for SkyRL; its environment class is the row's kind unless the columns say otherwise."""
+    """Write a row for SkyRL; its environment class is the row's kind unless the columns say otherwise."""
     row = {
         "data_source": task.kind,
         "prompt": _write_prompt(task),
@@ -113,7 +114,7 @@ def write_skyrl(task: TaskRow) -> Row:
 
 
 def read_trl(row: Row) -> TaskRow:
-    """A row of TRL: prompts with the columns that reward functions read, or a demonstration, whose reply is the
+    """Read a row of TRL: a prompt with the columns that reward functions read, or a demonstration, whose reply is the
     answer."""
     columns = _columns(row)
     if pair := sorted(columns.keys() & {"chosen", "rejected"}):
@@ -139,7 +140,7 @@ def read_trl(row: Row) -> TaskRow:
 
 
 def write_trl(task: TaskRow) -> Row:
-    """The row for TRL: the first answer is "solution", and several are also "answers"."""
+    """Write a row for TRL: the first answer is "solution", and several are also "answers"."""
     row: Row = {"prompt": _write_prompt(task), "kind": task.kind}
     if task.answers:
         row["solution"] = task.answers[0]
@@ -160,7 +161,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def _columns(row: Row) -> Row:
-    """The row without its nulls: Parquet fills in a null where other rows have a column."""
+    """The row without its nulls: Parquet adds a null if other rows have a column."""
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -172,7 +173,7 @@ def _drop_default(columns: Row, name: str, default: str) -> None:
 def _prompt(
     value: object, *, name: str = "prompt", role: Role = "user", as_messages: bool = False
 ) -> tuple[Message, ...]:
-    """Messages, or a text that is one message of `role` unless only messages will do."""
+    """Messages, or a text as one message of `role`, unless only messages are allowed."""
     if isinstance(value, str) and not as_messages:
         return (text_message(role, _text(value, name)),)
     if not isinstance(value, list) or not value:
@@ -200,7 +201,8 @@ def _answer_list(value: object, name: str = "answers") -> tuple[str, ...]:
 
 
 def _take_ground_truth(columns: Row, name: str, default: Mapping[str, Any]) -> tuple[str, ...]:
-    """The answers in a column such as verl's "reward_model"; the rest of it stays unless it is the default."""
+    """The answers in a column such as verl's "reward_model"; the rest of the column is kept unless it is the
+    default."""
     model = columns.pop(name, None)
     if not isinstance(model, dict) or "ground_truth" not in model:
         raise DataError(f'"{name}" is {_short(model)}; expected an object with "ground_truth"')
@@ -215,7 +217,7 @@ def _take_ground_truth(columns: Row, name: str, default: Mapping[str, Any]) -> t
 
 
 def _find_answers(truth: object, place: str) -> tuple[str, ...]:
-    """The answers in a ground truth; none where it is of a form that something else judges by."""
+    """The answers in a ground truth; none if its form is one for another judge."""
     if truth is None or (isinstance(truth, float) and not math.isfinite(truth)):
         raise DataError(f'"{place}" is {_short(truth)}; expected an answer')
     if isinstance(truth, dict):
@@ -244,7 +246,7 @@ def _ground_truth(task: TaskRow, name: str, default: Mapping[str, Any]) -> Row:
     if not isinstance(given, Mapping):
         raise DataError(f"column {name!r} is {_short(given)} and has a meaning of its own there; rename it")
     rest = {key: value for key, value in given.items() if key != "ground_truth"}
-    for column in (name, "reward_model", "reward_spec"):  # in another layout's column where the row came from there
+    for column in (name, "reward_model", "reward_spec"):  # in the column of another layout if the row came from there
         kept = task.extra.get(column)
         if isinstance(kept, Mapping) and "ground_truth" in kept:
             truth = kept["ground_truth"]

@@ -1,1 +1,1 @@
-"""Search over the futures of a state: environments that fork, a policy that proposes, a value function that judges."""
+"""Search over the futures of a state: forkable environments, a policy that proposes, a value function that judges."""

@@ -1,4 +1,4 @@
-"""Success against policy calls: a search, and what several plain samples give for the same number of calls."""
+"""Compare success per number of policy calls: a search, and several plain samples with the same number of calls."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from turnwise.planning.values import Judged, ValueFunction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One way to answer, at one budget."""
+    """One method of answering, at one budget."""
 
     calls: int
-    """Policy calls it may make per task."""
+    """Maximum policy calls per task."""
     right: int
     tasks: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, with the success and its 95% Wilson interval."""
+        """The arm as plain data, with the success and its 95% Wilson interval."""
         low, high = compute_wilson_interval(self.right, self.tasks)
         success = self.right / max(1, self.tasks)
         return {"calls": self.calls, "success": success, "low": low, "high": high, "tasks": self.tasks}
 
 
 Pick = Callable[[Sequence[Trajectory]], Trajectory]
-"""Which of a task's samples is the answer."""
+"""Chooses the answer among a task's samples."""
 
 
 def rate_searches(searches: Sequence[Search], budgets: Sequence[int]) -> list[Point]:
-    """The success of the answers at each budget; a search that has none has not succeeded."""
+    """The success of a search's answers at each budget; a search without an answer counts as a failure."""
     points = []
     for calls in budgets:
         ends = [search.answer_after(calls) for search in searches]
@@ -50,7 +50,7 @@ def rate_searches(searches: Sequence[Search], budgets: Sequence[int]) -> list[Po
 def rate_samples(
     groups: Sequence[TrajectoryGroup], pick: Pick, *, budgets: Sequence[int], per_sample: int
 ) -> list[Point]:
-    """The success of what `pick` takes among the first `budget // per_sample` samples of every task."""
+    """The success of the samples that `pick` chooses among the first `budget // per_sample` samples of every task."""
     points = []
     for calls in budgets:
         count = max(1, calls // per_sample)
@@ -60,26 +60,26 @@ def rate_samples(
 
 
 def pick_by_scores(scores: Mapping[TrajectoryId, float]) -> Pick:
-    """Best-of-n: the sample of the greatest score, the first of several."""
+    """Best-of-n: the sample with the highest score; the first one if there are several."""
     return lambda samples: max(samples, key=lambda sample: scores[sample.id])
 
 
 def score_ends(groups: Sequence[TrajectoryGroup], value: ValueFunction) -> dict[TrajectoryId, float]:
-    """What a value function says about the end of every sample; it must read nothing but tokens."""
+    """The value function's score for the end of every sample; it must read nothing but tokens."""
     samples = [sample for group in groups for sample in group.trajectories]
     judged = [Judged(token_ids=_join(sample), environment=None, reward=sample.reward) for sample in samples]
     return dict(zip((sample.id for sample in samples), value.score(judged), strict=True))
 
 
 def pick_most_common(samples: Sequence[Trajectory]) -> Trajectory:
-    """Majority: the first of the replies that were given most often, from beginning to end."""
+    """Majority: the first sample whose replies, from beginning to end, are the most frequent."""
     texts = [tuple(turn.message.text for turn in sample.turns) for sample in samples]
     [(commonest, _)] = Counter(texts).most_common(1)
     return samples[texts.index(commonest)]
 
 
 def pick_right(samples: Sequence[Trajectory]) -> Trajectory:
-    """pass@n: a right one where there is one. It reads the reward: a bound, no way to answer."""
+    """pass@n: a right sample if there is one. It reads the reward, so it is a bound and no method of answering."""
     return next((sample for sample in samples if is_success(sample)), samples[0])
 
 

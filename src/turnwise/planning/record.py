@@ -1,4 +1,4 @@
-"""A finished search as one branched trajectory: every reply it sampled, once, with the way it ended (`core.paths`)."""
+"""Record a finished search as one branched trajectory: every sampled reply once, with its ending (`core.paths`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def to_group(search: Search) -> TrajectoryGroup:
 
 
 def to_trajectory(search: Search) -> Trajectory:
-    """The answer of the search as first path, every other way as a branch.
+    """The search's answer as first path, and every other path as a branch.
 
-    Where the search reached no end, the first path is the deepest way, and Invalid. Ways that did not end are Invalid
-    endings, whose tokens the ledger knows as `invalid`; they say whether they were left open or led to a known state.
+    If the search reached no end, the first path is the deepest one, and Invalid. Paths that did not end get Invalid
+    endings, whose tokens the ledger counts as `invalid`; they say whether they were left open or led to a known state.
     """
     first = _list_first(search)
     scored = _find_scored(search)
@@ -52,8 +52,8 @@ def to_trajectory(search: Search) -> Trajectory:
 
 
 def count_tokens(search: Search) -> dict[str, int]:
-    """The sampled tokens of a search by what became of them: on the way of its answer, on other ways that were scored,
-    on ways that it left (`DropReason.INVALID`). They sum to `num_sampled_tokens` of its trajectory."""
+    """The sampled tokens of a search by fate: on the path of its answer, on other paths that were scored, on abandoned
+    paths (`DropReason.INVALID`). They sum to `num_sampled_tokens` of its trajectory."""
     answer = _list_first(search) if search.answer is not None else []
     scored = _find_scored(search)
     counts = {"answer": 0, "scored": 0, DropReason.INVALID.value: 0}
@@ -64,12 +64,12 @@ def count_tokens(search: Search) -> dict[str, int]:
 
 
 def _index_nodes(search: Search) -> dict[SearchNode, int]:
-    """Which reply led to a state first."""
+    """Index of the reply that first led to each state."""
     return {sampled.node: index for index, sampled in enumerate(search.sampled) if sampled.node is not None}
 
 
 def _list_first(search: Search) -> list[int]:
-    """The replies on the way to the answer; to the deepest state where there is none."""
+    """The replies on the path to the answer, or to the deepest state if there is none."""
     leads_to = _index_nodes(search)
     node: SearchNode | None = search.answer or max(leads_to, key=lambda each: each.depth, default=None)
     path: list[int] = []
@@ -80,7 +80,7 @@ def _list_first(search: Search) -> list[int]:
 
 
 def _find_scored(search: Search) -> set[int]:
-    """The replies by way of which an end was reached and scored."""
+    """The replies on paths to an end that was scored."""
     leads_to, found = _index_nodes(search), set()
     for index, sampled in enumerate(search.sampled):
         if isinstance(sampled.reward, Scored):

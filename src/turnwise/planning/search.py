@@ -1,8 +1,8 @@
 """Monte-Carlo tree search over environments that fork: a policy proposes replies, a value function judges where they
 lead (ReST-MCTS*, arXiv 2406.03816, with AlphaZero's selection).
 
-Searches of several tasks go on in step: each chooses one state, all replies are sampled at once, all new states are
-judged at once. A tree depends on its own task only, never on the others or on timing.
+Searches of several tasks advance in step: each chooses one state, all replies are sampled together, all new states are
+judged together. A tree depends only on its own task, never on the others or on timing.
 
 Deviations from ReST-MCTS*: one reply per simulation instead of three and a greedy rollout, so that a budget of calls is
 kept exactly; no self-critic; no early stop at a value of 0.9, so that every arm of a comparison spends its budget.
@@ -42,19 +42,19 @@ from turnwise.rollout.play import Fork
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Place:
-    """What a state of the search is made of."""
+    """The content of a state of the search."""
 
     environment: Environment
-    """Never stepped itself, only forked."""
+    """The environment in this state; only forked, never stepped itself."""
     conversation: Conversation
-    """Where the next reply would be sampled."""
+    """The context of the next reply."""
     judged: Judged
     turn: Turn | None
     """The reply that led here; None at the start."""
     stop: StopReason | None
-    """Why the episode ended here; None where it goes on."""
+    """Why the episode ended here; None if it continues."""
     key: str
-    """Equal for replies that lead to the same state."""
+    """Key that is equal for replies leading to the same state."""
 
 
 SearchNode = Node[Place]
@@ -62,20 +62,20 @@ SearchNode = Node[Place]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sampled:
-    """One reply that a search sampled, in the order of sampling: what its record holds."""
+    """One reply that a search sampled, for the search's record, in the order of sampling."""
 
     turn: Turn
     parent: SearchNode
     stop: StopReason | None
     reward: Reward | None
-    """None where the episode goes on."""
+    """Reward of the episode that ended here; None if it continues."""
     node: SearchNode | None
-    """The state it led to, if that was new."""
+    """The state that the reply led to, if it was new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Proposer:
-    """What samples a search's replies. `sampling` draws from the whole distribution: priors are its probabilities."""
+    """Samples a search's replies. `sampling` draws from the whole distribution: priors are its probabilities."""
 
     build_environment: Callable[[Task], Environment | AskingEnvironment]
     engine: Engine
@@ -86,7 +86,7 @@ class Proposer:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Search:
-    """The search of one task. Its `repr` names no state: they are all tokens, as text."""
+    """The search of one task. Its `repr` shows no states, whose tokens would fill pages."""
 
     attempt: Attempt
     proposer: Proposer
@@ -95,34 +95,34 @@ class Search:
     root: SearchNode | None = None
     sampled: list[Sampled] = field(default_factory=list)
     calls: int = 0
-    """Requests to the engine."""
+    """Number of requests to the engine."""
     failure: str | None = None
-    """What broke it off; None if nothing did."""
+    """Why the search was aborted; None if it was not."""
 
     @property
     def answer(self) -> SearchNode | None:
-        """The end of greatest value; None where none was reached."""
+        """The end with the greatest value; None if none was reached."""
         return self.answer_after(self.calls)
 
     def answer_after(self, calls: int) -> SearchNode | None:
-        """What the answer was after so many calls: the search with a smaller budget is the beginning of this one."""
+        """The answer after a number of calls: a search with a smaller budget is the beginning of this one."""
         ends = [each.node for each in self.sampled[:calls] if each.node is not None and each.node.has_ended]
         return max(ends, key=lambda node: node.value, default=None)
 
     @property
     def wants_reply(self) -> bool:
-        """Whether there is budget left and something to find. The first end is always reached."""
+        """Whether there is budget left and something to find. A search always continues until its first end."""
         if self.root is None or self.failure is not None or self.root.is_exhausted:
             return False
         return self.calls < self.max_calls or self.answer is None
 
     def choose(self) -> SearchNode:
-        """The state that gets the next reply. The first replies lead to an end by the straightest way."""
+        """The state that gets the next reply. The first replies go straight to an end."""
         assert self.root is not None
         return descend(self.root) if self.answer is None else select(self.root, self.exploration)
 
     async def open(self) -> None:
-        """Reset the environment and render the start; what goes wrong becomes `failure`."""
+        """Reset the environment and render the start; an error becomes `failure`."""
         task, proposer = self.attempt.task, self.proposer
         try:
             async with asyncio.timeout(proposer.limits.timeout_s):
@@ -224,11 +224,11 @@ class Search:
 async def run_searches(
     draws: Sequence[Draw], proposer: Proposer, value: ValueFunction, *, max_calls: int, exploration: float, scope: str
 ) -> list[Search]:
-    """Search every task within `max_calls` requests to the engine each. What fails breaks off its own search only.
+    """Search every task within `max_calls` requests to the engine each. A failure aborts only its own search.
 
     Args:
         exploration: the constant of `select`.
-        scope: what it is for; keeps engine sessions apart.
+        scope: purpose of the search; keeps engine sessions apart.
     """
     searches = [
         Search(
@@ -251,7 +251,7 @@ async def run_searches(
 
 
 def _judge(nodes: Sequence[SearchNode], value: ValueFunction) -> None:
-    """Give new states their values and make them part of their trees."""
+    """Score new states and add them to their trees."""
     scored = [node for node in nodes if not isinstance(node.place.judged.reward, Invalid)]
     values = value.score([node.place.judged for node in scored]) if scored else []
     for node, worth in zip(scored, values, strict=True):
@@ -293,10 +293,10 @@ class _Held:
         return await self._environment.step(message)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """See `Environment.score`; a reward of 0, which nothing reads, where the episode goes on."""
+        """See `Environment.score`; a reward of 0, which nothing reads, if the episode continues."""
         if stop is StopReason.MAX_TURNS and not self._is_last:
             return Scored(total=0.0)
         return await judge(self._environment, replies, stop)
 
     async def close(self) -> None:
-        """The search closes it."""
+        """Do nothing: the search closes it."""

@@ -1,4 +1,4 @@
-"""What a finished tree says its states are worth: targets for a value model. Pure."""
+"""Derive the values of states from a finished tree: targets for a value model. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Kind = Literal["progress", "reached"]
 def compute_targets(
     root: Node[Place], is_right: Callable[[Node[Place]], bool], *, kind: Kind
 ) -> Mapping[Node[Place], float]:
-    """The target of every state: `compute_progress`, or for "reached" 1 where a right end was found below, else 0.
+    """The target of every state: `compute_progress`, or for "reached" 1 if a right end was found below, else 0.
 
-    "reached" is what the search found of the exact value: never too high, and too low where a way was not found.
+    "reached" is a lower bound of the exact value: too low if the search missed a path, never too high.
     """
     if kind == "progress":
         return compute_progress(root, is_right)
@@ -26,13 +26,13 @@ def compute_targets(
 def compute_progress(root: Node[Place], is_right: Callable[[Node[Place]], bool]) -> dict[Node[Place], float]:
     """The weighted rewards of ReST-MCTS* (arXiv 2406.03816, section 3.1), summed along the way: the quality value.
 
-    `v_0 = 0` and `v_k = max(0, v_{k-1} + w_k)` with `w_k = (1 - v_{k-1}) / (m_k + 1) * (1 - 2 r_k)`. `r_k` is 0 where a
+    `v_0 = 0` and `v_k = max(0, v_{k-1} + w_k)` with `w_k = (1 - v_{k-1}) / (m_k + 1) * (1 - 2 r_k)`. `r_k` is 0 if a
     right end was found below the state, else 1. `m_k` is the number of replies that are still needed: for a state with
     a right end below, to the nearest one; for any other, as in the released code, `m_k + 1` is one more than the
-    replies that its nearest ancestor with a right end below needs. On the way to a right end after K replies the values
-    are 1/K, 2/K, ..., 1. Without a right end in the tree there are no targets: an empty mapping.
+    replies that its nearest ancestor with a right end below needs. On the path to a right end after K replies the
+    values are 1/K, 2/K, ..., 1. Without a right end in the tree there are no targets: an empty mapping.
 
-    Deviation: the paper also lets a process reward model say `r_k`; here only the tree does.
+    Deviation: in the paper a process reward model may also give `r_k`; here only the tree does.
     """
     steps = _count_steps(root, is_right)
     if root not in steps:

@@ -23,7 +23,7 @@ MAX_GRAD_NORM = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Labelled:
-    """A state with the value it should have."""
+    """A state with its target value."""
 
     token_ids: IntArray
     target: float
@@ -44,8 +44,8 @@ class LearnedValue:
 
 
 def to_sample(token_ids: IntArray) -> Sample:
-    """A conversation as a sample whose only trained token comes after it: the critic's value of that token is the
-    state's. Which token that is makes no difference; it is 0."""
+    """A conversation as a sample whose only trained token follows it: the critic's value of that token is the value of
+    the state. The choice of the token makes no difference; it is 0."""
     count = len(token_ids) + 1
     nothing = to_floats(np.zeros(count))
     return Sample(
@@ -62,8 +62,8 @@ def to_sample(token_ids: IntArray) -> Sample:
 def label_states(searches: Sequence[Search], kind: Kind) -> list[Labelled]:
     """The states of searches whose outcomes are known, with their targets (`compute_targets`).
 
-    States from which nothing was tried are left out, as nothing is known about them, and so are ends that could not be
-    scored.
+    States from which nothing was tried are left out, because nothing is known about them, and so are ends that could
+    not be scored.
     """
     labelled = []
     for search in searches:
@@ -90,7 +90,8 @@ def fit_value(
     packing: Packing,
     report: Callable[[int, Mapping[str, Metric]], None] = lambda step, metrics: None,
 ) -> None:
-    """Squared error, `steps` batches drawn with replacement, the learning rate falling to 0 in a line.
+    """Minimize the squared error over `steps` batches drawn with replacement, with a learning rate that falls linearly
+    to 0.
 
     Raises TrainingError when the loss is not finite.
     """

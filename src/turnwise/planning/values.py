@@ -1,4 +1,4 @@
-"""What a state is worth: value functions of a search, the controls among them."""
+"""Value functions of a search, and controls among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnwise.evaluation.summary import is_right
 
 @runtime_checkable
 class SolvedEnvironment(Protocol):
-    """What an environment may offer besides: the exact value of its state."""
+    """An optional method of environments: the exact value of their state."""
 
     def exact_value(self) -> float:
         """The highest success, between 0 and 1, that any policy reaches from here. Read between replies and at the
@@ -31,13 +31,13 @@ class Judged:
     """`[N]` the conversation so far: what the next reply would be conditioned on, or everything up to the last
     reply."""
     environment: Environment | None
-    """In that state, and not to be stepped; None for the end of a stored trajectory."""
+    """The environment in that state, not to be stepped; None for the end of a stored trajectory."""
     reward: Reward | None
-    """Of the episode where it ended here, else None."""
+    """Reward of the episode if it ended here, else None."""
 
 
 class ValueFunction(Protocol):
-    """Judges states."""
+    """Scores states."""
 
     def score(self, states: Sequence[Judged]) -> list[float]:
         """One value per state, between 0 and 1."""
@@ -45,10 +45,10 @@ class ValueFunction(Protocol):
 
 
 class ExactValue:
-    """The exact value, from environments that know it: the bound of what a search can reach."""
+    """The exact value, from environments that know it: an upper bound for a search."""
 
     def score(self, states: Sequence[Judged]) -> list[float]:
-        """See `ValueFunction.score`. Raises ConfigError where an environment does not know it."""
+        """See `ValueFunction.score`. Raises ConfigError if an environment does not know it."""
         values: list[float] = []
         for state in states:
             if not isinstance(state.environment, SolvedEnvironment):
@@ -61,8 +61,8 @@ class ExactValue:
 
 
 class OutcomeValue:
-    """Knows how an episode ended and nothing before: 1 or 0 at an end, 0 elsewhere. It reads the reward, so it is for
-    training tasks, and beside others for comparison."""
+    """Knows only how an episode ended: 1 or 0 at an end, 0 elsewhere. It reads the reward, so it is only for training
+    tasks, and for comparison with other value functions."""
 
     def score(self, states: Sequence[Judged]) -> list[float]:
         """See `ValueFunction.score`."""
@@ -71,8 +71,7 @@ class OutcomeValue:
 
 @dataclass(frozen=True, slots=True)
 class CheckedEnds:
-    """Another value function where the episode goes on; at its ends the outcome, as in tasks whose answers anybody can
-    check."""
+    """The outcome at ends, and another value function elsewhere, for tasks whose answers anybody can check."""
 
     value: ValueFunction
 
@@ -85,7 +84,8 @@ class CheckedEnds:
 
 @dataclass(frozen=True, slots=True)
 class RandomValue:
-    """The control: a uniform number that depends on the tokens of the state and on a seed, and says nothing."""
+    """The control: a uniform random number that depends only on the state's tokens and a seed, and carries no
+    information."""
 
     seed: int
 

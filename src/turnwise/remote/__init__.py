@@ -1,1 +1,1 @@
-"""Rollouts in processes of their own, each with environments, sandboxes and an engine."""
+"""Rollouts in separate processes, each with environments, sandboxes and an engine."""

@@ -19,7 +19,7 @@ SOURCE = Path("the answer of a rollout process")
 
 
 def encode_attempt(attempt: Attempt) -> dict[str, Any]:
-    """Everything that an episode depends on beside the recipe."""
+    """Everything that an episode depends on besides the recipe."""
     draw = attempt.draw
     return {
         "draw": {"index": draw.index, "attempt": draw.attempt, "task": task_to_json(draw.task)},
@@ -31,7 +31,7 @@ def encode_attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def decode_attempt(fields: Mapping[str, Any]) -> Attempt:
-    """What `encode_attempt` was given."""
+    """The attempt that `encode_attempt` was given."""
     draw = fields["draw"]
     return Attempt(
         draw=Draw(index=draw["index"], attempt=draw["attempt"], task=task_from_json(draw["task"])),
@@ -43,7 +43,7 @@ def decode_attempt(fields: Mapping[str, Any]) -> Attempt:
 
 
 def encode_episode(episode: Episode) -> dict[str, Any]:
-    """An episode without its attempt."""
+    """An episode as a message, without its attempt."""
     group = TrajectoryGroup(draw=episode.draw, trajectories=episode.trajectories)
     arrays, rows = flatten_groups([group], decode=None)
     encoded = {name: base64.b64encode(array.tobytes()).decode() for name, array in arrays.items()}
@@ -51,7 +51,7 @@ def encode_episode(episode: Episode) -> dict[str, Any]:
 
 
 def decode_episode(fields: Mapping[str, Any], attempt: Attempt) -> Episode:
-    """The episode of `attempt`. Raises EngineError where the answer is not one."""
+    """The episode of `attempt`. Raises EngineError if the answer is malformed."""
     try:
         arrays = {
             name: np.frombuffer(base64.b64decode(fields["arrays"][name]), kind).copy()

@@ -1,8 +1,8 @@
 """Rollout processes as the training process sees them: they play attempts, and adopt the weights that are published.
 
-What an episode samples depends on its attempt and the weights alone, so it is the same in any process, in every bit,
-with an engine of which that holds. A process that ends takes its episodes with it: they come back as failed attempts,
-which are made again, and another process takes its place."""
+The samples of an episode depend only on its attempt and the weights, so they are bit for bit the same in any process,
+with an engine that guarantees this. A process that ends takes its episodes with it: they come back as failed attempts,
+which are repeated, and a new process takes its place."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from turnwise.rollout.meter import Meter
 from turnwise.rollout.workers import RolloutWorker
 
 StartProcess = Callable[[str, Path, int], Awaitable[Link]]
-"""Starts the process of a name on the weights in a folder, of a version, and waits until it is ready."""
+"""Starts the process with a name on the weights of a version in a folder, and waits until it is ready."""
 
 
 class RolloutPool(Meter):
-    """Plays attempts in processes of their own. Belongs to the event loop that first uses it.
+    """Plays attempts in separate processes. Belongs to the event loop that first uses it.
 
-    Weights reach it as `PausableEngine`s get them: `pause`, `adopt`, `resume`."""
+    Weights are published to it as to a `PausableEngine`: `pause`, `adopt`, `resume`."""
 
     def __init__(self, model: PreTrainedModel, start: StartProcess, *, num_workers: int, max_open: int) -> None:
         """Processes sample with the parameters of `model` as they were at the last `adopt`; each plays up to `max_open`
@@ -65,18 +65,18 @@ class RolloutPool(Meter):
 
     @property
     def folder(self) -> Path:
-        """Where weights are staged, and processes write what they print."""
+        """Folder where weights are staged, and where processes write their output."""
         return self._staging.root
 
     def pids(self) -> list[int]:
-        """Process ids of those that run."""
+        """Process ids of the running processes."""
         return self._pool.pids()
 
     async def play(
         self, worker: RolloutWorker, attempt: Attempt, cut: Cut | None, *, changes: Mapping[str, Any]
     ) -> Episode:
-        """The episode of an attempt, as `RolloutWorker.run_attempt` gives it, in an environment with these `changes` of
-        its arguments. Where its process ends it is one without turns and with Invalid rewards that say so."""
+        """The episode of an attempt, as from `RolloutWorker.run_attempt`, in an environment with these `changes` to its
+        arguments. If its process ends, the episode has no turns and Invalid rewards that say so."""
         async with self._lock:
             if self._staged is None:
                 self._staged = await asyncio.to_thread(self._staging.write, self._model)
@@ -105,7 +105,7 @@ class RolloutPool(Meter):
             self._pool.release(key)
 
     async def _wait(self, asking: asyncio.Future[Any], key: Session, cut: Cut | None) -> Any:
-        """What a process answers; when the task is cancelled for a cut, what it has."""
+        """The answer of a process; if the task is cancelled for a cut, what the process has so far."""
         while True:
             try:
                 return await asyncio.shield(asking)
@@ -153,7 +153,7 @@ class RolloutPool(Meter):
         return link
 
     def _count_open(self) -> None:
-        """Take in what processes say that they sample."""
+        """Record what processes report as sampled."""
         statistics = self._pool.statistics()
         self.open_sessions = Counter(Session(*each) for counts in statistics for each in counts["sessions"])
         self.num_replies = sum(int(counts["num_replies"]) for counts in statistics)
@@ -170,7 +170,7 @@ def _compare(answers: list[tuple[Link, Mapping[str, int]]], staged: Staged, what
 async def _without_turns(
     worker: RolloutWorker, attempt: Attempt, stop: StopReason, reward: Invalid, error: str | None
 ) -> Episode:
-    """An episode of which nothing came back."""
+    """An empty episode, for one that did not come back."""
     environment: Environment | AskingEnvironment = worker.build_environment(attempt.task)
     roles = to_asking(environment).spec.roles
     await close_environment(environment)

@@ -8,11 +8,11 @@ from typing import Any
 from rich.table import Table
 
 MAX_BREACHES = 20
-"""Most breaches shown per check; `--json` has all."""
+"""Maximum number of breaches shown per check; `--json` has all."""
 
 
 def audit_table(report: Mapping[str, Any]) -> Table:
-    """One row per check: what it proves, how much it checked, how much it did not, and the verdict."""
+    """One row per check: what it proves, how much it checked and did not check, and the verdict."""
     table = Table(title=f"audit of {_escape_markup(report['run'])}, {report['steps']} finished steps")
     table.add_column("check", no_wrap=True)
     table.add_column("what it proves")
@@ -34,7 +34,7 @@ def audit_table(report: Mapping[str, Any]) -> Table:
 
 
 def audit_lines(report: Mapping[str, Any]) -> list[str]:
-    """The lines below the table: what was not checked and why, the log-probabilities, the breaches, the verdict."""
+    """The lines below the table: what was not checked and why, the log-probabilities, the breaches, and the verdict."""
     lines = []
     for check in report["checks"]:
         lines += [

@@ -19,9 +19,9 @@ class Series:
 
     label: str
     points: tuple[tuple[float, float | None], ...]
-    """`(x, y)` in order of x; None as y is a gap."""
+    """`(x, y)` in order of x; a y of None leaves a gap."""
     dots: bool = False
-    """Mark every point and draw the line between them faintly: for few points."""
+    """Whether to mark every point and draw the line between them faintly, for few points."""
 
     @property
     def values(self) -> list[float]:

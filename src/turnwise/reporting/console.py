@@ -23,7 +23,7 @@ from turnwise.reporting.summaries import describe_behaviour, format_success, kin
 from turnwise.reporting.transcript import clean_for_terminal
 
 PLAIN_INTERVAL_S = 2.0
-"""Least seconds between two lines without a terminal."""
+"""Minimum seconds between two lines without a terminal."""
 
 SHOWN = (
     ("sft/loss", "loss {:.3f}"),
@@ -37,7 +37,7 @@ SHOWN = (
 
 
 class _ToleratesBrokenPipe(Console):
-    """Goes quiet when its reader closes the pipe, where rich would end the process."""
+    """Stops writing when its reader closes the pipe, where rich would end the process."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -162,7 +162,7 @@ def format_seconds(seconds: float) -> str:
 def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
     """Tabulate held-out success per kind of task with 95% intervals, two columns per evaluation.
 
-    `summaries` are as in `evaluations/*.summary.json`; a kind that one of them lacks shows as "-".
+    `summaries` are as in `evaluations/*.summary.json`; a kind missing from one of them is shown as "-".
     """
     table = Table(title="held-out success [95% interval] and tool calls per question")
     table.add_column("questions", no_wrap=True)
@@ -184,11 +184,11 @@ def results_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print to standard output: as wide as the terminal, or where there is none as wide as the table is, so that a pipe
-    or a file gets every column whole."""
+    """Print to standard output: at the width of the terminal or, without one, at the width of the table, so that a
+    pipe or a file gets every column in full."""
     Console(width=None if sys.stdout.isatty() else find_width(table)).print(table)
 
 
 def find_width(table: Table) -> int:
-    """Columns that a table takes without wrapping a cell."""
+    """Number of columns that a table takes without wrapping a cell."""
     return max(80, Console(width=10_000).measure(table).maximum)

@@ -1,7 +1,7 @@
 """Show the same held-out tasks before and after training, token by token.
 
-Reads the plain rows of `store.trajectories`; of an environment it reads messages, rewards and the payload's `kind` and
-`answers`."""
+Reads the plain rows of `store.trajectories`; the only environment data it reads are messages, rewards and the payload's
+`kind` and `answers`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from turnwise.reporting.style import NUM_COLOURS
 from turnwise.reporting.voices import Row, Said, Talk, find_lead, group_episodes, list_talks
 
 MAX_TOKENS = 800
-"""Most sampled tokens shown of one trajectory, to keep the page small."""
+"""Maximum number of sampled tokens shown per trajectory, to keep the page small."""
 MAX_CONTEXT_CHARS = 6000
-"""Most characters shown of one context."""
+"""Maximum number of characters shown per context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +32,14 @@ class Batch:
 
 
 Episode = Sequence[Row]
-"""The trajectories of one episode: a row for every role."""
+"""The trajectories of one episode: one row for every role."""
 
 
 def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> list[tuple[str, Episode, Episode]]:
     """Choose up to `count` tasks that both evaluations have, as `(verdict, before, after)`.
 
     Most are "wrong → right", those with most tool calls first, with one each of "still wrong" and "right → wrong" if
-    there is one; "right both times" fills up what is left. A task that could not be scored is left out."""
+    there is one; "right both times" fills the remaining places. A task that could not be scored is left out."""
     first = {lead["task"]["id"]: (lead, episode) for lead, episode in _list_scored(before)}
     by_verdict: dict[str, list[tuple[str, Episode, Episode]]] = {
         "wrong → right": [],
@@ -61,7 +61,7 @@ def choose_examples(before: Sequence[Row], after: Sequence[Row], count: int) -> 
 
 
 def _list_scored(rows: Sequence[Row]) -> list[tuple[Row, Episode]]:
-    """Every episode whose leading row has a reward, with that row."""
+    """Every episode whose leading row has a reward, together with that row."""
     episodes = [(find_lead(episode), episode) for episode in group_episodes(rows)]
     return [(lead, episode) for lead, episode in episodes if "scored" in lead["reward"]]
 
@@ -87,7 +87,8 @@ def count_tool_calls(row: Row) -> int:
 
 
 def draw_example(verdict: str, before: tuple[Episode, Batch], after: tuple[Episode, Batch]) -> str:
-    """Draw one task: the verdict, the accepted answers, and both episodes, side by side if one role speaks in them."""
+    """Draw one task: the verdict, the accepted answers, and both episodes, side by side if only one role speaks in
+    them."""
     task = after[0][0]["task"]
     kind = task["payload"].get("kind")
     badge = f'<span class="kind">{escape(str(kind))}</span>' if kind is not None else ""
@@ -103,7 +104,7 @@ def draw_example(verdict: str, before: tuple[Episode, Batch], after: tuple[Episo
 
 
 def _draw_episode(episode: Episode, batch: Batch) -> str:
-    """One column for every role, then what was carried on from one conversation to the next."""
+    """One column per role, then what was carried over from one conversation to the next."""
     talks = list_talks(episode)
     columns = "".join(_draw_role(row, batch, talks, number) for number, row in enumerate(episode, start=1))
     lines = [(talk.name, talk.memory) for talk in talks if talk.memory]

@@ -1,4 +1,4 @@
-"""What policies are worth at a game, given as plain data: as tables of a terminal and of report.html."""
+"""Show what policies are worth at a game, given as plain data: as tables in a terminal and in report.html."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from turnwise.core.errors import StoreError
 
 MEASURED = "exploitability.json"
-"""In a run folder: what `turnwise exploitability` last measured."""
+"""File in a run folder with the last measurement of `turnwise exploitability`."""
 
 POLICY_COLUMNS = (
     "policy",
@@ -33,7 +33,7 @@ POLICY_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """A table as text; numbers stand right, the first column left."""
+    """A table as text; numbers are aligned right, the first column left."""
 
     title: str
     columns: Sequence[str]
@@ -41,7 +41,8 @@ class Cells:
 
 
 def list_tables(report: Mapping[str, Any]) -> list[Cells]:
-    """One row per policy, then what each checkpoint earns against each. `report` as `GameReport.to_json` gives it."""
+    """One row per policy, then what each checkpoint earns against each. `report` as returned by
+    `GameReport.to_json`."""
     policies = [
         [
             row["label"],
@@ -74,7 +75,7 @@ def list_tables(report: Mapping[str, Any]) -> list[Cells]:
 
 
 def build_table(cells: Cells) -> Table:
-    """For the terminal."""
+    """The table for the terminal."""
     table = Table(title=cells.title)
     for number, column in enumerate(cells.columns):
         table.add_column(column, justify="right" if number else "left")
@@ -84,7 +85,7 @@ def build_table(cells: Cells) -> Table:
 
 
 def draw_games(run: Path) -> str:
-    """What was measured of a run, for its report; "" where nothing was.
+    """The measurements of a run, for its report; "" if there are none.
 
     Raises StoreError naming the file if it is damaged."""
     path = run / MEASURED

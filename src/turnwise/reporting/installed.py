@@ -19,7 +19,7 @@ GROUP = "turnwise.report_sections"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What a section reads of a run."""
+    """The data of a run that a section can read."""
 
     run: RunFolder
     recipe: ShownRecipe
@@ -39,7 +39,7 @@ class Section:
 
 
 def draw_installed(reported: Reported, taken: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Id, title and content of every section that packages add. One that fails says so in its place.
+    """Id, title and content of every section that packages add. A section that fails is replaced by the error.
 
     `taken` are the ids of the report's own sections.
     """

@@ -9,11 +9,11 @@ from rich.table import Table
 
 
 def schedules_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One line per schedule, as `simulation.plan.describe_prediction` gives them.
+    """One line per schedule, from `simulation.plan.describe_prediction`.
 
     Trained trajectories and their sampled tokens per second, the ratio to the first line, mean and largest age; where
-    the engines' time went (idle for tools, for admission, or for weights and a trainer on the same machine), and the
-    trainer's."""
+    the engines' time went (idle for tools, for admission, or for weights and a trainer on the same machine), and where
+    the trainer's time went."""
     table = Table(title="predicted schedules, in their steady state")
     names = ["trained/s", "tokens/s", "ratio", "age", "engine busy", "tools", "admission", "other", "trainer busy"]
     has_hours, has_price = "gpu_hours_per_million" in rows[0], "price_per_million" in rows[0]

@@ -61,7 +61,8 @@ SCHEDULE_CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] =
 """Drawn for asynchronous runs only, as `CHARTS`."""
 
 OWN_PLACES = frozenset({"rollout", "train", "credit", "schedule", "dropped", "annotate"})
-"""First parts of metric names that have charts of their own or none; metrics of all others are drawn as they come."""
+"""First parts of metric names that have their own charts, or none; metrics with any other first part are drawn as
+they come."""
 
 PHASES = (("warm-up", "sft/seconds"), ("rollout", "rollout/seconds"), ("training", "train/seconds"))
 
@@ -156,15 +157,15 @@ def _success_cell(row: Mapping[str, Any]) -> str:
 
 
 def draw_curves(metrics: Metrics) -> str:
-    """Draw every chart that has data, then the parts of rewards, other metrics that RL steps recorded or that were
-    measured at checkpoints, and what was dropped."""
+    """Draw every chart that has data, then the parts of rewards, other metrics recorded by RL steps or measured at
+    checkpoints, and dropped tokens."""
     listed = (_draw_listed(metrics, *chart) for chart in CHARTS)
     drawn = "".join((*listed, _draw_open(metrics), _draw_measured(metrics), _draw_dropped(metrics)))
     return f'<div class="charts">{drawn}</div>' if drawn else '<p class="dim">No metrics were recorded yet.</p>'
 
 
 def draw_schedule(metrics: Metrics) -> str:
-    """Draw how old trained tokens were and who waited for whom; "" before the first step of a schedule."""
+    """Draw how old trained tokens were, and who waited for whom; "" before the first step of a schedule."""
     rows = [row for row in metrics if row["phase"] == "train"]
     ages = sorted(
         (int(match[1]), name) for name in _list_names(rows) if (match := re.fullmatch(r"train/age_(\d+)_share", name))
@@ -203,7 +204,8 @@ def _draw_listed(metrics: Metrics, title: str, note: str, lines: Sequence[tuple[
 
 
 def _draw_open(metrics: Metrics) -> str:
-    """Draw metrics that no table lists: the parts of rewards together, every other one alone, as their units differ."""
+    """Draw metrics that no table lists: the parts of rewards together, each other metric alone, because units
+    differ."""
     rows = [row for row in metrics if row["phase"] == "train"]
     names = [name for name in _list_names(rows) if name.partition("/")[0] not in OWN_PLACES]
     parts = [(name.removeprefix("reward/"), name) for name in names if name.startswith("reward/")]
@@ -218,7 +220,7 @@ def _draw_open(metrics: Metrics) -> str:
 
 
 def _draw_measured(metrics: Metrics) -> str:
-    """Draw what was measured at some checkpoints and no table lists, such as a game's exploitability: each alone."""
+    """Draw measurements at checkpoints that no table lists, such as a game's exploitability, each alone."""
     rows = [row for row in metrics if row["phase"] not in ("sft", "train")]
     charts = []
     for name in _list_names(rows):
@@ -286,7 +288,7 @@ def draw_failures(batches: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], me
 
 
 def draw_time(metrics: Metrics, *, overlap: bool = False) -> str:
-    """Draw the seconds of each phase; `overlap` says that rollouts went on while the trainer stepped."""
+    """Draw the seconds of each phase; `overlap` says that rollouts continued while the trainer stepped."""
     seconds = [(label, sum(row.get(name) or 0.0 for row in metrics)) for label, name in PHASES]
     total = sum(value for _, value in seconds)
     if not total:

@@ -1,7 +1,7 @@
 """The style sheet of report.html, for light and dark, wide and narrow screens."""
 
 NUM_COLOURS = 6
-"""Lines that a chart can tell apart."""
+"""Number of lines that can be told apart in a chart."""
 
 STYLE = """
 :root { color-scheme: light dark; --back: #fbfbf9; --card: #ffffff; --text: #22262b; --dim: #68707a; --rule: #e3e4e0;

@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 def load_summaries(run: Path) -> list[dict[str, Any]]:
-    """Load the evaluations a run made itself, by step, controls last; those of `turnwise evaluate` are left out.
+    """Load the evaluations a run made itself, by step, controls last; evaluations by `turnwise evaluate` are left out.
 
     Raises StoreError naming the file that cannot be read.
     """
@@ -49,7 +49,7 @@ def row_of(summary: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
 
 
 def describe_behaviour(summary: Mapping[str, Any]) -> str:
-    """Say how long the replies were, what reward and parts of it they were given, and how many trajectories recovered
+    """Describe how long the replies were, which reward and parts of it they got, and how many trajectories recovered
     from a failed tool call.
 
     "" if the summary lacks these numbers or any row.
@@ -69,7 +69,8 @@ def describe_behaviour(summary: Mapping[str, Any]) -> str:
 
 
 def describe_samples(row: Mapping[str, Any]) -> str:
-    """Say how many attempts at how many tasks a row has, and how often one of k succeeds; "" where each has one."""
+    """Describe how many attempts at how many tasks a row has, and how often one of k succeeds; "" for one attempt
+    each."""
     episodes, passes = row.get("episodes", row["n"]), row.get("pass_at") or ()
     if episodes == row["n"]:
         return f"{row['invalid']} more could not be scored, " if row.get("invalid") else ""
@@ -81,7 +82,7 @@ def describe_samples(row: Mapping[str, Any]) -> str:
 
 
 def _format_fewer(each: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Of how many tasks a pass@k is, where some have fewer than k scored samples."""
+    """The number of tasks that a pass@k covers, if some tasks have fewer than k scored samples."""
     return f" of the {each['n']} with {each['k']} scored samples" if each.get("n", row["n"]) != row["n"] else ""
 
 
@@ -96,7 +97,7 @@ def _format_share(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decline:
-    """A kind of task at which a policy became worse."""
+    """A kind of task on which a policy became worse."""
 
     kind: str
     before: Row
@@ -114,8 +115,9 @@ class Decline:
 
 
 def list_declines(summaries: Sequence[Summary]) -> list[Decline]:
-    """Kinds of task at which the last evaluation solves fewer than the first: at least two tasks fewer, or one beyond
-    what the intervals allow. The largest loss first, as a share of what was solved; controls and "all" are left out."""
+    """Kinds of task of which the last evaluation solves fewer than the first: at least two tasks fewer, or one beyond
+    what the intervals allow. The largest loss first, as a share of the tasks solved before; controls and "all" are left
+    out."""
     plain = [summary for summary in summaries if not is_control(summary)]
     declines = []
     for kind in kinds_of(plain) if len(plain) > 1 else ():
@@ -129,7 +131,7 @@ def list_declines(summaries: Sequence[Summary]) -> list[Decline]:
 
 
 def describe_declines(summaries: Sequence[Summary]) -> str:
-    """One line for people: at what a policy became worse; "" where it did at nothing."""
+    """One line on what a policy became worse at; "" if nothing."""
     declines = list_declines(summaries)
     if not declines:
         return ""
@@ -141,7 +143,7 @@ def describe_declines(summaries: Sequence[Summary]) -> str:
 
 
 def describe_best(summaries: Sequence[Summary]) -> str:
-    """One line where an earlier evaluation is better than the last one; "" where none is."""
+    """One line if an earlier evaluation is better than the last one; else ""."""
     plain = [(summary, row) for summary in summaries if not is_control(summary) and (row := row_of(summary, "all"))]
     if len(plain) < 2:
         return ""

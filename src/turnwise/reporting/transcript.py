@@ -1,4 +1,4 @@
-"""An episode as lines of a terminal: a label of its own colour for every role, calls indented, forgotten text grey."""
+"""Print an episode in a terminal: a coloured label per role, calls indented, forgotten text grey."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def wants_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
-    """Colours go to a terminal only, and nowhere if NO_COLOR is set (no-color.org)."""
+    """Whether to use colours: only on a terminal, and never if NO_COLOR is set (no-color.org)."""
     return is_terminal and not environ.get("NO_COLOR")
 
 
 def draw_episode(episode: Sequence[Row], *, colour: bool) -> Iterator[str]:
-    """Every conversation with its opening, under the one that called it, then what was carried on from one to the next.
+    """Every conversation with its opening, below its caller, then what was carried over from one to the next.
 
-    `episode` holds a row for every role. Roles are named where there are several.
+    `episode` holds a row for every role. Roles are named if there are several.
     """
     talks = list_talks(episode)
     roles = list(dict.fromkeys(row["id"]["role"] for row in episode))
@@ -41,7 +41,7 @@ def draw_episode(episode: Sequence[Row], *, colour: bool) -> Iterator[str]:
 
 
 def _draw_talk(talk: Talk, *, has_name: bool) -> Iterator[tuple[str, bool]]:
-    """Text, which may have several lines, and whether it is forgotten."""
+    """Yield each text, which may have several lines, and whether it is forgotten."""
     indent = "    " * talk.depth
     if has_name:
         forgotten = bool(talk.said) and talk.said[0].forgot_context
@@ -53,13 +53,13 @@ def _draw_talk(talk: Talk, *, has_name: bool) -> Iterator[tuple[str, bool]]:
 
 
 def _is_left(said: Said, talk: Talk) -> bool:
-    """Whether what was observed after a turn is forgotten: it is the context of the turn that goes on from it."""
+    """Whether the observation after a turn is forgotten: it is the context of the turn that continues from it."""
     after = talk.said.index(said) + 1
     return after < len(talk.said) and talk.said[after].forgot_context
 
 
 def clean_for_terminal(text: str, *, joined: bool = False) -> str:
-    """What a model or a tool wrote, without what a terminal would obey; `joined` on one line."""
+    """The text of a model or a tool with control characters replaced; with `joined`, on one line."""
     text = _CONTROL.sub("\ufffd", text.strip())
     return " ".join(text.split()) if joined else text
 

@@ -1,4 +1,4 @@
-"""An episode as people read it: its conversations by role and caller, what was forgotten, what was carried on.
+"""Present an episode for people: its conversations by role and caller, what was forgotten, what was carried over.
 
 Pure. Reads the plain rows of `store.trajectories`, one for each role of an episode, with their texts.
 """
@@ -19,11 +19,11 @@ class Said:
 
     turn: Row
     branch_of: int | None
-    """Number of the conversation's turn that it goes on from, where that is not the one before."""
+    """Number of the turn in this conversation that it continues, if that is not the previous one."""
     forgot_context: bool
-    """Later contexts of the role exist, and none holds what was added before the reply."""
+    """Whether later contexts of the role exist, but none contains what was added before the reply."""
     forgot_reply: bool
-    """As `forgot_context`, of the reply."""
+    """Like `forgot_context`, for the reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +34,16 @@ class Talk:
     role: str
     caller: str | None
     depth: int
-    """Callers above it."""
+    """Number of callers above the conversation."""
     opening: str
     said: tuple[Said, ...]
     memory: str
-    """What of its last reply a later conversation of the role opens with; "" if nothing, and where a caller opens them:
-    what stands there is the caller's."""
+    """The part of its last reply with which a later conversation of the role opens; "" if there is none, or if a caller
+    opens those conversations, because that text is the caller's."""
 
 
 def group_episodes(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows of every episode, which has one for each of its roles, in the order of the file."""
+    """The rows of every episode, one for each role, in the order of the file."""
     episodes: dict[tuple[int, int, int], list[Row]] = {}
     for row in rows:
         name = row["id"]
@@ -52,7 +52,7 @@ def group_episodes(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def find_lead(episode: Sequence[Row]) -> Row:
-    """The row an episode is judged by: that of the first role that learns, of the first role if none does."""
+    """The row an episode is judged by: that of the first role that learns, or of the first role if none does."""
     return next((row for row in episode if row.get("learns", True)), episode[0])
 
 
@@ -110,12 +110,12 @@ def _list_talks_of(row: Row, callers: Mapping[str, str | None]) -> list[Talk]:
 
 
 def read_message(message: Row) -> str:
-    """A message's text."""
+    """The text of a message."""
     return "".join(part["text"] for part in message["content"])
 
 
 def _count_callers(name: str, callers: Mapping[str, str | None]) -> int:
-    """How many conversations are above one; a caller that is not on record counts and has none above it."""
+    """Number of conversations above one; a caller that is not recorded counts, with none above it."""
     seen = {name}
     while (caller := callers.get(name)) is not None and caller not in seen:
         seen.add(caller)
@@ -124,13 +124,13 @@ def _count_callers(name: str, callers: Mapping[str, str | None]) -> int:
 
 
 class _Memory:
-    """What later contexts of one role hold of its turns. Texts are compared by their words, without tags."""
+    """Knows which of a role's turns its later contexts contain. Texts are compared by their words, without tags."""
 
     def __init__(self, turns: Sequence[Row]) -> None:
         self._turns = turns
         self._ancestors: list[set[int]] = []
         self._contexts: list[str] = []
-        """What each reply was conditioned on."""
+        """The context of each reply."""
         for turn in turns:
             parent = turn["parent"]
             above = set() if parent is None else self._ancestors[parent] | {parent}
@@ -139,7 +139,7 @@ class _Memory:
             self._contexts.append(f" {_to_words(' '.join([*texts, _read(turn, 'context')]))} ")
 
     def forgot(self, number: int, text: str) -> bool:
-        """Whether there are later turns, and none was conditioned on this text of turn `number`."""
+        """Whether there are later turns, but none of their contexts contains this text of turn `number`."""
         later = range(number + 1, len(self._turns))
         pieces = _split(text)
         return bool(later and pieces) and not any(
@@ -148,7 +148,7 @@ class _Memory:
         )
 
     def carried(self, number: int, places: set[int]) -> str:
-        """What of a reply stands in the context with which a later conversation of the role opens, of those in
+        """The part of a reply that occurs in the opening context of a later conversation of the role, among those in
         `places`."""
         openings = [
             self._contexts[other]
@@ -164,7 +164,7 @@ def _read(turn: Row, kind: str) -> str:
 
 
 def _split(text: str) -> list[tuple[str, str]]:
-    """The parts of a text between tags that have words: the words, and the part as it stands."""
+    """The parts of a text between tags that contain words: the words, and the part as written."""
     parts = re.split(r"</?[A-Za-z_]+>|<\|[^|>]*\|>", text)
     return [(words, part.strip()) for part in parts if (words := _to_words(part))]
 

@@ -1,7 +1,7 @@
-"""Measure a suite before any bug: which tests are stable, what each calls, and why the rest is left out.
+"""Measure a suite before any bug is planted: which tests are stable, what each calls, and why the rest is left out.
 
 Four runs in the sandbox: one in pytest's order, one in reversed order with another hash seed, one that observes, and
-one as the first, by then some time later.
+one more like the first, some time later.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from turnwise_sandbox.types import Sandbox
 HASH_SEEDS = (0, 1_203_945)
 """PYTHONHASHSEED of the first and of the second run."""
 MAX_DURATION_S = 1.0
-"""Tests that take longer, in the faster of two runs, are left out."""
+"""Tests that take longer than this, even in the faster of two runs, are left out."""
 MAX_HANGS = 5
-"""How many tests that do not end are found and left out before the suite is given up."""
+"""Number of tests that may hang and be left out before the suite is given up."""
 
 
 async def measure_baseline(
@@ -35,10 +35,10 @@ async def measure_baseline(
 ) -> Baseline:
     """Measure the suite of the tree `root`.
 
-    `left_out` names test files, folders and tests that take no part, and why. `name` names the repository in errors.
+    `left_out` maps excluded test files, folders and tests to the reason. `name` names the repository in errors.
 
-    Raises DataError if no test passes, or if the suite does not come to its end even without the tests that hang;
-    SandboxError if the sandbox fails.
+    Raises DataError if no test passes, or if the suite does not complete even without the tests that hang; SandboxError
+    if the sandbox fails.
     """
     reasons = dict(left_out)
     suite = dataclasses.replace(suite, left_out=tuple(left_out))
@@ -70,7 +70,7 @@ async def measure_baseline(
 async def _run_without_hangs(
     sandbox: Sandbox, root: Path, suite: Suite, reasons: dict[str, str], *, name: str
 ) -> tuple[TestRun, Suite]:
-    """The first run, and the suite without the tests that did not end; those are added to `reasons`."""
+    """The first run, and the suite without the tests that did not finish; those are added to `reasons`."""
     for _ in range(MAX_HANGS + 1):
         run = await run_tests(sandbox, (root,), suite, hash_seed=HASH_SEEDS[0])
         if not run.is_late or run.running is None:
@@ -87,7 +87,7 @@ def _check_run(run: TestRun, name: str) -> None:
 
 
 def find_changed(first: TestRun, later: TestRun) -> dict[str, str]:
-    """Test id to reason of each test whose status is another one in the same run some time later."""
+    """Test id to reason, for each test whose status changed when the same run was repeated some time later."""
     return {
         test: f"{one.status} in one run and {other.status} in the same run some time later"
         for test, one in first.outcomes.items()
@@ -96,8 +96,8 @@ def find_changed(first: TestRun, later: TestRun) -> dict[str, str]:
 
 
 def compare_runs(first: TestRun, second: TestRun) -> dict[str, str]:
-    """Test id to reason of each test that is not fit to judge a patch: it differs between the runs, fails before any
-    bug, takes long, or draws other examples each time."""
+    """Test id to reason, for each test that cannot judge a patch: it differs between the runs, fails before any bug,
+    takes too long, or draws other examples each time."""
     reasons: dict[str, str] = {}
     for test in dict.fromkeys((*first.outcomes, *second.outcomes)):
         one, other = first.outcomes.get(test), second.outcomes.get(test)
@@ -134,7 +134,7 @@ def _in_sources(functions: Iterable[str], source_folders: Sequence[str]) -> Iter
 
 
 def count_reasons(left_out: Mapping[str, str]) -> dict[str, int]:
-    """How many tests and files each kind of reason leaves out, the most frequent first."""
+    """How many tests and files each kind of reason excludes, the most frequent first."""
     kinds: dict[str, int] = {}
     for reason in left_out.values():
         kind = next((kind for start, kind in _KINDS if reason.startswith(start)), reason.split(":")[0])

@@ -1,4 +1,4 @@
-"""Unified diffs as text: made, reversed, applied exactly, and looked through before anything applies them.
+"""Make, reverse, check and exactly apply unified diffs, as text.
 
 Texts are decoded as UTF-8 with surrogates for other bytes, so that every file comes back as it was.
 """
@@ -14,12 +14,13 @@ from pathlib import PurePosixPath
 from turnwise.core.errors import DataError
 
 NO_FILE = "/dev/null"
-"""What a diff names in place of a file that does not exist."""
+"""The name that a diff gives to a file that does not exist."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 _ESCAPE = re.compile(r'\\([0-7]{1,3}|[abtnvfr"\\])')
 _UNPLAIN = re.compile(r'[\x00-\x1f\x7f"\\]| $')
-"""What git quotes a path for, and a blank at its end, which `read_path` would take for the line's."""
+"""Characters for which git quotes a path, and a trailing blank, which `read_path` would otherwise take for part of
+the line."""
 _LINK = re.compile(r"(new file mode|old mode|new mode|deleted file mode) 1[26]0000|index \S+ 1[26]0000")
 _BINARIES = re.compile(r"Binary files \S.* and \S.* differ\r?\n?")
 _ESCAPED = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
@@ -50,7 +51,7 @@ class FileDiff:
 def make_diff(before: Mapping[str, bytes | None], after: Mapping[str, bytes | None]) -> str:
     """The unified diff, in git's format with three lines of context, that turns `before` into `after`.
 
-    Both map relative paths to contents; a path that is missing or None does not exist. Paths are in order.
+    Both map relative paths to contents; a path that is missing or None does not exist. Paths are sorted.
     """
     parts: list[str] = []
     for path in sorted({*before, *after}):
@@ -76,7 +77,7 @@ def _diff_file(path: str, old: bytes | None, new: bytes | None) -> list[str]:
 
 
 def parse_diff(text: str) -> tuple[FileDiff, ...]:
-    """The files of a unified diff in its order. What stands between files is skipped.
+    """The files of a unified diff, in its order. Text between files is skipped.
 
     Raises DataError naming the line of a hunk whose counts do not fit its lines.
     """
@@ -190,7 +191,7 @@ def _range(start: int, count: int) -> str:
 
 
 def read_path(text: str) -> str:
-    """The path of a `---` or `+++` line: without a time stamp, and without git's quotes and escapes."""
+    """The path in a `---` or `+++` line, without a time stamp and without git's quotes and escapes."""
     text = text.rstrip("\r\n")
     if not text.startswith('"'):
         return text.split("\t")[0].rstrip(" ")
@@ -203,7 +204,8 @@ def read_path(text: str) -> str:
 
 
 def quote_path(path: str) -> str:
-    """The path as a line of a diff names it, so that `read_path` gives it back: in git's quotes where it needs them."""
+    """The path as a line of a diff spells it, in git's quotes where needed, so that `read_path` returns it
+    unchanged."""
     if not _UNPLAIN.search(path):
         return path
     escapes = {chr(code): f"\\{letter}" for letter, code in _ESCAPED.items()}
@@ -218,9 +220,9 @@ def strip_prefix(path: str) -> str | None:
 
 
 def why_refused(diff: str) -> str | None:
-    """Why a patch is not even tried; None for one that may be: text, with paths inside the tree and no links.
+    """Why a patch is refused before it is tried; None if it may be tried: text, paths inside the tree, no links.
 
-    It reads every line outside of hunks that may name a path or a kind of file, also those that programs skip.
+    Reads every line outside hunks that may name a path or a kind of file, even those that programs skip.
     """
     if "\0" in diff:
         return "it contains NUL bytes; a patch is text"
@@ -241,7 +243,7 @@ def why_refused(diff: str) -> str | None:
 
 
 def to_crlf(diff: str, paths: Collection[str]) -> str:
-    """The diff with CRLF at the ends of lines of these files, as the files have it."""
+    """The diff with CRLF at the ends of these files' lines, as the files themselves have it."""
     lines = _split(diff)
     outside = {number for number, _ in _lines_outside_hunks(lines)}
     path: str | None = None
@@ -256,8 +258,8 @@ def to_crlf(diff: str, paths: Collection[str]) -> str:
 
 
 def without_empty_binaries(diff: str) -> str:
-    """The diff without the parts that only say that binary files differ: git refuses the whole for them, patch passes
-    over them. Binary contents (`git diff --binary`) stay."""
+    """The diff without the parts that only state that binary files differ, for which git refuses the whole diff and
+    which patch skips. Binary contents (`git diff --binary`) stay."""
     lines = _split(diff)
     gone: set[int] = set()
     header: int | None = None
@@ -290,7 +292,7 @@ def _lines_outside_hunks(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def _named_paths(line: str) -> list[str]:
-    """The paths that a line of a header names."""
+    """The paths named in a header line."""
     for start in ("--- ", "+++ "):
         if line.startswith(start):
             path = read_path(line[4:])

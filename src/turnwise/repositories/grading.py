@@ -1,11 +1,11 @@
-"""Grade a patch: lay its source files over the tree with the bug, run the instance's tests, judge what became of them.
+"""Grade a patch: lay its source files over the tree with the bug, run the instance's tests, and judge their outcomes.
 
 What a patch changes besides source files of the package (tests, conftest.py, settings of pytest, files that Python
-loads by itself) is restored before anything runs, so that it decides neither which tests run nor how.
+loads by itself) is restored before anything runs, so that a patch decides neither which tests run nor how.
 
-Tests that can be run apart from the package (separability.py) are, if all FAIL_TO_PASS tests and one PASS_TO_PASS test
-can: then no patch can write the grade. The other PASS_TO_PASS tests run in the process of the patch, where it could
-hide what it breaks but not claim what it does not fix.
+Tests that can be run apart from the package (separability.py) are run apart if that is possible for all FAIL_TO_PASS
+tests and one PASS_TO_PASS test: then no patch can write the grade. The other PASS_TO_PASS tests run in the process of
+the patch, which could hide what it breaks but not claim a fix that it lacks.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ Ending = Literal[
     "no_evidence",
     "infrastructure",
 ]
-"""How grading ended. Only "infrastructure" is no verdict on the patch:
+"""How grading ended. Every ending but "infrastructure" is a verdict on the patch:
 
 - no_patch: the prediction is empty
-- patch_refused: it is no text, makes links, or names paths outside of the tree
-- patch_failed: it does not apply
+- patch_refused: it is not text, makes links, or names paths outside the tree
+- patch_failed: it does not apply to the tree
 - timeout: its tests run longer than their deadline
 - crashed: the tests' process ended before its report did
 - tampered: it forged a report or replaced functions of pytest
-- no_evidence: no test ran, though they run without any bug
+- no_evidence: no test ran, although the tests run without any bug
 - infrastructure: the sandbox failed, or no test runs even without any bug
 """
 MIN_WALL_S = 60.0
-"""Least limit of a run, in seconds of real time."""
+"""Minimum wall-clock limit of a run, in seconds."""
 FILE_S = 10.0
-"""Seconds of real time that a test file's own processes may take to start."""
+"""Seconds of real time that the processes of one test file may take to start."""
 SLOWDOWN = 20.0
-"""How many times as long as without a bug an instance's tests may take, beyond the least limit."""
+"""An instance's tests may take this many times as long as without a bug, beyond the minimum limit."""
 
 
 Runner = Callable[[Sandbox, Repository, Iterable[Layer], tuple[str, ...]], Awaitable[TestRun]]
@@ -69,19 +69,19 @@ class Grade:
     instance_id: str
     ending: Ending
     reason: str = ""
-    """Why, in one line; "" if the lists of tests say it."""
+    """The reason in one line; "" if the lists of tests show it."""
     resolution: Resolution | None = None
-    """What became of the tests; None if none ran."""
+    """Outcomes of the tests; None if none ran."""
     way: str | None = None
-    """What applied the patch."""
+    """The command that applied the patch."""
     restored: tuple[str, ...] = ()
-    """Files that the patch changed and may not change; their pristine version was used."""
+    """Protected files that the patch changed; their pristine version was used."""
     forgeable: bool = True
     """Whether the patch ran in the process of the FAIL_TO_PASS tests, so that it could write this grade."""
     cpu_s: float = 0.0
-    """Processor seconds of the tests' runs."""
+    """Processor seconds of all test runs."""
     wall_s: float = 0.0
-    """Seconds of real time of the whole grading."""
+    """Wall-clock seconds of the whole grading."""
 
     @property
     def score(self) -> float | None:
@@ -134,7 +134,7 @@ async def grade_patch(sandbox: Sandbox, repository: Repository, instance: Instan
 async def grade_changes(
     sandbox: Sandbox, repository: Repository, instance: Instance, changes: Mapping[str, bytes | None]
 ) -> Grade:
-    """Grade changed files, as a session of an agent leaves them, in place of a diff. Raises as `grade_patch`."""
+    """Grade changed files, as left by an agent's session, instead of a diff. Raises as `grade_patch`."""
     began = time.monotonic()
     bug = instance.bug_layer(repository)
     check_tests(repository, instance)
@@ -200,8 +200,8 @@ async def run_apart(sandbox: Sandbox, repository: Repository, layers: Iterable[L
 
 
 def count_words(run: TestRun) -> dict[str, Status]:
-    """The statuses of a run. A test that took the package's word fails: without any bug it did not, so the patch gives
-    objects of its own where there were values."""
+    """The statuses of a run. A test that relied on a comparison made by the package fails: without any bug it did not
+    rely on one, so the patch returns its own objects where there were values."""
     return {test: "failed" if test in run.took_word else status for test, status in run.statuses.items()}
 
 
@@ -215,7 +215,8 @@ async def run_together(
 async def _run_part(
     run: Runner, sandbox: Sandbox, repository: Repository, layers: Iterable[Layer], ids: tuple[str, ...]
 ) -> tuple[TestRun, Ending, str]:
-    """A run with its ending and why. Blames the infrastructure if no test runs, with the patch or without any bug."""
+    """A run with its ending and the reason. Blames the infrastructure if no test runs with the patch, nor without
+    any bug."""
     tried = await run(sandbox, repository, layers, ids)
     ending, reason = _find_ending(tried)
     if ending in ("crashed", "no_evidence") and not tried.outcomes:
@@ -226,7 +227,7 @@ async def _run_part(
 
 
 def _find_ending(run: TestRun) -> tuple[Ending, str]:
-    """How the run ended, and why; "unresolved" if its outcomes are to be judged."""
+    """How the run ended, and why; "unresolved" if its outcomes are still to be judged."""
     if run.is_tampered:
         return "tampered", run.problem or ""
     if run.is_late:
@@ -240,7 +241,7 @@ def _find_ending(run: TestRun) -> tuple[Ending, str]:
 
 
 def limit_run(repository: Repository, ids: Iterable[str]) -> Limits:
-    """The limits of a run of these tests: generous, since a deadline counts against the patch."""
+    """The limits of a run of these tests: generous, because a deadline counts against the patch."""
     seconds = sum(repository.baseline.durations.get(test, 0.0) for test in ids)
     return replace(LIMITS, wall_s=MIN_WALL_S + SLOWDOWN * seconds)
 
@@ -259,8 +260,8 @@ async def grade_all(
     instances: Sequence[Instance],
     patches: Mapping[str, str | None],
 ) -> list[Grade]:
-    """Grade the patch of each instance, in order. An instance without one has an empty patch, which is not run; None
-    runs the tests of the bug as it is, a control that must not resolve.
+    """Grade the patch of each instance, in order. An instance without a patch counts as an empty one, which is not run;
+    None runs the tests on the unrepaired bug, a control that must not resolve.
 
     `repositories` maps `name==version`. As many run at a time as the sandbox has slots. Raises as `grade_patch`.
     """

@@ -1,4 +1,4 @@
-"""An instance: one bug in a repository, the tests that it breaks, and the tests that must go on passing.
+"""An instance: one bug in a repository, the tests that it breaks, and the tests that must keep passing.
 
 A file of instances is JSONL in SWE-bench's own field names, so that its tools read it; `difficulty` and `kind` are
 added. A row's `patch` is the gold patch, as in SWE-bench; an instance's `patch` is the bug, which is the same diff
@@ -18,18 +18,18 @@ from turnwise.repositories.diffs import apply_exactly, parse_diff, reverse_diff
 from turnwise.repositories.repository import Repository, check_key
 
 FIELDS = ("instance_id", "repo", "version", "patch", "problem_statement", "FAIL_TO_PASS", "PASS_TO_PASS")
-"""What a row must have."""
+"""Fields that every row must have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One bug in a repository. Raises DataError if no test fails for it or if it is not a diff."""
+    """One bug in a repository. Raises DataError if no test fails because of it, or if it is not a diff."""
 
     instance_id: str
     repository: str
     """`name==version`."""
     patch: str
-    """The unified diff that makes the bug in the pristine tree."""
+    """The unified diff that plants the bug in the pristine tree."""
     fail_to_pass: tuple[str, ...]
     """Ids of the tests that the bug breaks; never empty, because then every patch would pass."""
     pass_to_pass: tuple[str, ...]
@@ -37,7 +37,7 @@ class Instance:
     kind: tuple[str, ...] = ()
     """How the bug was made: names of modifiers."""
     issue: str = ""
-    """What the agent is told."""
+    """The issue text that the agent is given."""
     difficulty: str = ""
     """"" if unknown."""
 
@@ -56,13 +56,13 @@ class Instance:
 
     @property
     def gold(self) -> str:
-        """The unified diff that takes the bug away."""
+        """The unified diff that repairs the bug."""
         return reverse_diff(self.patch)
 
     def bug_layer(self, repository: Repository) -> dict[str, bytes | None]:
         """The changed files with their contents, to lay over the repository's tree.
 
-        Raises DataError if the instance is of another repository or its patch does not fit the tree.
+        Raises DataError if the instance belongs to another repository or its patch does not fit the tree.
         """
         if self.repository != repository.key:
             raise DataError(f"instance {self.instance_id!r} is of {self.repository}, not of {repository.key}")
@@ -74,7 +74,7 @@ class Instance:
             raise DataError(f"instance {self.instance_id!r} and {repository.key}: {cause}") from None
 
     def to_row(self) -> dict[str, Any]:
-        """The instance in SWE-bench's field names."""
+        """The instance as a row with SWE-bench's field names."""
         name, version = check_key(self.repository)
         return {
             "instance_id": self.instance_id,
@@ -94,7 +94,7 @@ class Instance:
 
 
 def read_instance(row: Mapping[str, Any]) -> Instance:
-    """The instance of a row. Lists of tests may be JSON texts, as in SWE-bench's first releases.
+    """The instance in a row. Lists of tests may be JSON texts, as in SWE-bench's first releases.
 
     Raises DataError naming the field that is missing or wrong, or as `Instance` does.
     """
@@ -155,7 +155,7 @@ def load_instances(path: Path) -> tuple[Instance, ...]:
 
 
 def write_instances(path: Path, instances: Iterable[Instance]) -> None:
-    """Write a JSONL file. Raises DataError if the folder refuses it."""
+    """Write a JSONL file. Raises DataError if the folder cannot be written."""
     lines = [json.dumps(instance.to_row(), ensure_ascii=False) + "\n" for instance in instances]
     try:
         path.write_text("".join(lines), encoding="utf-8", errors="surrogatepass")
@@ -164,7 +164,8 @@ def write_instances(path: Path, instances: Iterable[Instance]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and object of each line of a JSONL file. Raises DataError naming the place of what is no JSON object."""
+    """Place and object of each line of a JSONL file. Raises DataError naming the place of a line that is not a JSON
+    object."""
     try:
         text = path.read_text(encoding="utf-8", errors="surrogatepass").removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as cause:

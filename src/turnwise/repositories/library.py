@@ -1,4 +1,4 @@
-"""The repositories of this machine: made once, kept by content in the cache, loaded by name.
+"""The repositories on this machine: built once, cached by content, loaded by name.
 
     trees/DIGEST/            pristine source trees; DIGEST is that of their files
     environments/DIGEST/     installed dependencies; DIGEST is that of what was asked for
@@ -6,8 +6,8 @@
     separable/DIGEST.json    which of their tests run apart from the package; DIGEST is that of the baseline
     NAME==VERSION.json       which of them make the repository
 
-Every part is written beside its place and renamed into it, under a lock, so that it is whole or absent, two commands
-make it once, and a command that was stopped goes on from the parts that are there.
+Every part is written beside its place and renamed into it, under a lock, so that it is either complete or absent,
+concurrent commands build it once, and a command that was stopped resumes from the parts that exist.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Network, Sandbox
 
 PYTEST = "pytest==9.2.0"
-"""What runs every suite."""
+"""The sandbox limits of every suite."""
 BASELINE_FORMAT = 2
-"""Raise it when a suite that is measured again would give another baseline."""
+"""Version of the measurement: raise it when measuring a suite again would give another baseline."""
 SEPARABLE_FORMAT = 1
-"""Raise it when a suite would run apart in another way."""
+"""Version of the separation: raise it when suites would run apart in another way."""
 LOCK_S = 3600.0
-"""How long to wait for another command that makes the same part."""
+"""How long to wait for another command that is building the same part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +74,10 @@ def default_library() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What the suite of one's own package needs, besides what the package itself requires."""
+    """What the suite of a user's own package needs, beyond the package's requirements."""
 
     requires: tuple[str, ...] = ()
-    """As pip spells it."""
+    """Requirements, as pip spells them."""
     plugins: tuple[str, ...] = ()
     """Modules of pytest plugins."""
     options: tuple[str, ...] = ()
@@ -85,8 +85,8 @@ class Needs:
 
 
 async def add_repository(sandbox: LocalSandbox, what: str, library: Path, needs: Needs | None = None) -> Repository:
-    """Make the repository `NAME==VERSION` of the manifest, of a source distribution (`.tar.gz`) or of a folder, as far
-    as it is not there yet. The suite of a package of the manifest has no further needs.
+    """Make the missing parts of the repository for `NAME==VERSION` of the manifest, a source distribution (`.tar.gz`)
+    or a folder. The manifest already lists what the suites of its packages need.
 
     Raises ConfigError for a name that the manifest does not have and when pip fails, DataError for a tree that cannot
     be used, StoreError if the cache cannot be written, SandboxError if the sandbox fails.
@@ -112,7 +112,7 @@ async def add_repository(sandbox: LocalSandbox, what: str, library: Path, needs:
 
 
 def load_separability(key: str, library: Path) -> Separability | None:
-    """Which tests of the repository run apart, and why the others do not; None if it was not measured.
+    """Which tests of the repository can run apart, and why the others cannot; None if this was not measured.
 
     Raises as `load_repository`.
     """
@@ -150,7 +150,7 @@ def load_repository(key: str, library: Path) -> Repository:
 
 
 def list_repositories(library: Path) -> list[str]:
-    """`name==version` of each repository of this machine, in order."""
+    """`name==version` of each repository on this machine, sorted."""
     return sorted(path.name.removesuffix(".json") for path in library.glob("*==*.json"))
 
 
@@ -215,7 +215,7 @@ def _add_tree(library: Path, fill: Callable[[Path], None], origin: str, package:
 
 
 def _read_origin(package: Package, library: Path) -> Origin:
-    """The origin of a package whose tree is there already. Raises ConfigError otherwise."""
+    """The origin of a package whose tree exists already. Raises ConfigError otherwise."""
     row = _read_json(library / "sdists" / f"{package.sha256}.json")
     if row is None or not (root := _tree_folder(library, str(row.get("tree")))).is_dir():
         raise ConfigError(f"the tree of {package.key} is not on this machine")
@@ -237,8 +237,8 @@ def _origin_of(package: Package, digest: str, root: Path) -> Origin:
 
 
 def _make_environment(origin: Origin, library: Path) -> Path:
-    """The folder with what the package and its tests import, and with its metadata. Repositories that need the same
-    share the files."""
+    """The folder with the package's metadata and everything that the package and its tests import. Repositories with
+    the same needs share the files."""
 
     def fill(folder: Path) -> None:
         shutil.copytree(
@@ -261,7 +261,7 @@ def _install(wanted: list[str], library: Path) -> Path:
 
 
 def _make_folder(library: Path, names: list[Any], fill: Callable[[Path], object]) -> Path:
-    """The folder of these names for this interpreter, filled unless it is there."""
+    """The folder of these names for this interpreter, filled unless it exists."""
     digest = _hash_json([*names, sys.version_info[:3], sys.platform])
     target = library / "environments" / digest
     with _lock(library, f"environment-{digest}"):
@@ -273,7 +273,7 @@ def _make_folder(library: Path, names: list[Any], fill: Callable[[Path], object]
 
 
 def _remove_distribution(folder: Path, name: str) -> None:
-    """Remove an installed copy of the package itself, which something that it needs may have brought."""
+    """Remove an installed copy of the package itself, which one of its requirements may have brought."""
     for information in folder.glob("*.dist-info"):
         if information.name.split("-")[0].lower().replace("_", "-") == name:
             for line in (information / "RECORD").read_text(encoding="utf-8").splitlines():
@@ -282,7 +282,7 @@ def _remove_distribution(folder: Path, name: str) -> None:
 
 
 def _write_metadata(folder: Path, origin: Origin) -> None:
-    """Let `importlib.metadata` know the version of the package, which is imported from its tree."""
+    """Write metadata so that `importlib.metadata` finds the version of the package, which is imported from its tree."""
     information = folder / f"{origin.name.replace('-', '_')}-{origin.version}.dist-info"
     information.mkdir()
     text = f"Metadata-Version: 2.1\nName: {origin.name}\nVersion: {origin.version}\n"
@@ -345,7 +345,7 @@ def _tree_folder(library: Path, digest: str) -> Path:
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into a StoreError that names `path`."""
+    """Turn an OSError into a StoreError that names `path`."""
     try:
         yield
     except TurnwiseError:
@@ -356,7 +356,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _temporary_folder(parent: Path) -> Iterator[Path]:
-    """A folder beside its later place, which is removed unless it was renamed. Raises StoreError."""
+    """A temporary folder beside its later place, which is removed unless it was renamed. Raises StoreError."""
     with _writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
@@ -369,7 +369,7 @@ def _temporary_folder(parent: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the folders that commands left which were killed."""
+    """Remove the temporary folders of commands that were killed."""
     for folder in parent.glob(".new-*-*"):
         if not Path("/proc", folder.name.split("-")[1]).exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -377,8 +377,8 @@ def _remove_abandoned(parent: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(library: Path, name: str) -> Iterator[None]:
-    """Let one process at a time make a part; the lock ends with its process. Raises StoreError if the other one takes
-    longer than `LOCK_S`."""
+    """Let one process at a time build a part; the lock ends with its process. Raises StoreError if another process
+    holds it longer than `LOCK_S`."""
     with _writing(library):
         (library / "locks").mkdir(parents=True, exist_ok=True)
         with (library / "locks" / name).open("w") as file:
@@ -399,7 +399,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    """Write a file that is whole or absent. Raises StoreError."""
+    """Write a file atomically. Raises StoreError."""
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -408,7 +408,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None if there is no such file. Raises DataError if it is damaged."""
+    """The JSON object in a file; None if there is no such file. Raises DataError if it is damaged."""
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

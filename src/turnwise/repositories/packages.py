@@ -1,4 +1,4 @@
-"""The packages that come by name: `packages.toml` pins each by the SHA-256 of its source distribution."""
+"""The packages that can be added by name: `packages.toml` pins each by the SHA-256 of its source distribution."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Package:
     name: str
     version: str
     sha256: str
-    """Of the source distribution."""
+    """SHA-256 of the source distribution."""
     license: str
     in_swe_smith: bool = False
-    """Whether SWE-smith has instances of it, so that a model may have been trained on them."""
+    """Whether SWE-smith has instances of the package, so that a model may have been trained on them."""
     requires: tuple[str, ...] = ()
     """What the package and its tests import, besides pytest, as pip spells it."""
     sources: tuple[str, ...] = ()
-    """Folders and single modules of the package in the tree; none: they are found by their places."""
+    """Folders and single modules of the package in the tree; empty: they are found by their places."""
     plugins: tuple[str, ...] = ()
     """Modules of pytest plugins."""
     options: tuple[str, ...] = ()
     """Arguments of pytest."""
     left_out: tuple[tuple[str, str], ...] = ()
-    """Test file, or id of a test with its parameters, and why it takes no part."""
+    """Test file, or id of a test with its parameters, to the reason it is left out."""
     network: Network = "none"
 
     @property

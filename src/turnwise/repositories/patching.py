@@ -1,8 +1,8 @@
-"""Apply a patch to a tree in the sandbox, as SWE-bench does: by git's and patch's own programs, the strictest first.
+"""Apply a patch to a tree in the sandbox, as SWE-bench does: with the programs git and patch, the strictest first.
 
 The ways are those of SWE-bench 5.0 (`GIT_APPLY_CMDS`), each on a fresh tree: `git apply`, `git apply --3way`,
-`git apply --reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that is there already is not accepted: it changes
-nothing. Parts that only say that binary files differ are left out, as `patch` does.
+`git apply --reject`, `patch --batch --forward --fuzz=5 -p1`. A patch that was applied before is not accepted, because
+it changes nothing. Parts that only state that binary files differ are left out, as by `patch`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ LIMITS = Limits(wall_s=120.0, memory_bytes=1 << 30, disk_bytes=256 << 20, num_fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patched:
-    """What a patch makes of a tree."""
+    """The result of applying a patch to a tree."""
 
     changes: Mapping[str, bytes | None] = field(default_factory=dict)
-    """Path to new content of each file that it changes; None for a file that it deletes."""
+    """Path to new content of each file that the patch changes; None for a file that it deletes."""
     way: str | None = None
-    """The one of `WAYS` that applied it; None if it was refused or none did."""
+    """The entry of `WAYS` that applied the patch; None if it was refused or none did."""
     is_refused: bool = False
-    """Whether it was not tried, because it is no text, makes links or names paths outside of the tree."""
+    """Whether the patch was not tried, because it is not text, makes links or names paths outside the tree."""
     reason: str = ""
-    """Why it was refused, or what the last way said."""
+    """Why the patch was refused, or the last line of the last way's output."""
 
 
 async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> Patched:
-    """Apply a unified diff to the tree that the layers make.
+    """Apply a unified diff to the tree made of the layers.
 
     Raises ConfigError if neither git nor patch is installed, SandboxError if the sandbox fails.
     """
@@ -77,7 +77,7 @@ async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> 
 
 
 def _explain(text: str, patch: bytes) -> str:
-    """Why a way did not apply the patch: the file that `patch` did not find, or the last line that it said."""
+    """Why a way did not apply the patch: the file that `patch` did not find, or the last line of its output."""
     missing = re.search(r"can't find file to patch at input line (\d+)", text)
     if missing is None:
         return _last_line(text)

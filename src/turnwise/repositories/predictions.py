@@ -1,4 +1,4 @@
-"""Predictions in SWE-bench's formats, and the report over their grades in its field names."""
+"""Predictions in SWE-bench's formats, and the report on their grades in its field names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from turnwise.repositories.instance import Instance, read_rows
 
 
 def load_predictions(path: Path, instances: Sequence[Instance]) -> dict[str, str]:
-    """Instance id to patch, where each has one. Raises DataError as `load_samples`, and for a second prediction."""
+    """Instance id to patch, for the instances that have one. Raises DataError as `load_samples`, and for a second
+    prediction."""
     first, *others = load_samples(path, instances)
     if others:
         name = next(iter(others[0]))
@@ -23,11 +24,11 @@ def load_predictions(path: Path, instances: Sequence[Instance]) -> dict[str, str
 
 
 def load_samples(path: Path, instances: Sequence[Instance]) -> list[dict[str, str]]:
-    """Instance id to patch, for the first prediction of each instance, for the second ones, and so on: of JSONL, of a
-    JSON list, or of a JSON object by instance id.
+    """One mapping of instance id to patch for the first prediction of each instance, one for the second, and so on. The
+    file is JSONL, a JSON list, or a JSON object by instance id.
 
     Each prediction has `instance_id` and `model_patch`; null is an empty patch. Raises DataError naming the prediction
-    that lacks one or is of no instance.
+    that lacks a field or belongs to no instance.
     """
     known = {instance.instance_id for instance in instances}
     rounds: list[dict[str, str]] = [{}]
@@ -68,10 +69,10 @@ def _read_predictions(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def join_reports(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The report of one prediction each, as it is; of several, what they have in common and the report of every round.
+    """The report itself for one prediction each; for several, a common summary and the report of every round.
 
-    `mean_resolved` is the mean over instances of the share of its predictions that resolve it, 0 without one (an
-    estimate of pass@1); `any_resolved` counts the instances that one of their predictions resolves.
+    `mean_resolved` is the mean over instances of the share of its predictions that resolve it, 0 without a prediction
+    (an estimate of pass@1); `any_resolved` counts the instances resolved by at least one of their predictions.
     """
     if len(reports) == 1:
         return reports[0]
@@ -96,7 +97,7 @@ _ERRORS = ("patch_refused", "patch_failed", "infrastructure")
 def build_report(
     instances: Sequence[Instance], patches: Mapping[str, str | None], grades: Sequence[Grade]
 ) -> dict[str, Any]:
-    """The report: SWE-bench's counts and lists of ids, how many of each ending, and the grades.
+    """The report: SWE-bench's counts and lists of ids, the number of each ending, and the grades.
 
     Instances without a prediction count as not resolved.
     """

@@ -15,13 +15,13 @@ CONFIGURATION = (
     *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "setup.cfg", "setup.py"),
     *("tox.ini", "noxfile.py", "conftest.py", "sitecustomize.py", "usercustomize.py"),
 )
-"""File names that decide what a test run does. A patch never changes them, wherever they are."""
+"""Names of files that decide what a test run does. A patch never changes them, in any folder."""
 LEFTOVERS = frozenset(
     {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", ".nox", ".tox", "__pycache__", ".coverage"}
 )
-"""Folders and files that running tests and linters leaves behind."""
+"""Folders and files that test runs and linters leave behind."""
 LOADED = (".pyc", ".pyo", ".pyd", ".so", ".pth", ".egg-link")
-"""Endings of files that Python runs without a source that a reader sees."""
+"""Suffixes of files that Python runs without visible source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,24 +29,24 @@ class Baseline:
     """The suite of a pristine tree: what is stable, and why the rest is left out."""
 
     outcomes: Mapping[str, Outcome]
-    """Test id to outcome of each test that two runs (other hash seed, reversed order) agree on. A test that does not
-    pass is here only if it is skipped or fails as announced."""
+    """Test id to outcome, for each test on which two runs (other hash seed, reversed order) agree. A test that does not
+    pass is included only if it is skipped or fails as announced."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Test id, or path of a test file, to the reason it takes no part."""
+    """Test id, or path of a test file, to the reason it is left out."""
     durations: Mapping[str, float] = field(default_factory=dict)
     """Test id to seconds of real time, the shorter of two runs."""
     entered: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Test id to the functions of the source folders that the test calls, each as "path::qualified name"."""
     cpu_s: float = 0.0
-    """Processor seconds of one run of the suite, with the start of the interpreter."""
+    """Processor seconds of one run of the suite, including the start of the interpreter."""
 
     @property
     def passing(self) -> tuple[str, ...]:
-        """Ids of the tests that pass, in the order of the suite."""
+        """Ids of the passing tests, in the order of the suite."""
         return tuple(test for test, outcome in self.outcomes.items() if outcome.status == "passed")
 
     def to_row(self) -> dict[str, Any]:
-        """The baseline as JSON; each function's name is written once."""
+        """The baseline as JSON; each function's name is written only once."""
         functions = sorted(set().union(*self.entered.values()))
         index = {function: number for number, function in enumerate(functions)}
         return {
@@ -60,7 +60,7 @@ class Baseline:
 
 
 def read_baseline(row: Mapping[str, Any]) -> Baseline:
-    """The baseline of `Baseline.to_row`. Raises ValueError, KeyError or TypeError for anything else."""
+    """The baseline in a row of `Baseline.to_row`. Raises ValueError, KeyError or TypeError for anything else."""
     functions = row["functions"]
     return Baseline(
         outcomes={test: read_outcome(outcome) for test, outcome in row["outcomes"].items()},
@@ -73,7 +73,7 @@ def read_baseline(row: Mapping[str, Any]) -> Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A package whose suite has been measured. Everything it names on disk is read-only by agreement."""
+    """A package whose suite has been measured. Everything it names on disk must be treated as read-only."""
 
     name: str
     version: str
@@ -93,36 +93,36 @@ class Repository:
     options: tuple[str, ...] = ()
     """Arguments of pytest that the suite needs."""
     network: Network = "none"
-    """"loopback" if the suite talks to itself."""
+    """"loopback" if the suite connects to itself."""
     apart: Mapping[str, float] = field(default_factory=dict)
     """Id of each test that passes apart from the package, to its seconds of real time there; empty if not measured."""
 
     @property
     def key(self) -> str:
-        """`name==version`, as instances name it."""
+        """`name==version`, as in instances."""
         return f"{self.name}=={self.version}"
 
     @property
     def import_folders(self) -> tuple[str, ...]:
-        """Folders, relative to the root, from which the package is imported."""
+        """Folders, relative to the root, to import the package from."""
         return tuple(dict.fromkeys(PurePosixPath(folder).parent.as_posix() for folder in self.source_folders))
 
     def is_protected(self, path: str) -> bool:
-        """Whether a patch's version of the file is replaced by the pristine one before tests run: everything but
-        source files of the package."""
+        """Whether a patch's version of the file is replaced by the pristine one before tests run: true for
+        everything but source files of the package."""
         return is_protected(path, source_folders=self.source_folders, test_files=self.test_files)
 
 
 def is_leftover(path: str) -> bool:
-    """Whether running tests left the file behind, so that it is no edit."""
+    """Whether the file was left behind by a test run, so that it does not count as an edit."""
     return not LEFTOVERS.isdisjoint(PurePosixPath(path).parts)
 
 
 def is_protected(path: str, *, source_folders: Iterable[str], test_files: Iterable[str]) -> bool:
     """Whether a patch may not change `path`, relative with forward slashes.
 
-    It may change what lies in a source folder, unless that is a test, beside a test, settings of a test run, or a file
-    that Python loads without a source.
+    It may change what lies in a source folder, unless that is a test, data beside a test, settings of a test run, or a
+    file that Python loads without source.
     """
     place = PurePosixPath(path)
     if place.is_absolute() or ".." in place.parts or "__pycache__" in place.parts:
@@ -136,7 +136,7 @@ def is_protected(path: str, *, source_folders: Iterable[str], test_files: Iterab
 
 
 def _folders_of_tests(test_files: set[str], source_folders: Iterable[str]) -> set[str]:
-    """Folders that hold tests; a source folder that holds tests beside its modules is not one."""
+    """Folders that hold tests, except source folders with tests beside their modules."""
     folders = {PurePosixPath(path).parent.as_posix() for path in test_files}
     roots = [PurePosixPath(source) for source in source_folders]
     return {
@@ -147,7 +147,7 @@ def _folders_of_tests(test_files: set[str], source_folders: Iterable[str]) -> se
 
 
 def check_key(text: str) -> tuple[str, str]:
-    """Name and version of `name==version`. Raises ConfigError for anything else."""
+    """Split `name==version`. Raises ConfigError for anything else."""
     name, separator, version = text.partition("==")
     if not (separator and name and version) or "/" in text:
         raise ConfigError(f"repository {text!r} is not of the form name==version")

@@ -1,18 +1,18 @@
-"""Whether a patch resolves an instance: a pure function of what became of its tests.
+"""Decide whether a patch resolves an instance: a pure function of the outcomes of its tests.
 
-The words and the rule are those of SWE-bench 5.0 (`harness/grading.py`, `get_eval_tests_report` and
+The terms and the rule are those of SWE-bench 5.0 (`harness/grading.py`, `get_eval_tests_report` and
 `get_resolution_status`): full if all FAIL_TO_PASS and all PASS_TO_PASS tests are good, partial if some but not all
 FAIL_TO_PASS and all PASS_TO_PASS are, else no. A test without a status counts as failed. It is stricter in these cases,
 and in no case more lenient:
 
-- PASS_TO_PASS, skipped or failed as announced (XFAIL): good there. Here it is good only if the test had the same status
-  before any bug, because code can call `pytest.skip` and `pytest.xfail` as well as tests can.
-- FAIL_TO_PASS, failed as announced: good there, failed here.
-- a status that is none of SWE-bench's words (pytest's XPASS): SWE-bench puts such a test in neither list, so it does
-  not count. Here it is failed; in PASS_TO_PASS it is good if it had the same status before any bug.
+- PASS_TO_PASS, skipped or failed as announced (XFAIL): good in SWE-bench. Here it is good only if the test had the same
+  status before any bug, because code can call `pytest.skip` and `pytest.xfail` as well as tests can.
+- FAIL_TO_PASS, failed as announced: good in SWE-bench, failed here.
+- a status that SWE-bench does not have (pytest's XPASS): SWE-bench puts such a test in neither list, so it does not
+  count. Here it is failed; in PASS_TO_PASS it is good if it had the same status before any bug.
 - FAIL_TO_PASS empty: SWE-bench counts an empty list as all good. Here it raises.
-- an expected id with more "[" than "]": SWE-bench matches ids by prefix, because some of its own are cut. Ours are
-  whole, and match exactly.
+- an expected id with more "[" than "]": SWE-bench matches ids by prefix, because some of its own are cut. Ids here are
+  complete, and match exactly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def resolve(
     *,
     before: Mapping[str, Status],
 ) -> Resolution:
-    """Judge the statuses of a run with the patch. `before` has the statuses without any bug.
+    """Judge the statuses of a run with the patch. `before` holds the statuses without any bug.
 
     Raises ValueError for an empty FAIL_TO_PASS.
     """

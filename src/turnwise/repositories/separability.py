@@ -1,4 +1,4 @@
-"""Which tests of a repository can be run apart from its package (separate.py), where no patch forges their outcome."""
+"""Measure which tests of a repository can run apart from its package (separate.py), safe from forged outcomes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from turnwise_sandbox.grading.channel import PairRunner
 from turnwise_sandbox.types import Limits
 
 LIMITS = Limits(wall_s=1200.0, memory_bytes=2 << 30, output_bytes=64 << 20, num_pids=128, disk_bytes=256 << 20)
-"""Of a run of a whole suite, which takes several times as long apart."""
+"""Limits for a run of a whole suite, which takes several times as long apart."""
 TEST_LIMIT_S = 5.0
 """Processor seconds after which a test is interrupted; no test of a baseline takes longer than 1 s in one process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separability:
-    """What became of a suite's passing tests without any bug, apart from the package."""
+    """Outcomes of a suite's passing tests without any bug, run apart from the package."""
 
     durations: Mapping[str, float] = field(default_factory=dict)
-    """Id of each test that passes apart, in the whole suite and again among the others that do, without resting on the
-    package's own word, to its seconds of real time."""
+    """Id of each test that passes apart, to its seconds of real time. It must pass in the whole suite and again among
+    the other tests that pass, without relying on comparisons made by the package."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Id of each other test to the reason."""
+    """Id of each other test, to the reason."""
     cpu_s: float = 0.0
-    """Processor seconds of the first run, of both halves."""
+    """Processor seconds of both halves in the first run."""
 
     def to_row(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -37,13 +37,13 @@ class Separability:
 
 
 def read_separability(row: Mapping[str, Any]) -> Separability:
-    """The result of `Separability.to_row`. Raises ValueError, KeyError or TypeError for anything else."""
+    """The result in a row of `Separability.to_row`. Raises ValueError, KeyError or TypeError for anything else."""
     durations = {test: float(seconds) for test, seconds in row["durations"].items()}
     return Separability(durations=durations, reasons=dict(row["reasons"]), cpu_s=float(row["cpu_s"]))
 
 
 async def measure_separability(sandbox: PairRunner, repository: Repository) -> Separability:
-    """Run the passing tests of the baseline apart, twice, the second time in reversed order and only those that passed.
+    """Run the baseline's passing tests apart from the package, then run those that passed again in reversed order.
 
     Raises SandboxError if the sandbox fails.
     """
@@ -64,7 +64,7 @@ async def measure_separability(sandbox: PairRunner, repository: Repository) -> S
 
 
 def find_reasons(tests: tuple[str, ...] | list[str], run: TestRun) -> dict[str, str]:
-    """Test id to reason of each test that did not pass in a run apart, or that took the package's word."""
+    """Test id to reason, for each test that did not pass apart, or that relied on a comparison made by the package."""
     reasons: dict[str, str] = {}
     for test in tests:
         outcome, file = run.outcomes.get(test), run.not_collected.get(test.split("::")[0])

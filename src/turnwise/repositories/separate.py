@@ -2,7 +2,7 @@
 
 Two isolated programs: the tests with pytest in a tree without the package's own files, and the package in a tree with
 the patch. The tests reach the package through stand-ins (turnwise_sandbox.grading): plain values are copied, everything
-else stays in the package's process. Each test file has a worker of its own.
+else stays in the package's process. Each test file has its own worker.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def run_separately(
     test_limit_s: float = MAX_TEST_S,
     limits: Limits = LIMITS,
 ) -> TestRun:
-    """Run tests of a repository, its package from the tree with further layers, the tests from the pristine one.
+    """Run tests of a repository: the package from the tree with further layers, the tests from the pristine tree.
 
     Arguments and result are those of `run_tests`; files run in the order of `ids`, and `is_tampered` is never set.
     `execution` is that of the tests' program, with the processor seconds of both.
@@ -85,13 +85,13 @@ async def run_separately(
 
 
 def find_local_modules(repository: Repository) -> set[str]:
-    """Paths of the modules inside the package's folders that no patch can change: its tests."""
+    """Paths of the modules inside the package's folders that no patch can change: the package's tests."""
     return {path for path in _package_files(repository) if path.endswith(".py") and repository.is_protected(path)}
 
 
 def without_package(repository: Repository) -> dict[str, bytes | None]:
-    """The layer that takes away every file that a patch may change. What makes a folder with tests a package stays, as
-    an empty file, because pytest names the tests' modules after it."""
+    """The layer that removes every file that a patch may change. The `__init__.py` of a folder with tests stays, empty,
+    because pytest derives the names of the test modules from it."""
     local = {PurePosixPath(path) for path in find_local_modules(repository)}
     packages = {parent / "__init__.py" for path in local for parent in path.parents}
     return {

@@ -1,4 +1,4 @@
-"""An instance as a page of Markdown for people: the bug, the issue, what its tests say, and what patches are worth."""
+"""Render an instance as a page of Markdown: the bug, the issue, the failing tests, and the grades of patches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LINES = 30
 """Lines of the failing test's traceback; the middle of a longer one is left out."""
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _ELSEWHERE = re.compile(r"^/\S*/(?=[^/\s]+:\d+: )", re.MULTILINE)
-"""The folder of a frame outside of the tree. Neither is the same on two machines."""
+"""The folder of a frame outside the tree, which differs from machine to machine."""
 
 
 async def show_instance(sandbox: Sandbox, repository: Repository, instance: Instance, prediction: str | None) -> str:
@@ -72,7 +72,7 @@ def _failure(instance: Instance, run: TestRun) -> Iterator[str]:
 
 
 def _row(patch: str, grade: Grade, instance: Instance) -> str:
-    """A line of the table of grades."""
+    """One row of the table of grades."""
     place = "in one process, forgeable" if grade.forgeable else "apart from the package"
     counts, reason = ["none ran", "none ran"], f": {grade.reason}" if grade.reason else ""
     if grade.resolution is not None:
@@ -85,13 +85,13 @@ def _row(patch: str, grade: Grade, instance: Instance) -> str:
 
 
 def _cut(lines: Sequence[str]) -> list[str]:
-    """The lines, with the middle of many left out."""
+    """The lines, without the middle if there are too many."""
     half = MAX_LINES // 2
     return [*lines] if len(lines) <= MAX_LINES else [*lines[:half], "[...]", *lines[-half:]]
 
 
 def _fenced(language: str, text: str) -> Iterator[str]:
-    """The text in a block, whose fence is longer than any in the text."""
+    """The text as a fenced block, whose fence is longer than any in the text."""
     longest = max((len(fence) for fence in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     yield f"{fence}{language}"

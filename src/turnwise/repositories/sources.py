@@ -1,4 +1,4 @@
-"""Source trees: fetched by name, unpacked from a source distribution or copied from a folder, and what is where."""
+"""Source trees: fetched by name, unpacked from a source distribution or copied from a folder, and their layout."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _NO_SOURCES = {
     *("bench", "benchmark", "benchmarks", "build", "ci", "dev", "dist", "doc", "docs", "example", "examples"),
     *("requirements", "script", "scripts", "test", "tests", "testing", "tools", "venv"),
 }
-"""Folders at the top of a tree that are no part of the package."""
+"""Top-level folders of a tree that do not belong to the package."""
 _NO_MODULES = {"conf", "conftest", "fabfile", "noxfile", "prebuild", "run_tests", "runtests", "setup", "tasks"}
-"""Modules there that are none either."""
+"""Top-level modules that do not belong to it either."""
 _NOT_COPIED = {".git", ".hg", ".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".tox", ".venv", "__pycache__"}
 
 
@@ -41,18 +41,18 @@ _REMEDIES = {
     "No module named pip": "install pip for this interpreter",
     "THESE PACKAGES DO NOT MATCH THE HASHES": "the file is not the one that was pinned: check the index",
 }
-"""What helps, by what pip's errors contain."""
+"""Remedies, by a text that pip's error contains."""
 _CHECK_INDEX = "check the connection and the index (`pip config list`)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a tree says about itself."""
+    """The metadata of a tree."""
 
     name: str
     version: str
     requires: tuple[str, ...]
-    """What the package imports, as pip spells it; without its optional extras."""
+    """Requirements of the package, as pip spells them, without its optional extras."""
 
 
 def fetch_sdist(package: Package, folder: Path) -> Path:
@@ -66,10 +66,10 @@ def fetch_sdist(package: Package, folder: Path) -> Path:
 
 
 def run_pip(arguments: Iterable[str], what: str) -> None:
-    """Run pip. Raises ConfigError saying `what` it could not do, with its own reason."""
+    """Run pip. Raises ConfigError saying `what` pip could not do, and why."""
     command = [sys.executable, "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check", "--quiet"]
     try:
-        # The sandbox's users must be able to read what is installed.
+        # The users of sandboxed programs must be able to read what is installed.
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S, check=False, umask=0o022)
     except subprocess.TimeoutExpired:
         raise ConfigError(f"pip did not {what} in {DOWNLOAD_S:.0f} s; try again") from None
@@ -96,7 +96,7 @@ def hash_file(path: Path) -> str:
 
 
 def hash_tree(root: Path) -> str:
-    """SHA-256 of the paths and contents of all files, in the order of their paths."""
+    """SHA-256 of the paths and contents of all files, sorted by path."""
     digest = hashlib.sha256()
     for path in tree_files(root):
         content = (root / path).read_bytes()
@@ -105,7 +105,7 @@ def hash_tree(root: Path) -> str:
 
 
 def tree_files(root: Path) -> list[str]:
-    """Relative paths of all files, with forward slashes, in order."""
+    """Relative paths of all files, with forward slashes, sorted."""
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
@@ -169,7 +169,7 @@ def copy_tree(folder: Path, root: Path) -> None:
 
 
 def describe(root: Path, *, origin: str) -> Description:
-    """Name, version and requirements of a tree, from PKG-INFO or pyproject.toml. Nothing of it is run.
+    """Name, version and requirements of a tree, from PKG-INFO or pyproject.toml. No code of the tree is run.
 
     `origin` names the tree in errors. Raises DataError if it has neither.
     """
@@ -199,7 +199,7 @@ def _plain_name(name: str) -> str:
 
 
 def find_test_files(root: Path) -> tuple[str, ...]:
-    """Files of tests and their data: what lies in a folder `test` or `tests`, and modules named as tests."""
+    """Files of tests and their data: everything in a folder `test` or `tests`, and modules named as tests."""
     return tuple(path for path in tree_files(root) if _is_test(PurePosixPath(path)))
 
 
@@ -209,7 +209,8 @@ def _is_test(path: PurePosixPath) -> bool:
 
 
 def find_sources(root: Path, *, origin: str) -> tuple[str, ...]:
-    """Folders and modules of the package: packages below `src`, else at the top of the tree, else modules there.
+    """Folders and modules of the package: packages below `src`, else packages at the top of the tree, else modules
+    there.
 
     `origin` names the tree in errors. Raises DataError if there is none.
     """

@@ -1,4 +1,4 @@
-"""Run tests of a repository in the sandbox. Outcomes come as objects from a reporter, never from printed text."""
+"""Run tests of a repository in the sandbox. Outcomes are objects from a reporter, never parsed from printed text."""
 
 from __future__ import annotations
 
@@ -17,64 +17,64 @@ from turnwise_sandbox.trees import Layer, Tree
 from turnwise_sandbox.types import Execution, Limits, Network, Program, Sandbox
 
 PACKAGE = "turnwise.repositories"
-"""Whose `guest/` holds the programs that run tests and apply patches."""
+"""The package whose `guest/` holds the programs that run tests and apply patches."""
 DEADLINE_SHARE = 0.9
-"""Part of the wall limit after which the tests' process is ended, so that what it reported still comes back."""
+"""Fraction of the wall limit after which the tests' process is ended, so that its reports still come back."""
 MAX_TEST_S = 10.0
-"""Processor seconds after which one test is interrupted; of real time, six times as many."""
+"""Processor seconds after which one test is interrupted; its limit in real time is six times as long."""
 LIMITS = Limits(
     wall_s=1800.0, cpu_s=300, memory_bytes=2 << 30, output_bytes=64 << 20, num_pids=128, disk_bytes=256 << 20
 )
-"""Of a run of a whole suite: its deadline is one of processor time, and six times as long in real time, so that other
-work of the machine makes no suite late. Output is what the reporter says."""
+"""Limits for a run of a whole suite. The deadline counts processor time and is six times as long in real time, so that
+other work on the machine makes no suite late. The output is the reporter's lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """How a tree's tests are run."""
+    """How to run the tests of a tree."""
 
     site_packages: Path
     """The folder with what the package and its tests import."""
     import_folders: tuple[str, ...]
-    """Folders of the tree, relative to it, to import from."""
+    """Folders to import from, relative to the tree."""
     plugins: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Test files that are not collected, and ids of tests that are not run; `file::test` stands for its parameters
-    too."""
+    """Test files that are not collected, and ids of tests that are not run; `file::test` covers all of its
+    parameters."""
     network: Network = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRun:
-    """What became of the tests of one run."""
+    """The outcomes of one test run."""
 
-    __test__ = False  # pytest would take the name for a class of tests
+    __test__ = False  # because of its name, pytest would collect it as a test class
 
     outcomes: Mapping[str, Outcome]
     """Test id to outcome of each test that ended, in the order in which they ran."""
     collected: tuple[str, ...] = ()
-    """Ids of the tests that were to run, in that order."""
+    """Ids of the tests that should have run, in that order."""
     not_collected: Mapping[str, Outcome] = field(default_factory=dict)
-    """Path of each file that could not be imported, or that skips itself, to why."""
+    """Path of each file that could not be imported or that skips itself, to the reason."""
     problem: str | None = None
-    """Why the run says nothing about the tests that are missing; None if it came to its end."""
+    """Why some tests have no result; None if the run completed."""
     is_tampered: bool = False
-    """Whether the tested code forged a report or replaced functions of pytest; nothing of the run counts then."""
+    """Whether the tested code forged a report or replaced functions of pytest; then nothing in the run counts."""
     is_late: bool = False
     """Whether the run was ended at its deadline."""
     running: str | None = None
-    """The test that had begun and not ended; None if there is none."""
+    """The test that had started but not finished; None if there is none."""
     unseeded: frozenset[str] = frozenset()
     """Ids of property tests that draw other examples in each run."""
     entered: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Test id to the functions of the tree that it called, if the run observed: "path::qualified name"."""
+    """Test id to the functions of the tree that it called ("path::qualified name"), if the run observed."""
     wrote: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Test id to the files of the tree that it changed, if the run observed."""
     took_word: frozenset[str] = frozenset()
-    """Ids of tests, run apart from the package, that asked it to compare its own objects with each other."""
+    """Ids of tests, run apart from the package, that asked the package to compare its own objects with each other."""
     output: str = ""
-    """The end of what pytest printed, for people. Nothing is read from it."""
+    """The end of pytest's printed output, for people. It is never parsed."""
     execution: Execution | None = None
 
     @property
@@ -107,20 +107,20 @@ async def run_tests(
     test_limit_s: float = MAX_TEST_S,
     limits: Limits = LIMITS,
 ) -> TestRun:
-    """Run tests in the tree that the layers make, the first layer lowest.
+    """Run tests in the tree made of the layers, the first layer lowest.
 
     Args:
         ids: The tests to run; None means all that pytest collects. Only their files are collected. A file, a class, or
-            a test without its parameters stands for all of its tests.
+            a test without its parameters selects all of its tests.
         hash_seed: PYTHONHASHSEED of the tests' process.
         is_reversed: Whether the tests run in reversed order.
         observes: Whether to note the functions that each test calls and the files of the tree that it changes, which
             takes up to twice the time.
         test_limit_s: Processor seconds after which a test is interrupted, which makes it fail; of real time, six times
             as many, so that other work of the machine fails no test.
-        limits: Of the whole run.
+        limits: Limits of the whole run.
 
-    Raises SandboxError if the sandbox itself fails. Whatever the tests do is in the result.
+    Raises SandboxError if the sandbox itself fails. Anything that the tests do is part of the result.
     """
     request = build_request(
         suite, ids=ids, hash_seed=hash_seed, is_reversed=is_reversed, observes=observes, test_limit_s=test_limit_s
@@ -149,7 +149,7 @@ async def run_repository(
     test_limit_s: float = MAX_TEST_S,
     limits: Limits = LIMITS,
 ) -> TestRun:
-    """Run tests of a repository with further layers over its tree, as `run_tests`."""
+    """Run tests of a repository with further layers over its tree, like `run_tests`."""
     return await run_tests(
         sandbox, (repository.root, *layers), suite_of(repository), ids=ids, test_limit_s=test_limit_s, limits=limits
     )
@@ -164,7 +164,7 @@ def build_request(
     observes: bool,
     test_limit_s: float,
 ) -> dict[str, Any]:
-    """What the launcher and the reporter read, without the deadline. Folders of the tree are relative to it."""
+    """The request for the launcher and the reporter, without the deadline. Folders of the tree are relative to it."""
     return {
         "reporter": guest_source(PACKAGE, "reporter.py"),
         "channel": None,
@@ -183,7 +183,7 @@ def build_request(
 
 
 def read_run(execution: Execution) -> TestRun:
-    """The run that the launcher printed. What is malformed makes the run a problem, never an exception."""
+    """The run that the launcher printed. Malformed output is reported as the run's problem, never raised."""
     rows: list[dict[str, Any]] = []
     for line in execution.stdout.split(b"\n"):
         try:
@@ -230,7 +230,7 @@ def _why_not_collected(row: Mapping[str, Any]) -> Outcome:
 
 
 def _find_problem(has_ended: bool, last: Mapping[str, Any], execution: Execution) -> str | None:
-    """Why the run did not come to its end; None if it did."""
+    """Why the run did not complete; None if it did."""
     if last.get("is_late") or execution.limit == "wall":
         return "the run took longer than its deadline"
     if execution.limit is not None:

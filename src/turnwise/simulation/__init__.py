@@ -1,1 +1,1 @@
-"""Discrete events of engines, tools, judges, trainer and publication: what a schedule would do on other machines."""
+"""Simulate engines, tools, judges, trainer and publication by discrete events: schedules on other machines."""

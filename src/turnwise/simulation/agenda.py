@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Agenda:
-    """Events in the order of their time; of the same time, in the order in which they were put down."""
+    """Events in the order of their times; those of the same time in the order in which they were added."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -20,7 +20,7 @@ class Agenda:
         heapq.heappush(self._events, (self.now_s + seconds, self._num_events, event))
 
     def advance(self) -> bool:
-        """Go to the next event; False where there is none."""
+        """Go to the next event; False if there is none."""
         if not self._events:
             return False
         self.now_s, _, event = heapq.heappop(self._events)

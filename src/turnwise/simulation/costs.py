@@ -1,4 +1,4 @@
-"""What the parts of a simulated system take, in seconds, and how many there are of each."""
+"""The durations of the parts of a simulated system, in seconds, and how many of each part there are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Placement = Literal["trajectory", "group", "turn"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCosts:
     """One engine. A step samples a token for each of its n sequences, which attend to R tokens together, and takes
-    `step_s + sequence_s * n + attended_s * R`; it computes p tokens of context in `context_s * p`, and samples none
+    `step_s + sequence_s * n + attended_s * R`; it computes p tokens of context in `context_s * p`, and samples nothing
     meanwhile."""
 
     step_s: float
@@ -19,7 +19,7 @@ class EngineCosts:
     attended_s: float = 0.0
     context_s: float = 0.0
     slots: int | None = None
-    """Sequences sampled at once, others wait in the order they came; None is without a limit."""
+    """Sequences sampled at once; others wait in order of arrival. None means no limit."""
 
     def __post_init__(self) -> None:
         if self.step_s <= 0 or min(self.sequence_s, self.attended_s, self.context_s) < 0:
@@ -35,21 +35,21 @@ class Costs:
     engine: EngineCosts
     num_engines: int = 1
     placement: Placement = "trajectory"
-    """What stays on one engine: a trajectory, all members of a group, or only a turn, which goes to the engine with the
-    fewest members while the keys and values of its context follow it at no cost."""
+    """The unit that stays on one engine: a trajectory, all members of a group, or a single turn, which goes to the
+    engine with the fewest members while the keys and values of its context follow it at no cost."""
     finish_s: float = 0.0
-    """From the end of a group's last member to the group's admission: annotators and the disk."""
+    """Seconds from the end of a group's last member to the group's admission: annotators and the disk."""
     train_s: float = 0.0
-    """Of every trainer step, whatever it trains."""
+    """Seconds of every trainer step, whatever it trains."""
     train_token_s: float = 0.0
-    """Per token of the trajectories that train, context included."""
+    """Seconds of a trainer step per token of the trajectories that train, context included."""
     publish_s: float = 0.0
-    """From trained weights to engines that serve them; they sample nothing meanwhile."""
+    """Seconds from trained weights to engines that serve them; the engines sample nothing meanwhile."""
     after_step_s: float = 0.0
-    """Of the trainer after the publication, before it takes the next batch."""
+    """Seconds of the trainer after the publication, before it takes the next batch."""
     num_tools: int | None = None
-    """Calls served at once; others wait. None is without a limit."""
+    """Tool calls served at once; others wait. None means no limit."""
     num_judges: int | None = None
-    """Likewise for the scoring of ended trajectories."""
+    """Trajectories scored at once after their end; others wait. None means no limit."""
     colocated: bool = False
-    """Whether the trainer's machines are the engines': nothing is sampled while it trains."""
+    """Whether trainer and engines share their machines: nothing is sampled while the trainer works."""

@@ -1,8 +1,8 @@
 """An engine that samples for many sequences at once: processor sharing, one event per reply instead of one per token.
 
-All sequences of an engine advance together, one token per step, so one number tells how far each is: the tokens that
-every sequence present has sampled, V. A reply of k tokens that starts at V ends at V + k, whoever joins or leaves.
-While n sequences attend to R tokens together, R grows by n per step, so that dV steps take
+All sequences of an engine advance together, one token per step, so one number V locates each: the tokens that a
+sequence present from the start would have sampled. A reply of k tokens that starts at V ends at V + k, whoever joins or
+leaves. While n sequences attend to R tokens together, R grows by n per step, so that dV steps take
 
     t = (step_s + sequence_s n + attended_s R) dV + attended_s n dV^2 / 2,
 
@@ -29,17 +29,17 @@ class Reply:
     computed: int
     """Tokens of context to compute first."""
     context: int
-    """Tokens of context that it attends to, those among them."""
+    """Tokens of context that it attends to, including those."""
     sampled: int
     done: Callable[[], None]
     start: float = 0.0
-    """V when it began."""
+    """V at its start."""
     state: str = field(default="waiting")
     """"waiting" for a slot, "active" or "ended"."""
 
 
 class SimulatedEngine:
-    """One engine. `num_members` is the caller's: trajectories that stay here."""
+    """One engine. The caller keeps `num_members`, the number of trajectories that stay here."""
 
     def __init__(self, agenda: Agenda, costs: EngineCosts) -> None:
         self._agenda = agenda
@@ -49,11 +49,11 @@ class SimulatedEngine:
         self.is_training = False
         """Whether the trainer uses the engine's machine."""
         self.occupancy = Occupancy("admission", agenda.now_s)
-        """"sampling" is busy. Idle: "weights" are published; "training" of a trainer on the same machine; "tools", for
-        members that stay here wait for a tool or a judge; "admission", for there is no member to sample for."""
+        """"sampling" is busy. Idle: "weights" are being published; "training" by a trainer on the same machine; "tools"
+        if members that stay here wait for a tool or a judge; "admission" if there is no member to sample for."""
         self._position = 0.0  # V
         self._attended = 0.0  # R
-        self._stall_s = 0.0  # of contexts to compute and weights to load, before anything is sampled
+        self._stall_s = 0.0  # seconds of contexts to compute and weights to load, before anything is sampled
         self._at_s = agenda.now_s
         self._num_active = 0
         self._ends: list[tuple[float, int, Reply]] = []
@@ -70,7 +70,7 @@ class SimulatedEngine:
         self.refresh()
 
     def cancel(self, reply: Reply) -> None:
-        """End a reply where it is, without telling; one that ended already is left alone."""
+        """End a reply where it is, without telling the caller; a reply that has ended is left alone."""
         self._catch_up()
         if reply.state == "waiting":
             self._queue.remove(reply)
@@ -81,7 +81,7 @@ class SimulatedEngine:
         self.refresh()
 
     def publish(self, version: int, seconds: float) -> None:
-        """Load weights; what is under way goes on under them, its context computed again."""
+        """Load weights; replies under way continue under them, with their contexts computed again."""
         self._catch_up()
         self.version = version
         self._stall_s += seconds + self._costs.context_s * self._attended
@@ -90,7 +90,7 @@ class SimulatedEngine:
         self.refresh()
 
     def refresh(self) -> None:
-        """Note the present state and when the next reply ends."""
+        """Record the present state and the time when the next reply ends."""
         self._catch_up()
         now_s = self._agenda.now_s
         if self.is_training:
@@ -117,7 +117,7 @@ class SimulatedEngine:
         return self._stall_s + step_s * steps + costs.attended_s * n * steps * steps / 2
 
     def _catch_up(self) -> None:
-        """Bring V and R to the present."""
+        """Advance V and R to the present."""
         elapsed = self._agenda.now_s - self._at_s
         self._at_s = self._agenda.now_s
         if self.is_training or elapsed <= 0:
@@ -136,7 +136,7 @@ class SimulatedEngine:
 
     def _end_replies(self, alarm: int) -> None:
         if alarm != self._alarm:
-            return  # something came or went since this was put down
+            return  # something came or went since this event was added
         self._catch_up()
         ended: list[Reply] = []
         # Rounding may leave the head of the queue a hair short of its end.

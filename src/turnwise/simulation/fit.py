@@ -1,9 +1,9 @@
 """Costs and work of a simulated system from a stored run.
 
-Work is what the run's trajectories were: tokens by turn, and the seconds that each turn's environment took. The trainer
-and the publication take what the run's metrics say. An engine has two numbers, the seconds of a step and those of each
-token in it, context and sampled alike; they are chosen so that the run, simulated, has its engine busy for as long as
-it was, and its replies take as long as they took.
+The work is that of the run's trajectories: tokens by turn, and the seconds that each turn's environment took. The
+trainer and the publication take as long as the run's metrics say. An engine has two numbers, the seconds of a step and
+those of each token in it, context and sampled alike; they are chosen so that in the simulated run the engine is busy as
+long, and replies take as long, as in the real one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from turnwise.store.groups import GroupStore
 from turnwise.store.run_folder import RunFolder
 
 MIN_STEPS = 3
-"""Fewest steps of a run that say what a step takes."""
+"""Minimum number of steps of a run from which step times can be derived."""
 ROUNDS = 12
-"""Most corrections of the engine's two numbers."""
+"""Maximum number of corrections of the engine's two numbers."""
 TOLERANCE = 0.005
-"""Relative error of busy time and reply time at which the correcting ends."""
+"""Relative error of busy time and reply time at which the corrections end."""
 NUDGE, LARGEST = 0.1, 1.0
-"""Change of a number's logarithm that shows its effect, and the largest correction."""
+"""Change of a number's logarithm that measures its effect, and the largest correction."""
 
 
 Pair = tuple[float, float]
@@ -38,7 +38,7 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """Where a run's seconds went, from its metrics: sums over the steps but the first, whose start is not recorded."""
+    """How a run spent its seconds, from its metrics: sums over all steps but the first, whose start is not recorded."""
 
     steps: int
     seconds: float
@@ -46,12 +46,12 @@ class RunTimes:
     trainer_busy_s: float
     publish_s: float
     tokens: float
-    """Of the trajectories that trained, context included."""
+    """Tokens of the trajectories that trained, context included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What a run says about the system it ran on."""
+    """The system that a run ran on, as derived from the run."""
 
     schedule: Schedule
     costs: Costs
@@ -82,14 +82,14 @@ def read_times(rows: list[dict[str, Any]]) -> RunTimes:
 
 
 def read_reply_seconds(run: Path) -> float:
-    """Mean seconds from a reply's request to its end, over the members of all stored groups."""
+    """Mean seconds from the request of a reply to its end, over the members of all stored groups."""
     store = GroupStore(run)
     groups = (store.load(draw) for draw in store.list_draws())
     return statistics.fmean(turn.engine_s for group in groups for t in group.trajectories for turn in t.turns)
 
 
 def read_work(run: Path) -> StoredWork:
-    """The trajectories of a run's stored groups, in the order of their draws. Raises DataError where there is none."""
+    """The trajectories of a run's stored groups, in the order of their draws. Raises DataError if there is none."""
     store = GroupStore(run)
     groups = [store.load(draw) for draw in store.list_draws()]
     members = [[to_member(t) for t in group.trajectories if t.turns] for group in groups]
@@ -100,15 +100,15 @@ def read_work(run: Path) -> StoredWork:
 
 
 def to_member(trajectory: Trajectory) -> Member:
-    """What a stored trajectory took, at least one turn; the seconds are those that were measured."""
+    """The work of a stored trajectory, at least one turn, with the measured seconds."""
     return tuple(
         Turn(len(turn.context_ids), len(turn.completion.token_ids), turn.environment_s) for turn in trajectory.turns
     )
 
 
 def fit_run(run: Path, schedule: Schedule, *, slots: int) -> Fitted:
-    """What a stored run says about its system, which ran by `schedule` with an engine of so many `slots`. Raises
-    DataError for a run that is too short."""
+    """Derive the system of a stored run, which followed `schedule` with an engine of `slots` slots. Raises DataError
+    for a run that is too short."""
     return fit_costs(
         schedule,
         read_work(run),
@@ -119,8 +119,8 @@ def fit_run(run: Path, schedule: Schedule, *, slots: int) -> Fitted:
 
 
 def fit_costs(schedule: Schedule, work: StoredWork, times: RunTimes, *, reply_s: float, slots: int | None) -> Fitted:
-    """The costs under which `work`, simulated under `schedule`, takes the run's times. `reply_s` is the mean time from
-    a reply's request to its end."""
+    """The costs under which `work`, simulated under `schedule`, takes as long as the run. `reply_s` is the mean time
+    from a reply's request to its end."""
     costs = Costs(
         engine=EngineCosts(step_s=1e-3, sequence_s=1e-5, context_s=1e-5, slots=slots),
         train_token_s=times.trainer_busy_s / max(1.0, times.tokens),
@@ -130,7 +130,7 @@ def fit_costs(schedule: Schedule, work: StoredWork, times: RunTimes, *, reply_s:
     busy_s = times.engine_busy_s / times.steps
 
     def measure(costs: Costs) -> tuple[Outcome, float, float]:
-        """The logarithms of busy seconds and of a reply's seconds, simulated over real."""
+        """Logarithms of busy seconds and of a reply's seconds, simulated over real."""
         outcome = SimulatedRun(schedule, costs, work, steps=num_steps).run()
         busy = outcome.engine.get("sampling", 0.0) / num_steps
         return outcome, math.log(busy / busy_s), math.log(outcome.engine_s / outcome.num_replies / reply_s)
@@ -150,7 +150,7 @@ def fit_costs(schedule: Schedule, work: StoredWork, times: RunTimes, *, reply_s:
 
 
 def _scale(costs: Costs, step: float, token: float) -> Costs:
-    """The engine's two numbers, multiplied by the exponentials of these."""
+    """The costs with the engine's two numbers multiplied by the exponentials of these."""
     engine = costs.engine
     token_s = engine.sequence_s * math.exp(token)
     changed = replace(engine, step_s=engine.step_s * math.exp(step), sequence_s=token_s, context_s=token_s)
@@ -158,10 +158,11 @@ def _scale(costs: Costs, step: float, token: float) -> Costs:
 
 
 def _newton(slopes: tuple[Pair, Pair], values: Pair) -> Pair:
-    """Newton's step for two functions of two numbers, whose `slopes` are per `NUDGE`; at most `LARGEST` either way."""
+    """A Newton step for two functions of two numbers, with `slopes` per `NUDGE`; at most `LARGEST` in either
+    direction."""
     (a, b), (c, d) = slopes
     determinant = a * d - b * c
-    if abs(determinant) < 1e-9:  # one of the numbers does not matter: the other takes the blame
+    if abs(determinant) < 1e-9:  # one of the numbers has no effect: correct the other
         return -math.copysign(min(abs(values[0]), LARGEST), values[0]), 0.0
     x = -NUDGE * (d * values[0] - b * values[1]) / determinant
     y = -NUDGE * (a * values[1] - c * values[0]) / determinant

@@ -1,8 +1,8 @@
-"""What engines and trainers take on GPUs, from a model's sizes and a GPU's data sheet: a roofline, not a measurement.
+"""Times of engines and trainers on GPUs, from a model's sizes and a GPU's data sheet: a roofline, not a measurement.
 
 A decode step reads every weight once and every attended key and value; it computes two operations per weight and
 sequence. A context costs two operations per weight and token, a training step six per weight and token, and two more
-for each scoring pass. What GPUs reach of their data sheet is assumed (`Efficiency`).
+for each scoring pass. How much of their data sheet GPUs reach is assumed (`Efficiency`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Gpu:
     flops: float
     """Dense bfloat16 operations per second."""
     memory: float
-    """Bytes."""
+    """Bytes of memory."""
     bandwidth: float
-    """Bytes of memory per second."""
+    """Bytes of memory read or written per second."""
     link: float = 50e9
     """Bytes per second over the network to GPUs of other machines: 400 Gbit/s."""
     node_link: float = 450e9
@@ -43,50 +43,50 @@ GPUS: Mapping[str, Gpu] = {
 }
 """NVIDIA's SXM variants."""
 NODE_GPUS = 8
-"""GPUs of one machine."""
+"""Number of GPUs in one machine."""
 ROWS_RATE, SENT_RATE, FILES_RATE = 2.0e9, 0.29e9, 0.27e9
-"""Bytes per second at which a version of the weights goes from ranks into the memory of the run's process, on the same
+"""Bytes per second at which a version of the weights moves from ranks into the memory of the run's process, on the same
 machine and from others, and from there through files into other processes: measured on two cores (docs/ranks.md,
 docs/scale.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """The share of a data sheet that is reached, and what no data sheet says. Assumptions."""
+    """Assumptions: the share of a data sheet that is reached, and figures that are in no data sheet."""
 
     decoding: float = 0.6
-    """Of the memory's bandwidth."""
+    """Share of the memory's bandwidth in decoding."""
     computing: float = 0.4
-    """Of the operations, in training and over contexts."""
+    """Share of the operations per second, in training and over contexts."""
     step_s: float = 4e-3
-    """Of every engine step: launching, scheduling, drawing tokens."""
+    """Fixed seconds of every engine step: launching, scheduling, drawing tokens."""
     memory: float = 0.9
-    """Of a GPU's memory that weights and cache may take."""
+    """Share of a GPU's memory that weights and cache may take."""
     publish_s: float = 1.0
-    """Of every publication, besides moving the weights."""
+    """Fixed seconds of every publication, besides moving the weights."""
     linking: float = 0.8
-    """Of the links between GPUs, while ranks gather weights and add gradients."""
+    """Share of the links between GPUs, while ranks gather weights and add gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """GPUs and who has them."""
+    """The GPUs and their division between engines and trainer."""
 
     gpu: Gpu
     num_gpus: int
     engine_gpus: int = 1
-    """GPUs of one engine."""
+    """Number of GPUs per engine."""
     trainer_gpus: int = 0
-    """GPUs of the trainer alone; 0: all GPUs are the engines', and the trainer's in turn."""
+    """GPUs of the trainer alone; 0: engines and trainer use all GPUs in turn."""
     placement: Placement = "trajectory"
     efficiency: Efficiency = Efficiency()
     publication: Literal["files", "network"] = "network"
-    """How engines get a version: by "files", as Turnwise does it, through the memory of the run's process; or from GPU
-    to GPU over the "network", as other systems do it."""
+    """How a version reaches the engines: by "files", as in Turnwise, through the memory of the run's process; or from
+    GPU to GPU over the "network", as in other systems."""
 
     @property
     def num_ranks(self) -> int:
-        """GPUs that train together."""
+        """Number of GPUs that train together."""
         return self.num_gpus if self.is_colocated else self.trainer_gpus
 
     @property
@@ -96,7 +96,7 @@ class Cluster:
 
     @property
     def num_engines(self) -> int:
-        """Raises ConfigError where the GPUs are too few for one."""
+        """Number of engines. Raises ConfigError if the GPUs are too few for one."""
         count = (self.num_gpus - self.trainer_gpus) // self.engine_gpus
         if count < 1:
             raise ConfigError(
@@ -108,16 +108,16 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What each rank's GPU receives for one micro-batch, and sends as much."""
+    """Data that each rank's GPU receives for one micro-batch; it sends as much."""
 
     gathered: float
-    """Bytes of weights: every layer is put together for the forward pass and once more for the backward pass."""
+    """Bytes of weights: every layer is gathered for the forward pass and again for the backward pass."""
     reduced: float
     """Bytes of gradients, in float32."""
     seconds: float
-    """Over the slowest link between the ranks."""
+    """Seconds over the slowest link between the ranks."""
     link: str
-    """Its name."""
+    """Name of that link."""
 
 
 def plan_traffic(shape: ModelShape, cluster: Cluster, *, item: int) -> Traffic | None:
@@ -149,13 +149,14 @@ def estimate_costs(
         shape: the policy's sizes.
         cluster: the GPUs.
         item: bytes of a weight.
-        context: tokens of a trajectory at its end; an engine has slots for as many of them as its memory holds.
+        context: tokens of a trajectory at its end; an engine has as many slots as trajectories of this length fit into
+            its memory.
         num_scorings: passes over all tokens before a step (old policy, reference).
-        micro_batch_tokens: tokens that a rank computes between two exchanges with the others, which go on while it
-            computes; None leaves exchanges out.
+        micro_batch_tokens: tokens that a rank computes between two exchanges with the others, which overlap with
+            computation; None leaves exchanges out.
 
     Raises:
-        ConfigError: an engine's GPUs do not hold the weights and one trajectory.
+        ConfigError: the weights and one trajectory do not fit into an engine's GPUs.
     """
     gpu, reached, ways = cluster.gpu, cluster.efficiency, cluster.engine_gpus
     weights = shape.num_parameters * item
@@ -190,15 +191,16 @@ def estimate_costs(
 
 
 def balance_gpus(costs: Costs, work: Work, cluster: Cluster, *, group_size: int, num_open: int, draws: int = 8) -> int:
-    """GPUs of the trainer with which the slower of trainer and engines is fastest, by rates that nothing delays.
+    """Choose the number of trainer GPUs for which the slower of trainer and engines is fastest, by rates without any
+    waiting.
 
     Args:
-        costs: those of shared GPUs.
-        work: of which `draws` groups are looked at.
-        cluster: the GPUs; the trainer's share is what is sought.
+        costs: the costs with shared GPUs.
+        work: the trajectories, of which `draws` groups are used.
+        cluster: the GPUs; the trainer's share is to be found.
         group_size: members of a group.
-        num_open: trajectories under way, which the engines share.
-        draws: groups to look at.
+        num_open: trajectories under way, shared among the engines.
+        draws: number of groups to use.
     """
     members = [work(draw, member) for draw in range(draws) for member in range(group_size)]
     sampled = sum(turn.sampled for turns in members for turn in turns) / len(members)
@@ -223,19 +225,19 @@ def balance_gpus(costs: Costs, work: Work, cluster: Cluster, *, group_size: int,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMemory:
-    """Bytes by what a GPU does."""
+    """Bytes of GPU memory by purpose."""
 
     trainer: RankMemory
     engine: float
-    """Weights divided over the engine's GPUs, and the cache of as many trajectories as the recipe has under way."""
+    """Weights divided over the engine's GPUs, and the cache for the trajectories that the recipe has under way."""
 
 
 def plan_gpus(
     trainer: RankMemory, shape: ModelShape, cluster: Cluster, *, item: int, context: int, num_open: int
 ) -> GpuMemory:
-    """Memory of a trainer's GPU, planned by `plan_rank`, and of an engine's.
+    """Memory of a trainer's GPU, planned by `plan_rank`, and of an engine's GPU.
 
-    `item` is the bytes of a number. `num_open` trajectories of at most `context` tokens are under way.
+    `item` is the size of a number in bytes. `num_open` trajectories of at most `context` tokens are under way.
     """
     slots = -(-num_open // cluster.num_engines)
     cache = slots * (context * shape.num_cached * item + shape.num_kept * max(item, 4))
@@ -258,7 +260,8 @@ def _move(weights: float, cluster: Cluster) -> float:
 
 
 def describe_today(cluster: Cluster) -> str:
-    """Which part of such a cluster a run can use as Turnwise is (docs/engines.md, docs/ranks.md, docs/scale.md)."""
+    """Describe which part of such a cluster a run can use with today's Turnwise (docs/engines.md, docs/ranks.md,
+    docs/scale.md)."""
     ranks, missing, untried = cluster.num_ranks, [], []
     if ranks > NODE_GPUS:
         missing.append(f"a trainer of {ranks:,} GPUs (ranks use those of one machine, {NODE_GPUS} here)")

@@ -1,4 +1,4 @@
-"""Every schedule of a recipe on one system: what each would come to."""
+"""Predict every schedule of a recipe on one system."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from turnwise.simulation.system import Schedule, SimulatedRun
 from turnwise.simulation.work import Work
 
 FILL = 5
-"""Steps at either end that rates leave out: one more than the largest staleness."""
+"""Number of steps at either end that rates leave out: one more than the largest staleness."""
 STEPS = 24
-"""Simulated steps of a schedule."""
+"""Number of simulated steps per schedule."""
 MOST_TRAJECTORIES = 200_000
-"""Of a schedule: where batches are large, fewer steps are simulated, at least `4 * FILL`: batches come in bursts of one
-more than the staleness, and rates are measured over two of them."""
+"""Maximum trajectories simulated per schedule: with large batches fewer steps are simulated, at least `4 * FILL`,
+because batches come in bursts of one more than the staleness, and rates are measured over two bursts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a candidate comes to, in its steady state."""
+    """The prediction for a candidate, in its steady state."""
 
     candidate: Candidate
     outcome: Outcome
@@ -44,13 +44,13 @@ class Prediction:
 
     @property
     def token_rate(self) -> float:
-        """Sampled tokens per second that train."""
+        """Tokens per second that are sampled and train."""
         tokens = sum(step.tokens for step in self.outcome.steps)
         return self.rate * tokens / self.outcome.trajectories
 
 
 def list_schedules(base: Schedule) -> Iterator[tuple[str, Schedule]]:
-    """The recipe's batches under every kind of schedule, with a name for each."""
+    """The recipe's batches under every kind of schedule, each with a name."""
 
     def build(max_staleness: int, **rest: object) -> AdmissionRule:
         most = (max_staleness + 1) * base.rule.batch_groups
@@ -74,10 +74,10 @@ def compare_schedules(
 
     Args:
         base: the recipe's schedule; batches, patience and slots are taken from it.
-        work: what trajectories take.
+        work: the trajectories.
         together: the system whose trainer shares the engines' machines, on which synchronous schedules run too; None
             leaves it out.
-        apart: the system whose trainer has machines of its own.
+        apart: the system whose trainer has separate machines.
         steps: of each run; None chooses by the size of a batch.
     """
     batch = base.rule.batch_groups * base.group_size
@@ -94,7 +94,8 @@ def _predict(candidate: Candidate, work: Work, steps: int) -> Prediction:
 
 
 def describe_prediction(prediction: Prediction, *, num_gpus: int, price: float | None) -> dict[str, Any]:
-    """The numbers of a predicted schedule, plain. `num_gpus` 0 leaves out costs, `price` None those in money."""
+    """The numbers of a predicted schedule, as plain data. `num_gpus` 0 leaves out costs, `price` None leaves out
+    money."""
     outcome = prediction.outcome
     row: dict[str, Any] = {
         "schedule": prediction.candidate.name,

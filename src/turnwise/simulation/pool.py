@@ -1,4 +1,4 @@
-"""Engines together: which one a trajectory goes to, and where all their time went."""
+"""Several engines: which one a trajectory goes to, and how their time was spent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EnginePool:
         self._by_load = [(0, index) for index in range(costs.num_engines)]
 
     def place(self, present: int | None, draw: int) -> int:
-        """The engine of a member's next turn; `present` is that of its last one, None before the first."""
+        """The engine for a member's next turn; `present` is that of its last turn, None before the first."""
         if present is not None:
             if self._placement != "turn":
                 return present
@@ -32,18 +32,18 @@ class EnginePool:
         return index
 
     def leave(self, index: int) -> None:
-        """A member does not stay on this engine any longer."""
+        """Note that a member does not stay on this engine any longer."""
         self.engines[index].num_members -= 1
         self.engines[index].refresh()
         self._note(index)
 
     def publish(self, version: int, seconds: float) -> None:
-        """All engines load weights."""
+        """Let all engines load weights."""
         for engine in self.engines:
             engine.publish(version, seconds)
 
     def set_training(self, is_training: bool) -> None:
-        """The trainer takes the engines' machines, or gives them back."""
+        """Let the trainer take the engines' machines, or return them."""
         for engine in self.engines:
             engine.refresh()
             engine.is_training = is_training
@@ -57,9 +57,9 @@ class EnginePool:
         return {state: float(seconds) for state, seconds in total.items()}
 
     def _find_free(self) -> int:
-        """The engine with the fewest members, the first of several."""
+        """The engine with the fewest members; the first one if there are several."""
         while self._by_load[0][0] != self.engines[self._by_load[0][1]].num_members:
-            heapq.heappop(self._by_load)  # written down before members came or went
+            heapq.heappop(self._by_load)  # recorded before members came or went
         return self._by_load[0][1]
 
     def _note(self, index: int) -> None:

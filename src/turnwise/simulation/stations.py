@@ -1,4 +1,4 @@
-"""Where trajectories wait for something that is no engine: tools, sandboxes, judges."""
+"""Stations other than engines where trajectories wait: tools, sandboxes, judges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnwise.simulation.agenda import Agenda
 
 
 class Station:
-    """Serves `num_servers` calls at once, the others in the order they came; None serves all at once."""
+    """Serves `num_servers` calls at once, others in order of arrival; None serves all at once."""
 
     def __init__(self, agenda: Agenda, num_servers: int | None) -> None:
         if num_servers is not None and num_servers < 1:
@@ -21,7 +21,7 @@ class Station:
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
 
     def serve(self, seconds: float, done: Callable[[], None]) -> None:
-        """Serve a call for `seconds`, then call `done`; one of infinitely many seconds is never done."""
+        """Serve a call for `seconds`, then call `done`; a call of infinite duration is never done."""
         if self._num_servers is not None and self._num_busy >= self._num_servers:
             self._queue.append((seconds, done))
             return

@@ -22,7 +22,7 @@ from turnwise.simulation.stations import Station
 from turnwise.simulation.work import Turn, Work
 
 LATE_POLL_S = 0.1
-"""How often a real run looks whether an overdue group has enough finished members to be cut."""
+"""Interval at which a real run checks whether an overdue group has enough finished members to be cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Schedule:
     overdraw: int = 0
     """Members started beyond `group_size`; the first to end are kept, the others are cut."""
     max_open: int | None = None
-    """Members under way at once, waiting for tools included; None is without a limit."""
+    """Members under way at once, including those that wait for tools; None means no limit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class _Group:
     members: list[_Member] = field(default_factory=list)
     num_ended: int = 0
     tokens: int = 0
-    """Of ended members, context included."""
+    """Tokens of ended members, context included."""
     sampled: int = 0
     need: int | None = None
     is_given_up: bool = False
@@ -57,14 +57,14 @@ class _Member:
     member: int
     turns: Sequence[Turn]
     engine: int | None = None
-    """Where it stays; None before it starts."""
+    """The engine where it stays; None before it starts."""
     place: str = "a slot"
-    """What it waits for, or "" when it has ended."""
+    """What it waits for; "" once it has ended."""
     turn: int = 0
     context: int = 0
     """Tokens so far."""
     version: int = 0
-    """Of the weights under which the context was last computed."""
+    """Version of the weights under which the context was last computed."""
     reply: Reply | None = None
     submitted_s: float = 0.0
 
@@ -74,7 +74,7 @@ class _Member:
 
 
 class SimulatedRun:
-    """One run. `run` simulates it whole."""
+    """One run. `run` simulates it from start to end."""
 
     def __init__(self, schedule: Schedule, costs: Costs, work: Work, *, steps: int) -> None:
         self._schedule, self._costs, self._work, self._last_step = schedule, costs, work, steps
@@ -143,7 +143,7 @@ class SimulatedRun:
         return self._num_outstanding >= (self._last_step - self._taken_step) * self._rule.batch_groups
 
     def _move(self) -> None:
-        """Open what may open, then train where a batch is ready."""
+        """Open groups that may open, then train if a batch is ready."""
         if not self._is_training or self._rule.max_staleness:
             self._open_groups()
         self._take_batch()
@@ -165,7 +165,7 @@ class SimulatedRun:
         if self._is_training or self._taken_step >= self._last_step:
             return
         if len(self._finished) < min(self._rule.batch_groups, self._num_outstanding):
-            self._become("unfinished")  # what the gate would say, which takes it a sort of all outstanding groups
+            self._become("unfinished")  # the gate's answer, which would cost it a sort of all outstanding groups
             return
         now_s = self._agenda.now_s
         ended = {draw: group.num_ended for draw, group in self._open.items()}
@@ -261,7 +261,7 @@ class SimulatedRun:
         turn = member.turns[member.turn]
         member.engine = self._pool.place(member.engine, member.draw)
         engine = self._pool.engines[member.engine]
-        # New weights make the keys and values of everything before worthless.
+        # New weights invalidate the keys and values of everything before.
         is_cached = member.turn > 0 and member.version == engine.version
         member.context += turn.context
         member.version = engine.version
@@ -272,9 +272,9 @@ class SimulatedRun:
         engine.submit(member.reply)
 
     def _hear(self, member: _Member) -> None:
-        """A reply ended; tools or the judge answer it."""
+        """Handle the end of a reply; tools or the judge come next."""
         if not member.place:
-            return  # cut at the same moment
+            return  # it was cut at the same moment
         turn = member.turns[member.turn]
         member.reply = None
         member.context += turn.sampled
@@ -309,7 +309,7 @@ class SimulatedRun:
         self._fill()
 
     def _settle(self, member: _Member) -> None:
-        """A member that runs has ended or is cut."""
+        """Handle a running member that has ended or is cut."""
         member.place = ""
         member.group.num_unsettled -= 1
         self._num_running -= 1

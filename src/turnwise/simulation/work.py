@@ -1,4 +1,4 @@
-"""What trajectories are made of, drawn by draw, member and turn: equal in every schedule that is simulated."""
+"""The make-up of trajectories by draw, member and turn: equal in every schedule that is simulated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Turn:
     """One reply and what follows it."""
 
     context: int
-    """Tokens before it that the turn before has not: the prompt, or what a tool answered."""
+    """Tokens before it that the previous turn did not have: the prompt, or a tool's answer."""
     sampled: int
     wait_s: float = 0.0
-    """Seconds of the tools that it calls; those of the last turn's, of the judge that scores the trajectory."""
+    """Seconds of the tools that it calls; for the last turn, of the judge that scores the trajectory."""
 
 
 Member = Sequence[Turn]
@@ -28,7 +28,7 @@ Work = Callable[[int, int], Member]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A log-normal distribution by its median and its 99th percentile; both 0 is always 0."""
+    """A log-normal distribution by its median and its 99th percentile; it is always 0 if both are 0."""
 
     median: float
     p99: float
@@ -54,18 +54,18 @@ class AssumedWork:
     prompt: int
     """Tokens before the first reply."""
     sampled: Spread
-    """Tokens of all replies of a trajectory together."""
+    """Tokens of all replies of a trajectory."""
     turns: int = 1
-    """Replies of a trajectory: one, and one after each answer of a tool."""
+    """Replies of a trajectory: one, plus one after each answer of a tool."""
     observation: int = 0
     """Tokens of a tool's answer."""
     tool_s: Spread = Spread(median=0.0, p99=0.0)
     """Seconds of one call."""
     judge_s: float = 0.0
     max_sampled: int | None = None
-    """Replies end here; None is without a limit."""
+    """Token limit per reply; None means no limit."""
     likeness: float = 0.0
-    """Correlation of the lengths (their logarithms) of a group's members: 0 of strangers, 1 of twins."""
+    """Correlation between the lengths (their logarithms) of a group's members: 0 if independent, 1 if equal."""
     seed: int = 0
 
     def __call__(self, draw: int, member: int) -> Member:
@@ -85,10 +85,10 @@ class AssumedWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWork:
-    """The trajectories of a run. Implements `Work`: draws and members beyond those stored repeat them."""
+    """The trajectories of a run. Implements `Work`: draws and members beyond the stored ones repeat them."""
 
     draws: Mapping[int, Sequence[Member]]
-    """By index, from 0 without gaps."""
+    """Members by index of the draw, from 0 without gaps."""
 
     def __call__(self, draw: int, member: int) -> Member:
         """See `Work`."""
@@ -97,7 +97,7 @@ class StoredWork:
 
 
 def divide(work: Work, tokens: int) -> Work:
-    """The same trajectories in pieces of at most `tokens` sampled tokens, between which they may change the engine."""
+    """The same trajectories in pieces of at most `tokens` sampled tokens; they may change engines between pieces."""
 
     def cut(draw: int, member: int) -> Member:
         pieces: list[Turn] = []

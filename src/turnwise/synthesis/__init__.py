@@ -1,1 +1,1 @@
-"""Tasks made from real repositories: bugs that their own tests find."""
+"""Tasks made from real repositories: bugs that the repository's own tests detect."""

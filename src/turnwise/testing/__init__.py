@@ -1,4 +1,4 @@
-"""What tests of agents, environments and engines need: builders of small data, a tiny policy, a tiny environment family
+"""Tools for tests of agents, environments and engines: builders of small data, a tiny policy, a tiny environment family
 and the scripted engine.
 
 Public: nothing here depends on pytest, and `examples/rl_loop.py` trains on the same family."""

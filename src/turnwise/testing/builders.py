@@ -1,4 +1,4 @@
-"""Small trajectories and groups, written down by hand: everything that a test does not care about has a default."""
+"""Build small trajectories and groups by hand: everything that a test does not care about has a default."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def make_completion(
 def make_turn(
     context: Sequence[int], reply: Sequence[int] | Completion, *, parent: int | None = None, **fields: Any
 ) -> Turn:
-    """A reply, given as token ids or as a completion, to the tokens of `context`; `fields` are further ones of
+    """A reply, given as token ids or as a completion, to the tokens of `context`; `fields` are further fields of
     `Turn`."""
     completion = reply if isinstance(reply, Completion) else make_completion(reply)
     fields = {"message": text_message("assistant", ""), **fields}
@@ -59,9 +59,9 @@ def make_turn(
 def make_trajectory(
     *turns: Turn, reward: float | Reward | None = 1.0, member: int = 0, draw: int = 0, **fields: Any
 ) -> Trajectory:
-    """An attempt that ended as the environment wanted; a `reward` of None is one that could not be judged.
+    """An attempt that the environment ended; a `reward` of None means that it could not be judged.
 
-    `fields` are further ones of `Trajectory`, such as `task_id`, `stop` and `endings`."""
+    `fields` are further fields of `Trajectory`, such as `task_id`, `stop` and `endings`."""
     if reward is None:
         reward = Invalid(reason="crash", retryable=False)
     elif isinstance(reward, float | int):
@@ -71,7 +71,7 @@ def make_trajectory(
 
 
 def make_group(*trajectories: Trajectory, task: Task | None = None, **fields: Any) -> TrajectoryGroup:
-    """The group of the draw that the first trajectory names (draw 0 without any); `fields` are further ones of
+    """The group of the first trajectory's draw (draw 0 without trajectories); `fields` are further fields of
     `TrajectoryGroup`."""
     index = trajectories[0].id.draw if trajectories else 0
     return TrajectoryGroup(

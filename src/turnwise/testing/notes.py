@@ -1,4 +1,4 @@
-"""A family of tasks small enough to read at a glance and to be learned within seconds: follow notes to a code.
+"""A family of tasks that are read at a glance and learned within seconds: follow notes to a code.
 
     user        start amber                a note to begin with
     assistant   <search> amber </search>
@@ -7,8 +7,8 @@
     tool        code 7                     ... or the code
     assistant   <answer> 7 </answer>
 
-The scripted policy "naive" reads one note and answers with its last word. That is right where the first note has the
-code, and shows everything but the idea to follow: what reinforcement learning has to find."""
+The scripted policy "naive" reads one note and answers with its last word. That is right if the first note has the code,
+and demonstrates everything except following a name, which reinforcement learning has to find."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Notes(ToolEnvironment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesPolicy:
-    """Reads notes. What it sees decides, never the payload."""
+    """Reads notes. It decides by what it sees, never by the payload."""
 
     follow: float
     """Probability of following a note that names another one, instead of answering with that name."""
@@ -75,8 +75,8 @@ class NotesFamily:
     """Implements `core.protocols.EnvironmentFamily`. A task is a pure function of split and index."""
 
     def __init__(self, *, linked: float = 0.7, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000) -> None:
-        """`linked` is the share of tasks whose first note names another note, which has the code; the others are what
-        `ToolEnvironment` takes."""
+        """`linked` is the share of tasks whose first note names another note, which has the code; the other arguments
+        are those of `ToolEnvironment`."""
         self._linked = linked
         self._limits = {"tool_timeout_s": tool_timeout_s, "max_observation_chars": max_observation_chars}
 
@@ -108,6 +108,6 @@ class NotesFamily:
         return policies[name]
 
     def texts(self, count: int) -> list[str]:
-        """`count` texts with every word that a prompt, a note or a reply may have."""
+        """`count` texts with every word that can occur in a prompt, a note or a reply."""
         words = [f" {word}" for word in ("see", "code", "nothing", *NAMES, *CODES)]
         return [f"start{words[index % len(words)]}" for index in range(count)]

@@ -20,7 +20,7 @@ TINY_CONFIG = {
     "num_key_value_heads": 2,
     "head_dim": 8,
     "tie_word_embeddings": True,
-    # The size of weights at which so small a model begins to copy words soon, instead of transformers' 0.02.
+    # With weights of this size, instead of transformers' 0.02, so small a model soon begins to copy words.
     "initializer_range": 0.1,
     "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
 }

@@ -25,7 +25,8 @@ class PairRunner(Protocol):
 
 
 def find_pair_runner(sandbox: object) -> PairRunner | None:
-    """The sandbox if it runs pairs, else None. One that stands for another says by `runs_pairs` whether that does."""
+    """The sandbox if it runs pairs, else None. A sandbox that stands for another reports by `runs_pairs` whether that
+    one does."""
     return sandbox if isinstance(sandbox, PairRunner) and getattr(sandbox, "runs_pairs", True) else None
 
 

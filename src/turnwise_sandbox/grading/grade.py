@@ -29,7 +29,7 @@ Isolation = Literal["separate", "shared"]
 Status = Literal["passed", "failed", "error"]
 
 GUEST_PACKAGE = "grading_guest"
-"""The name of the guest modules inside the sandbox."""
+"""Name of the guest modules' package inside the sandbox."""
 DEADLINE_SHARE = 0.8
 """Part of the wall limit after which a silent worker counts as lost, so that the grader has time to report."""
 
@@ -54,8 +54,8 @@ class Grade:
     errors: tuple[Problem, ...] = ()
     """Tests that raised another exception, lost the worker, or were collected and never ran."""
     skipped: tuple[Problem, ...] = ()
-    """Tests that were skipped or failed as announced (xfail). The candidate can cause it for a test that asks the
-    candidate before it skips."""
+    """Tests that were skipped or failed as announced (xfail). The candidate can cause a skip if the test asks the
+    candidate first."""
     complete: bool
     """Whether the grader ended by itself with status 0 and reported on every test it found."""
     reason: str | None = None
@@ -169,14 +169,14 @@ def below(folder: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def guest_modules() -> dict[str, str]:
-    """Name to source of each guest module inside the sandbox, for callers that make the package themselves."""
+    """Name to source of each guest module, for callers that build the package in the sandbox themselves."""
     start = f"guest/{GUEST_PACKAGE}/"
     return {path.removeprefix(start).removesuffix(".py"): text.decode() for path, text in guest_sources()}
 
 
 @functools.cache
 def guest_sources() -> tuple[tuple[str, bytes], ...]:
-    """Path and source of each guest module inside the sandbox, where they form a package of their own."""
+    """Path and source of each guest module inside the sandbox, where they form a separate package."""
     home = f"{__package__}.guest"
     sources = {
         item.name: item.read_text(encoding="utf-8")

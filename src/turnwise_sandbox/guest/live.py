@@ -21,11 +21,11 @@ from turnwise_sandbox import wire
 from turnwise_sandbox.guest.program import exit_status, print_error
 
 MAX_VALUE_CHARS = 20_000
-"""Longest value that is returned whole."""
+"""Maximum length of a value that is returned in full."""
 
 
 class LiveInterpreter:
-    """One interpreter and the socket that feeds it."""
+    """One interpreter, and the socket through which it gets code."""
 
     def __init__(self, connection: _socket.socket) -> None:
         self._connection = connection

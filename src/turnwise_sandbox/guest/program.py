@@ -189,8 +189,8 @@ def run_python(source: bytes, name: str = FILENAME) -> int:
 
 
 class _Main(types.ModuleType):
-    """`__main__` of a program that comes in no file. One is written when its place is asked for, as the processes are
-    told it that multiprocessing starts by "spawn" and "forkserver"."""
+    """`__main__` of a program without a file. The file is written when its path is requested, because multiprocessing
+    passes the path to processes that it starts by "spawn" and "forkserver"."""
 
     def __getattr__(self, name: str) -> str:
         if name != "__file__" or not _sources:

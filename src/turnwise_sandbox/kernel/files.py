@@ -20,7 +20,7 @@ _RESOLVE = 0x02 | 0x04 | 0x08
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN_FLAGS = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.EIO)
-"""Errors that say nothing about the file: taking it for missing would lose it."""
+"""Errors that say nothing about the file, which must not count as missing."""
 _NAMES_AT_A_TIME = 4096
 _MAX_LISTED_DEPTH = 64
 _CHUNK_BYTES = 1 << 20

@@ -17,12 +17,12 @@ NUM_FOLDERS = 4
 kernel works in."""
 
 _OPTIONS = "index=off,metacopy=off,redirect_dir=nofollow"
-"""What the kernel could switch on to store something else than plain files among the edits."""
+"""Mount options that switch off kernel features which would store something other than plain files among the edits."""
 
 
 def map_owner(uid: int, number: int) -> int:
-    """Descriptor `number`, made one of a user namespace in which user and group 0 stand for `uid`. The caller must have
-    one thread, and /proc. Raises OSError."""
+    """Turn descriptor `number` into one of a user namespace in which user and group 0 stand for `uid`. The caller must
+    have one thread, and /proc. Raises OSError."""
     pid = syscalls.clone_process(syscalls.CLONE_NEWUSER)
     if pid == 0:
         signal.pause()

@@ -21,7 +21,7 @@ SCRATCH_PARENT = "/box"
 SCRATCH = f"{SCRATCH_PARENT}/own"
 """Where each cell mounts its own tmpfs. /tmp and /dev/shm are links into it, so cells share nothing writable."""
 EMPTY = f"{SCRATCH_PARENT}/empty"
-"""A folder that is always empty, to cover another one with."""
+"""A folder that is always empty, used to cover another one."""
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _ETC_FILES = ("/etc/ld.so.cache", "/etc/localtime")

@@ -52,7 +52,7 @@ class Policy:
     refuse: Callable[[int, str], Answer]
     """Builds the answer to a violation of the protocol, from a status and a reason."""
     max_body_bytes: int
-    """Longest body of a request."""
+    """Maximum size of a request's body, in bytes."""
     idle_s: float
     """How long a client may take to send the next request's head."""
     transfer_s: float

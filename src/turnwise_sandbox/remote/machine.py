@@ -2,10 +2,10 @@
 
 Each program gets a new machine: an archive is copied in, a shell command runs, an archive is copied out, and the
 machine is stopped. The image needs `sh`, `tar`, `timeout`, `head` and the interpreter, for programs in trees also `du`.
-A tree goes in as a whole and comes out as a whole, to be compared here. Limits are those of a POSIX shell (processor
-time, data, file size and processes) and apply to each process; without a tree, `Limits.num_files` and the total size of
-all files are not enforced. The archive that is copied out is untrusted: it is read in memory, and only plain files with
-exact names are taken."""
+A tree is copied in and out as a whole, and compared here. Limits are those of a POSIX shell (processor time, data, file
+size and processes) and apply to each process; without a tree, `Limits.num_files` and the total size of all files are
+not enforced. The archive that is copied out is untrusted: it is read in memory, and only plain files with exact names
+are taken."""
 
 from __future__ import annotations
 
@@ -259,8 +259,8 @@ def _to_execution(
 
 
 def _add_changes(execution: Execution, result: bytes | None, tree: StoredTree, limits: Limits) -> Execution:
-    """The execution with what the program wrote into its tree. Without an archive that is not known, and with one that
-    lacks the tree, or has more changes than allowed, the disk was full."""
+    """The execution with what the program wrote into its tree. Without an archive this is unknown; if the archive lacks
+    the tree, or has more changes than allowed, the disk was full."""
     if result is None:
         return execution
     try:

@@ -1,8 +1,8 @@
 """The process of one tracker: `python -m turnwise.reporting.trackers.follow RUN NAME`.
 
-It sends what the run folder has at every byte on its standard input, and at least every `POLL_S`. At the end of its
-input, which comes when the run ends or its process dies, it sends the rest and finishes, or is killed by its own alarm
-after `trackers.close_timeout_s`."""
+It sends what is new in the run folder at every byte on its standard input, and at least every `POLL_S` seconds. At the
+end of its input, which comes when the run ends or its process dies, it sends the rest and finishes, or is killed by its
+own alarm after `trackers.close_timeout_s`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LOCK_S = 60.0
 
 
 def tracker_file(run: Path, name: str, ending: str) -> Path:
-    """`trackers/NAME.ENDING` of the run folder."""
+    """Suffix of the file `trackers/NAME.ENDING` in the run folder."""
     return run / "trackers" / f"{name.replace(':', '.')}.{ending}"
 
 
 def send_run(run: Path, name: str, *, overrides: list[str], start_anew: bool) -> str:
-    """Send a stored run to a tracker: what it lacks, or everything to a new run there. Returns the tracker's id.
+    """Send a stored run to a tracker: what is missing there, or everything to a new run. Returns the tracker's id.
 
     `overrides` change the recipe's options, as in "trackers.project=mine". Raises ConfigError for the tracker's
     name or package, TrackerError when it fails, StoreError for the run folder.
@@ -51,14 +51,14 @@ def follow_run(run: Path, name: str) -> None:
         while is_growing:
             if select.select([0], [], [], POLL_S)[0]:
                 is_growing = bool(os.read(0, 1 << 16))
-            if not is_growing:  # the kernel ends this process when the time to finish is over
+            if not is_growing:  # the kernel ends this process once the time to finish is up
                 signal.alarm(math.ceil(sender.run.trackers.close_timeout_s))
             sender.send()
 
 
 @contextmanager
 def _opened(run: Path, name: str, *, overrides: list[str], start_anew: bool) -> Iterator[tuple[Sender, str]]:
-    """The sender of an opened tracker, which is closed at the end; with the tracker's id of the run."""
+    """The sender for an opened tracker, which is closed at the end, and the tracker's id for the run."""
     folder = RunFolder.open(run.absolute())
     tracked = TrackedRun(path=folder.path, recipe=read_shown(folder.path / "config.json", overrides))
     tracker = build_tracker(name)

@@ -1,4 +1,4 @@
-"""A file that one process at a time holds."""
+"""A file lock that one process holds at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def hold(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the file, which is made where it is missing, as soon as no other process does. Raises TimeoutError after
+    """Hold the file, which is created if missing, as soon as no other process holds it. Raises TimeoutError after
     `seconds`."""
     with path.open("w") as file:
         deadline = time.monotonic() + seconds

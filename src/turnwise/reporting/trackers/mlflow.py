@@ -13,14 +13,15 @@ from turnwise.reporting.trackers.lock import hold
 from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun, clean_text
 
 MAX_PARAMETER_CHARS = 6000
-"""Longest value of a parameter that MLflow takes."""
+"""Maximum length of a parameter value in MLflow."""
 MAX_NAME_CHARS = 250
-"""Longest name that MLflow takes."""
+"""Maximum length of a name in MLflow."""
 BATCH = 100
-"""Most parameters per request."""
+"""Maximum number of parameters per request."""
 DATABASE = "mlflow.db"
 START_S = 300.0
-"""Seconds to wait for another run that makes the database or the experiment: over 30 on a busy machine."""
+"""Seconds to wait for another run that creates the database or the experiment, which can take over 30 on a busy
+machine."""
 
 
 class MlflowTracker:
@@ -35,7 +36,7 @@ class MlflowTracker:
         """See `Tracker.open`."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         server, beside = run.trackers.mlflow.tracking_uri, run.path.parent
-        # Runs that start side by side would make one database, or one experiment, at one time.
+        # Runs that start together would create the same database, or the same experiment, at the same time.
         with contextlib.nullcontext() if server else hold(beside / f"{DATABASE}.lock", START_S):
             return self._start(run, id, server, beside)
 
@@ -43,7 +44,7 @@ class MlflowTracker:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        # In an address "?" begins its options, and "%" a character.
+        # In an address "?" starts the options, and "%" an escaped character.
         file = str(beside / DATABASE).replace("%", "%25").replace("?", "%3F")
         self._client = client = MlflowClient(tracking_uri=server or f"sqlite:///{file}")
         if id is not None:
@@ -77,7 +78,7 @@ class MlflowTracker:
         self._client.log_text(self._id, clean_text(table.to_markdown()), path)
 
     def flush(self) -> None:
-        """See `Tracker.flush`: every request is answered when it is stored."""
+        """See `Tracker.flush`: every request is answered only after it is stored."""
 
     def close(self) -> None:
         """See `Tracker.close`."""
@@ -85,7 +86,7 @@ class MlflowTracker:
 
 
 def _find_experiment(client: Any, name: str, place: str | None) -> str:
-    """The id of the experiment of that name, which is made where it is missing, with its files at `place`."""
+    """The id of the experiment with that name, which is created if missing, with its files at `place`."""
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)
@@ -100,14 +101,14 @@ def _find_experiment(client: Any, name: str, place: str | None) -> str:
 
 
 class Names:
-    """Names as MLflow takes them: as they are where it does."""
+    """Names as MLflow accepts them; accepted names stay as they are."""
 
     def __init__(self) -> None:
         self._meant: dict[str, str] = {}
-        """The name that is meant, by the name in MLflow."""
+        """Original name, by the name in MLflow."""
 
     def find(self, name: str) -> str:
-        """The name with what MLflow refuses replaced by "_"; one that is too long, or that another name has become,
+        """The name with "_" for characters that MLflow refuses; if it is too long, or equals another converted name, it
         ends in eight digits of its own."""
         parts = re.sub(r"[^\w\-./ ]", "_", clean_text(name)).split("/")
         found = "/".join("_" if part in ("", ".", "..") else part for part in parts)

@@ -24,7 +24,7 @@ class PrometheusTracker:
         self._values: dict[str, float] = {}
 
     def open(self, run: TrackedRun, id: str | None) -> str:
-        """See `Tracker.open`. A process that goes on starts with what it is sent, also of a run that was moved."""
+        """See `Tracker.open`. A process that continues a run starts from what it is sent, even if the run was moved."""
         self._path = run.path / FILE
         self._run = run.name
         return str(self._path)
@@ -47,7 +47,7 @@ class PrometheusTracker:
 def format_metrics(values: Mapping[str, float], *, run: str) -> str:
     """Gauges in Prometheus' text format, one sample each, with the run as label; timestamps are not allowed there.
 
-    Metrics whose names differ only in signs that Prometheus refuses are one: the last of them."""
+    If metric names differ only in characters that Prometheus refuses, only the last of these metrics is kept."""
     lines: dict[str, str] = {}
     label = clean_text(run).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     for name, value in values.items():

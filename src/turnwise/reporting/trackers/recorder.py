@@ -16,13 +16,13 @@ from turnwise.reporting.trackers.follow import tracker_file
 
 
 class TrackerRecorder:
-    """Tells the process of one tracker that the run folder has more. Neither waits for it nor fails with it.
+    """Tells the process of one tracker that the run folder has new data. Neither waits for it nor fails with it.
 
     The process starts with the first event that the folder stores. A process that ends early is reported once.
     """
 
     def __init__(self, run: Path, name: str, *, report: Callable[[Event], None]) -> None:
-        """`report` takes the note about a tracker that failed."""
+        """`report` receives the note about a tracker that failed."""
         self._run = run.absolute()
         self._name = name
         self._report = report
@@ -30,7 +30,7 @@ class TrackerRecorder:
         self._is_over = False
 
     def record(self, event: Event) -> None:
-        """See `core.protocols.Recorder`. Call it after the folder's own recorder."""
+        """See `core.protocols.Recorder`. Call it after the run folder's recorder."""
         match event:
             case PhaseBegins() | GroupEnds():
                 return
@@ -96,7 +96,7 @@ class TrackerRecorder:
             self._process.wait(5.0)
 
     def _last_words(self) -> str:
-        """The last line that the process wrote."""
+        """The last line of the process's output."""
         try:
             lines = tracker_file(self._run, self._name, "log").read_bytes()[-4000:].decode("utf-8", "replace")
         except OSError:
@@ -116,7 +116,7 @@ class TrackerRecorder:
 
 
 def close_trackers(trackers: Sequence[TrackerRecorder], timeout_s: float) -> None:
-    """Let all of them finish side by side, within `timeout_s` seconds together."""
+    """Let all of them finish in parallel, within `timeout_s` seconds altogether."""
     deadline = time.monotonic() + timeout_s
     for tracker in trackers:
         tracker.end_input()

@@ -18,11 +18,11 @@ _CLASSES = {
     "prometheus": "turnwise.reporting.trackers.prometheus:PrometheusTracker",
 }
 _LOWEST = {"tensorboard": (2, 20), "wandb": (0, 20), "mlflow": (3, 0), "trackio": (0, 30)}
-"""The oldest version of each package, as in its extra of `pyproject.toml`; Prometheus' text needs none."""
+"""Minimum version of each package, as in its extra in `pyproject.toml`; Prometheus' text needs none."""
 
 
 def build_tracker(name: str) -> Tracker:
-    """The tracker of a name or an import path `package.module:Class`; the class is called without arguments.
+    """The tracker for a name or an import path `package.module:Class`; the class is called without arguments.
 
     Raises:
         ConfigError: no such name; the package is missing or too old; no such class.

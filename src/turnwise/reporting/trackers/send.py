@@ -1,6 +1,6 @@
-"""Send what a run folder has and a tracker has not.
+"""Send what a run folder contains and a tracker does not have yet.
 
-What was sent is noted in `trackers/NAME.json` of the run folder: the tracker's id of the run, the last step of each
+What was sent is noted in `trackers/NAME.json` of the run folder: the tracker's id for the run, the last step of each
 phase, and which evaluations and notes. A step that is redone after a crash is therefore not sent again, and a tracker
 that was behind catches up."""
 
@@ -21,28 +21,28 @@ from turnwise.store.run_folder import EVENTS, METRICS, write_json_atomic
 from turnwise.store.trajectories import load_rows
 
 MAX_TRANSCRIPT_CHARS = 20_000
-"""Most characters of one transcript that are sent."""
+"""Maximum number of characters sent per transcript."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Sent:
-    """What a tracker has of a run."""
+    """Record of what was sent to a tracker."""
 
     path: Path
-    """The file that holds this."""
+    """The file that stores this record."""
     id: str | None = None
-    """The tracker's id of the run; None before it is started there."""
+    """The tracker's id for the run; None before the run is started there."""
     steps: dict[str, int] = field(default_factory=dict)
     """Last step by phase."""
     evaluations: list[str] = field(default_factory=list)
     """Names of evaluations."""
     num_notes: int = 0
     num_sent: int = 0
-    """Points and tables."""
+    """Number of points and tables sent."""
 
     @classmethod
     def load(cls, path: Path) -> Sent:
-        """What the file says; nothing is sent where there is none. Raises StoreError when it is damaged."""
+        """Read the record from the file; an empty one if there is no file. Raises StoreError if it is damaged."""
         try:
             return cls(path=path, **json.loads(path.read_bytes()))
         except FileNotFoundError:
@@ -57,7 +57,7 @@ class Sent:
 
 
 class Tail:
-    """The lines of a file that were not read yet. A file that was replaced is read again from its start."""
+    """Reads the new lines of a file. A file that was replaced is read again from its start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class Tail:
         self._offset = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Whole lines since the last call; none while the file does not exist. Raises OSError or ValueError."""
+        """Complete lines since the last call; none if the file does not exist. Raises OSError or ValueError."""
         try:
             with self._path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -168,7 +168,7 @@ def evaluation_prefix(name: str) -> str:
 
 def evaluation_values(summary: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of an evaluation by name: `evaluate/all/success`, its interval `low` and `high`, the others, and the
-    parts of the reward, `evaluate/all/reward_format`. What is no number is left out."""
+    parts of the reward, `evaluate/all/reward_format`. Values that are not numbers are left out."""
     prefix = evaluation_prefix(summary["name"])
     values: dict[str, float] = {}
     for row in summary["rows"]:
@@ -182,7 +182,7 @@ def evaluation_values(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def describe_reward(reward: Mapping[str, Any]) -> str:
-    """`1.25 (success 1, format 0.25)` of a stored reward, or why there is none."""
+    """A stored reward as `1.25 (success 1, format 0.25)`, or why there is none."""
     if "invalid" in reward:
         return f"invalid: {reward['invalid']['reason']}"
     parts = ", ".join(f"{part['name']} {part['value']:g}" for part in reward["scored"]["parts"])

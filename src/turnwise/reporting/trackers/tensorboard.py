@@ -9,7 +9,7 @@ from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun, clean_
 
 
 class TensorboardTracker:
-    """Implements `Tracker`. The id is the folder of the event files, a new one for every run that is started."""
+    """Implements `Tracker`. The id is the folder of the event files; every run that is started gets a new one."""
 
     def __init__(self) -> None:
         self._writer: Any = None
@@ -56,14 +56,14 @@ class TensorboardTracker:
 
 
 def _find_again(run: TrackedRun, id: str) -> Path:
-    """The folder of that id; in the run folder, which may have been moved, where it was there."""
+    """The folder with that id; looked up in the run folder, which may have been moved, if it was there."""
     folder = Path(id)
     is_within = folder.name.startswith("tensorboard") and not run.trackers.tensorboard.dir
     return run.path / folder.name if is_within else folder
 
 
 def _unused(folder: Path) -> Path:
-    """The folder, or the first of `folder-2`, `folder-3`, ... where it holds files already."""
+    """The folder, or the first of `folder-2`, `folder-3`, ... if it contains files already."""
     number = 1
     path = folder
     while path.exists() and any(path.iterdir()):

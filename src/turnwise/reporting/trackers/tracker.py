@@ -1,4 +1,4 @@
-"""What a tracker does, and what it is told."""
+"""The interface of a tracker, and the data it receives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnwise.config.trackers import TrackersSection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """The run that a tracker shows."""
+    """The run to be shown in a tracker."""
 
     path: Path
     """The run folder, absolute."""
@@ -22,7 +22,7 @@ class TrackedRun:
 
     @property
     def trackers(self) -> TrackersSection:
-        """What the recipe says about trackers."""
+        """The recipe's section on trackers."""
         return self.recipe.trackers
 
     @property
@@ -35,7 +35,7 @@ class TrackedRun:
         return dict(_flatten(self.table(), ""))
 
     def table(self) -> dict[str, Any]:
-        """The recipe section by section, without that of trackers."""
+        """The recipe section by section, without the section on trackers."""
         return {name: section for name, section in self.recipe.table.items() if name != "trackers"}
 
 
@@ -44,9 +44,9 @@ class Point:
     """Metrics of one step."""
 
     number: int
-    """Counts the points and tables of the tracker's run from 0, also over several processes."""
+    """Number of the point or table in the tracker's run, counted from 0, also across several processes."""
     step: int
-    """The step of the phase: x axis of every metric."""
+    """The step of the phase: the x-axis of every metric."""
     time: float
     """Unix seconds."""
     values: Mapping[str, float]
@@ -55,10 +55,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Text that belongs to a step: results with intervals, transcripts, notes."""
+    """Text for a step: results with intervals, transcripts, notes."""
 
     number: int
-    """As in `Point`."""
+    """See `Point.number`."""
     name: str
     step: int
     time: float
@@ -67,7 +67,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def to_markdown(self) -> str:
-        """A table, or one section per row where a cell has several lines; text stays text."""
+        """The rows as a table, or as one section per row if a cell has several lines; text stays text."""
         if any("\n" in cell for row in self.rows for cell in row):
             return "\n\n".join(_section(self.columns, row) for row in self.rows)
         lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
@@ -75,10 +75,10 @@ class Table:
 
 
 class Tracker(Protocol):
-    """One tracker in a process of its own. What its methods raise ends the tracker, never the run."""
+    """One tracker in its own process. An exception from its methods ends the tracker, never the run."""
 
     def open(self, run: TrackedRun, id: str | None) -> str:
-        """Start a run in the tracker (`id` None), or continue the one of that id. Returns the id."""
+        """Start a run in the tracker (`id` None), or continue the run with that id. Returns the id."""
         ...
 
     def log(self, point: Point) -> None:
@@ -94,7 +94,7 @@ class Tracker(Protocol):
         ...
 
     def close(self) -> None:
-        """Finish."""
+        """Finish the run in the tracker."""
         ...
 
 

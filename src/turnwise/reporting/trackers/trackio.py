@@ -10,7 +10,7 @@ from typing import Any
 from turnwise.reporting.trackers.tracker import Point, Table, TrackedRun, clean_text
 
 ELSEWHERE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL")
-"""Variables by which Trackio sends what it is given over the network."""
+"""Environment variables that make Trackio send its data over the network."""
 
 
 class TrackioTracker:
@@ -46,7 +46,7 @@ class TrackioTracker:
         self._run.log({table.name: trackio.Markdown(clean_text(table.to_markdown()))}, step=table.step)
 
     def flush(self) -> None:
-        """See `Tracker.flush`: Trackio writes what it was given within a second, in a thread of its own."""
+        """See `Tracker.flush`: Trackio writes its data within a second, in its own thread."""
 
     def close(self) -> None:
         """See `Tracker.close`."""
@@ -55,7 +55,7 @@ class TrackioTracker:
 
 @contextmanager
 def at_home() -> Iterator[None]:
-    """Hide `ELSEWHERE`, which was set for other programs."""
+    """Hide the variables `ELSEWHERE`, which were set for other programs."""
     hidden = {name: os.environ.pop(name) for name in ELSEWHERE if name in os.environ}
     try:
         yield

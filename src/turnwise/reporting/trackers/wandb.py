@@ -49,7 +49,7 @@ class WandbTracker:
         self._run.log(shown, step=table.number)
 
     def flush(self) -> None:
-        """See `Tracker.flush`: W&B keeps what it was given in a process of its own."""
+        """See `Tracker.flush`: W&B stores its data in its own process."""
 
     def close(self) -> None:
         """See `Tracker.close`."""

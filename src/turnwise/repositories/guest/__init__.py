@@ -1,1 +1,1 @@
-"""Runs inside the sandbox, beside the code of a repository: starts pytest and reports what became of each test."""
+"""Runs inside the sandbox, beside the code of a repository: starts pytest and reports the outcome of each test."""

@@ -29,13 +29,13 @@ from collections.abc import Iterator
 from typing import Any
 
 MAX_RESTARTS = 40
-"""How often a test file's processes are made again."""
+"""How often the processes of one test file may be started again."""
 LOST = 77
-"""Exit status of a file's process that lost its worker before the test that it began last."""
+"""Exit status of a file's process that lost its worker before the last test that it started."""
 
 
 def load_guest(sources: dict[str, str]) -> None:
-    """Make the package `grading_guest` of source texts."""
+    """Make the package `grading_guest` from source texts."""
 
     class Loader(importlib.machinery.SourceFileLoader):
         def __init__(self, name: str, text: str) -> None:
@@ -61,8 +61,8 @@ def load_guest(sources: dict[str, str]) -> None:
 
 
 def build_watcher(pytest: Any, peer: Any, send: Any) -> Any:
-    """A plugin that fails what lost the worker or failed inside a callback, reports tests that took the package's word,
-    and keeps the package's objects from being collected as tests."""
+    """A plugin that fails what lost the worker or failed inside a callback, reports tests that relied on the package's
+    own comparisons, and keeps the package's objects from being collected as tests."""
     is_stand_in = importlib.import_module("grading_guest.stand_ins").is_stand_in
 
     class Watcher:
@@ -91,7 +91,7 @@ def build_watcher(pytest: Any, peer: Any, send: Any) -> Any:
 
 
 def connect(request: dict[str, Any]) -> Any:
-    """The channel to a new worker."""
+    """Open a channel to a new worker."""
     ours, theirs = socket.socketpair()
     with socket.socket(fileno=os.dup(request["channel"])) as control:
         socket.send_fds(control, [b"w"], [theirs.fileno()])
@@ -123,7 +123,7 @@ def run_file(reporter: Any, request: dict[str, Any], descriptor: int) -> None:
 
 
 def run_part(reporter: Any, request: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
-    """Run tests of one file in a process of their own; what it reported, and its exit status."""
+    """Run tests of one file in a separate process; returns what it reported, and its exit status."""
     reports, descriptor = os.pipe()
     child = os.fork()
     if child == 0:
@@ -145,7 +145,7 @@ def run_part(reporter: Any, request: dict[str, Any]) -> tuple[list[dict[str, Any
 
 
 def run_tests(reporter: Any, request: dict[str, Any], send: Any) -> list[str]:
-    """Run all tests, and pass on what their processes report; the ids that were collected."""
+    """Run all tests, and pass on what their processes report; returns the collected ids."""
     collected: list[str] = []
     for file in request["files"]:
         ids = [test for test in request["ids"] if test.split("::")[0] == file]
@@ -201,8 +201,8 @@ def run_half_of_tests(request: dict[str, Any]) -> None:
 
 
 def run_half_of_package(request: dict[str, Any]) -> None:
-    """Serve the package, one worker after the other, until the channel closes. Whatever it does to workers and to this
-    process, the tests' half only finds channels that close or answers that are wrong."""
+    """Serve the package, one worker after the other, until the channel closes. Whatever the package does to workers and
+    to this process, the tests' half only sees closed channels or wrong answers."""
     serve = importlib.import_module("grading_guest.worker").serve
     os.close(request["descriptor"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -223,7 +223,7 @@ def run_half_of_package(request: dict[str, Any]) -> None:
 
 
 def main(request: dict[str, Any]) -> None:
-    """Run one half."""
+    """Run the requested half."""
     load_guest(request.pop("sources"))
     {"tests": run_half_of_tests, "package": run_half_of_package}[request["half"]](request)
 

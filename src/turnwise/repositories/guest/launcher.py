@@ -1,9 +1,9 @@
-"""Starts pytest in a process of its own and passes on what that process's reporter says.
+"""Starts pytest in a separate process and passes on the lines of its reporter.
 
-It is the sandbox's program. The repository's code never runs in it, and cannot read its memory: what it prints is what
-reached it over a pipe, line by line, each with a secret word and the next number. A line without them, for example of
-code that writes to every descriptor, ends the trust in the run. Output: one JSON object a line, last one of kind
-"exit", or "tampered" after a line that is not the reporter's.
+It is the sandbox's program. The repository's code never runs in it, and cannot read its memory: it prints only what
+reached it over a pipe, line by line, each with a secret word and the next number. After a line without them, for
+example from code that writes to every descriptor, the run is not trusted. Output: one JSON object a line, last one of
+kind "exit", or "tampered" after a line that is not the reporter's.
 
 The request is one JSON object on standard input:
 
@@ -28,22 +28,22 @@ import time
 from typing import Any
 
 TAIL_BYTES = 8000
-"""How much of the end of the tests' own output is kept."""
+"""How much of the end of the tests' output is kept."""
 PR_SET_DUMPABLE = 4
 START = (
     "import json, sys; exec(*(lambda request: (compile(request.pop('reporter'), '<reporter>', 'exec'), "
     "{'__name__': '<reporter>', 'REQUEST': request}))(json.load(sys.stdin)))"
 )
-"""Runs the reporter in a namespace that no module has."""
+"""Runs the reporter in a namespace that belongs to no module."""
 
 
 def hide() -> None:
-    """Keep processes of the same user from this one's memory and descriptors."""
+    """Keep other processes of the same user away from this one's memory and descriptors."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def environment(request: dict[str, Any], scratch: str) -> dict[str, str]:
-    """The variables of the tests' process: nothing of the host's."""
+    """Environment variables of the tests' process: none from the host."""
     folders = [os.path.abspath(folder) for folder in request["import_folders"]]
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -71,7 +71,7 @@ def write(content: bytes) -> None:
 
 
 class Lines:
-    """The reporter's lines: checked, and passed on."""
+    """Checks the reporter's lines and passes them on."""
 
     def __init__(self, word: str) -> None:
         self.word = word.encode("ascii")
@@ -80,7 +80,7 @@ class Lines:
         self.is_trusted = True
 
     def take(self, data: bytes) -> None:
-        """Pass on the lines that `data` completes; after the first false one nothing more."""
+        """Pass on the lines that `data` completes; nothing after the first forged one."""
         *whole, self.pending = (self.pending + data).split(b"\n")
         for line in whole:
             if not self.is_trusted:

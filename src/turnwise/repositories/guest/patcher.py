@@ -1,6 +1,6 @@
-"""Applies the patch of standard input to the working folder in one way, and prints a JSON object: whether it did.
+"""Applies the patch from standard input to the working folder in one way; prints as JSON whether that worked.
 
-The program's first line sets `WAY`. The tree has no git; for `--3way` an index is made outside of it.
+The program's first line sets `WAY`. The tree has no git; for `--3way` an index is made outside it.
 """
 
 import json
@@ -19,7 +19,7 @@ SECONDS = 60
 
 
 def main(way: str) -> None:
-    """Apply the patch by the way of that name."""
+    """Apply the patch in the way of that name."""
     with tempfile.TemporaryDirectory() as scratch:
         patch = os.path.join(scratch, "patch.diff")
         with open(patch, "wb") as file:

@@ -1,4 +1,4 @@
-"""Runs pytest on selected tests and reports what became of each, in the process of the tests.
+"""Runs pytest on selected tests and reports the outcome of each, in the process of the tests.
 
 The launcher runs its source in a namespace of its own, with the request and the secret word as `REQUEST`; reports go to
 a descriptor of their own. The request:
@@ -32,10 +32,10 @@ from typing import Any, NamedTuple, TypeVar
 Hook = TypeVar("Hook")
 MAX_DETAIL_CHARS = 4000
 IDLE_SHARE = 6
-"""How many times its processor seconds a test may take of real time, on a machine that does other work."""
+"""Factor from a test's processor seconds to the real time it may take, on a machine that does other work."""
 RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")
 GUARDED = ("_pytest", "pytest", "pluggy", "iniconfig", "unittest", "builtins")
-"""Packages whose functions must stay what they are."""
+"""Packages whose functions must not be replaced."""
 LEGACY = {"_getini_unknown_type", "fspath", "inifile", "invocation_dir", "makedir", "rootdir", "startdir"}
 """Attributes that pytest's plugin `legacypath` itself replaces when pytest starts."""
 CANARY = "turnwise-canary"
@@ -48,11 +48,11 @@ CHANGES = {
 
 
 class TestTimeout(BaseException):
-    """The test ran past its limit. Not an Exception, so that few handlers catch it."""
+    """Raised in a test that exceeded its limit. Not an Exception, so that few handlers catch it."""
 
 
 def cut(text: str) -> str:
-    """The text with its middle left out if it is long."""
+    """Return the text, with its middle left out if it is long."""
     if len(text) <= MAX_DETAIL_CHARS:
         return text
     half = MAX_DETAIL_CHARS // 2
@@ -60,7 +60,7 @@ def cut(text: str) -> str:
 
 
 def build_sender(word: str, descriptor: int) -> Callable[..., None]:
-    """A function that writes one object to the launcher."""
+    """Return a function that writes one object to the launcher."""
     number, lock, write, dumps = [0], threading.Lock(), os.write, json.dumps
 
     def send(**row: Any) -> None:
@@ -74,7 +74,7 @@ def build_sender(word: str, descriptor: int) -> Callable[..., None]:
 
 
 class Place(NamedTuple):
-    """Where a module, a function or a class of the guarded packages is, and what is there."""
+    """A module, function or class of the guarded packages: where it is found, and the object."""
 
     space: Mapping[str, Any]
     """The live names of a module or class, or `sys.modules`."""
@@ -85,8 +85,8 @@ class Place(NamedTuple):
 
 
 def fingerprint() -> list[Place]:
-    """What every module, class and function of the guarded packages is. A class that many modules import is looked
-    into once."""
+    """Record every module, class and function of the guarded packages. A class that many modules import is looked into
+    once."""
     found: list[Place] = []
     seen: set[int] = set()
     for owner, module in list(sys.modules.items()):
@@ -109,12 +109,12 @@ def fingerprint() -> list[Place]:
 
 
 def code_of(value: Any) -> types.CodeType | None:
-    """The code of a function; None for anything else."""
+    """The code object of a function; None for anything else."""
     return value.__code__ if type(value) is types.FunctionType else None
 
 
 def first_difference(before: list[Place], plugins: list[str]) -> str | None:
-    """The name of a function that is not what it was; None if all are, or were replaced by a plugin's."""
+    """The name of a function that has been replaced; None if all are unchanged, or were replaced by a plugin's."""
     roots = {name.split(".")[0] for name in plugins}
     for space, owner, name, value, code in before:
         now = space.get(name)
@@ -127,7 +127,7 @@ def first_difference(before: list[Place], plugins: list[str]) -> str | None:
 
 
 class Observer:
-    """Which functions of the tree a test enters, and which files of the tree it writes."""
+    """Records which functions of the tree a test enters, and which files of the tree it writes."""
 
     def __init__(self, root: str) -> None:
         self.start = root + os.sep
@@ -171,7 +171,7 @@ class Observer:
         sys.setprofile(self.profile)
 
     def end(self) -> tuple[list[str], list[str]]:
-        """End it; returns what it entered and wrote."""
+        """End the test; returns what it entered and wrote."""
         sys.setprofile(None)
         threading.setprofile(None)
         self.is_on = False
@@ -179,7 +179,7 @@ class Observer:
 
 
 def build_canary(pytest: Any) -> Any:
-    """The class of a test that fails."""
+    """A test class with one failing test."""
 
     class Canary(pytest.Item):  # type: ignore[misc, name-defined]
         def runtest(self) -> None:
@@ -195,7 +195,7 @@ def build_canary(pytest: Any) -> Any:
 
 
 def classify(report: Any) -> str:
-    """The status that one phase of a test gives it."""
+    """The status that one phase gives its test."""
     if hasattr(report, "wasxfail"):
         if report.skipped:
             return "xfailed"
@@ -224,7 +224,7 @@ def begin_test(state: dict[str, Any], waits: int | None) -> None:
 
 
 def end_test(state: dict[str, Any], waits: int | None) -> dict[str, Any]:
-    """What became of the test, and how long it took."""
+    """The test's outcome, and how long it took."""
     waited_s = read_waited_s(waits) - state["waited"]
     return {
         "status": state["status"] or "error",
@@ -248,7 +248,7 @@ def note_phase(state: dict[str, Any], report: Any) -> None:
 
 
 def open_waits() -> int | None:
-    """A descriptor of the main thread's account of waiting for a processor; None if this kernel has none."""
+    """A descriptor for the kernel's count of how long the main thread waited for a processor; None if it has none."""
     try:
         return os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -256,7 +256,7 @@ def open_waits() -> int | None:
 
 
 def read_waited_s(descriptor: int | None) -> float:
-    """Seconds that the main thread could have run and other work had the processor."""
+    """Seconds in which the main thread was ready to run but other work had the processor."""
     try:
         return 0.0 if descriptor is None else int(os.pread(descriptor, 100, 0).split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -264,7 +264,7 @@ def read_waited_s(descriptor: int | None) -> float:
 
 
 def set_timers(cpu_s: float, real_s: float) -> None:
-    """Send a signal after seconds of the processor and of real time; 0 for none."""
+    """Send a signal after these seconds of processor time and of real time; 0 for none."""
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
     signal.setitimer(signal.ITIMER_REAL, real_s)
 
@@ -279,12 +279,12 @@ def names(test: str) -> Iterator[str]:
 
 
 def is_left_out(test: str, left_out: list[str]) -> bool:
-    """Whether a test is among those that are not run, itself or with its parameters."""
+    """Whether a test, itself or with its parameters, is among those that are not run."""
     return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
 
 
 def build_reporter(pytest: Any, request: dict[str, Any], send: Callable[..., None], before: list[Place]) -> Any:
-    """The plugin. It is made here, so that what it holds is not an attribute of a module."""
+    """Make the plugin. It is defined here, so that its state is not an attribute of any module."""
     observer = Observer(os.path.realpath(".")) if request["observes"] else None
     state: dict[str, Any] = {}
     left_out = [test for test in request["left_out"] if "::" in test]
@@ -294,11 +294,11 @@ def build_reporter(pytest: Any, request: dict[str, Any], send: Callable[..., Non
     limit_s = request["test_limit_s"]
 
     def interrupt(number: int, frame: Any) -> None:
-        set_timers(0.5, 0.5)  # again, for code that catches everything
+        set_timers(0.5, 0.5)  # repeated, for code that catches everything
         raise TestTimeout(f"ran longer than {limit_s:g} s")
 
     class Reporter:
-        """Sends an object for each test, and one each for what was collected and how it ended."""
+        """Sends one object per test, one for the collection, and one for the end of the run."""
 
         @hook(trylast=True)
         def pytest_collection_modifyitems(self, session: Any, items: list[Any]) -> None:
@@ -333,7 +333,7 @@ def build_reporter(pytest: Any, request: dict[str, Any], send: Callable[..., Non
 
         @hook(hookwrapper=True, trylast=True)
         def limit_phase(self, item: Any) -> Iterator[None]:
-            """Interrupt one phase of a test; pytest's own work between the phases is left alone."""
+            """Interrupt a single phase of a test; pytest's own work between the phases is left alone."""
             for number in (signal.SIGPROF, signal.SIGALRM):
                 signal.signal(number, interrupt)
             real_s = state["begun"] + IDLE_SHARE * limit_s - time.perf_counter()
@@ -362,7 +362,7 @@ def build_reporter(pytest: Any, request: dict[str, Any], send: Callable[..., Non
 
 
 def is_known(plugin: Any, names: list[str]) -> bool:
-    """Whether a plugin is pytest's, one that was asked for, or of the tests."""
+    """Whether a plugin belongs to pytest, was requested, or comes from the tests."""
     module = plugin.__name__ if isinstance(plugin, types.ModuleType) else type(plugin).__module__
     parts = module.split(".")
     of_tests = parts[-1].startswith(("conftest", "test_")) or {"test", "tests"} & set(parts)
@@ -370,7 +370,7 @@ def is_known(plugin: Any, names: list[str]) -> bool:
 
 
 def needs_seed(item: Any) -> bool:
-    """Whether it is a property test of Hypothesis that draws other examples in each run."""
+    """Whether the test is a property test of Hypothesis that draws other examples in each run."""
     function = getattr(item, "obj", None)
     if not getattr(function, "is_hypothesis_test", False):
         return False
@@ -379,7 +379,7 @@ def needs_seed(item: Any) -> bool:
 
 
 def arguments_of(request: dict[str, Any], files: list[str]) -> list[str]:
-    """The arguments of pytest."""
+    """The command-line arguments for pytest."""
     arguments = ["--rootdir=.", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--tb=short", "--color=no"]
     arguments += ["--continue-on-collection-errors", *request["options"]]
     arguments += [part for name in request["plugins"] for part in ("-p", name)]

@@ -1,4 +1,4 @@
-"""Which edits to try, in which order: a pure function of the sources, the kinds and a seed."""
+"""Choose which edits to try, in which order: a pure function of the sources, the kinds and a seed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from turnwise.synthesis.bugs.edits.source import (
 )
 
 MAX_PER_SCOPE = 4
-"""Candidates of one kind in one function, so that long functions do not fill the list."""
+"""Maximum number of candidates of one kind in one function, so that long functions do not fill the list."""
 MAX_EDIT_BYTES = 2000
-"""Most bytes of text that an edit replaces. Shuffling the methods of a large class would make an unreadable diff."""
+"""Maximum bytes of text that an edit replaces. Shuffling the methods of a large class would make an unreadable diff."""
 _ATTEMPTS = 3
-"""Draws of a kind with several edits before its scope counts as exhausted."""
+"""Draws from a kind with several edits before its scope counts as exhausted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,9 @@ class Candidate:
     kind: str
     replacements: Edit
     digest: str
-    """Sixteen hexadecimal digits of path and syntax tree after the edit: equal for edits of equal effect."""
+    """Sixteen hexadecimal digits from path and syntax tree after the edit; equal for edits with the same effect."""
     screened: bool
-    """Whether a swap of the function's code shows the bug."""
+    """Whether swapping the function's code is enough to show the bug."""
 
     @property
     def candidate_id(self) -> str:
@@ -55,10 +55,10 @@ class Candidate:
 def draw_candidates(
     sources: Mapping[str, Source], entered: Collection[str], kinds: Sequence[Kind], *, seed: int
 ) -> Iterator[Candidate]:
-    """Draw every kind in turns, and within a kind every scope in a random order, once per round.
+    """Draw from every kind in turn, and within a kind from every scope in a random order, once per round.
 
-    `entered` holds the functions that some test enters, as "path::qualified name"; others are left alone, and so are
-    classes without such a method. No two candidates have the same digest."""
+    `entered` holds the functions that some test enters, as "path::qualified name"; other functions, and classes without
+    such a method, are not edited. No two candidates have the same digest."""
     places = [
         (source, name, node)
         for _, source in sorted(sources.items())
@@ -115,7 +115,8 @@ def _draw_scope(kind: Kind, source: Source, name: str, node: Scope, seed: int) -
 
 
 def _choose_several(edits: Sequence[Edit], likelihood: float, chance: random.Random) -> list[Replacement]:
-    """Each edit with the probability, in a random order, without those that overlap one before; at least one."""
+    """Take each edit with the probability, in a random order, without those that overlap an earlier one; at least
+    one edit is taken."""
     order = list(edits)
     chance.shuffle(order)
     chosen: list[Replacement] = list(order[0]) if chance.random() < (1 - likelihood) ** len(order) else []
@@ -128,8 +129,8 @@ def _choose_several(edits: Sequence[Edit], likelihood: float, chance: random.Ran
 def build_candidate(
     source: Source, node: ast.AST, name: str, kind: str, replacements: Edit, *, screened: bool = True
 ) -> Candidate | None:
-    """The candidate of these replacements, all within the statement of the module that holds `node`. None if the edited
-    statement does not compile or means the same, or if the edit is larger than `MAX_EDIT_BYTES`.
+    """The candidate made of these replacements, all within the module's statement that contains `node`. None if the
+    edited statement does not compile or means the same, or if the edit is larger than `MAX_EDIT_BYTES`.
 
     Only that statement is compiled, not the file."""
     statement = source.statement(node)
@@ -174,5 +175,5 @@ def _meaning(text: bytes) -> str:
 
 
 def name_of(statement: ast.stmt) -> str:
-    """The name that a statement defines, or its line."""
+    """The name that a statement defines, or its line number."""
     return str(getattr(statement, "name", statement.lineno))

@@ -1,4 +1,4 @@
-"""Check instances: without a change they must fail, with the gold patch they must be resolved."""
+"""Check instances: without a change they must fail, and with the gold patch they must be resolved."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from turnwise_sandbox.types import Sandbox
 
 
 async def check_instances(instances: Sequence[Instance], *, num_slots: int) -> dict[str, str]:
-    """Id to problem of each instance that is not as it should be. Raises ConfigError if a repository is not there,
-    DataError if an instance does not fit it, SandboxError if the sandbox does not start."""
+    """Id to problem of each faulty instance. Raises ConfigError if a repository is missing, DataError if an instance
+    does not fit it, SandboxError if the sandbox does not start."""
     repositories = {key: load_repository(key, default_library()) for key in {item.repository for item in instances}}
     slots = asyncio.Semaphore(num_slots)
     try:
@@ -31,7 +31,7 @@ async def check_instances(instances: Sequence[Instance], *, num_slots: int) -> d
 
 
 async def check_instance(sandbox: Sandbox, repository: Repository, instance: Instance, slots: asyncio.Semaphore) -> str:
-    """What is wrong with an instance; "" if nothing is."""
+    """What is wrong with an instance; "" if it is fine."""
     async with slots:
         untouched = await grade_changes(sandbox, repository, instance, {})
         gold = await grade_patch(sandbox, repository, instance, instance.gold)

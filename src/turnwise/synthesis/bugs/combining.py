@@ -1,7 +1,8 @@
-"""Combine confirmed bugs of one file, or of several files of one folder, to instances that need several repairs.
+"""Combine confirmed bugs from one file, or from several files of one folder, into instances that need several repairs.
 
-As SWE-smith does, only confirmed bugs take part, in a random order and each once. Beside SWE-smith, every part is
-needed: some test of FAIL_TO_PASS fails for each part alone, so that no repair of the others resolves the instance."""
+As SWE-smith does, only confirmed bugs take part, in a random order and each once. Beyond SWE-smith, every part is
+needed: some test of FAIL_TO_PASS fails for each part alone, so that repairing only the others never resolves the
+instance."""
 
 from __future__ import annotations
 
@@ -31,17 +32,17 @@ class Part:
 
     @property
     def path(self) -> str:
-        """The edited file."""
+        """The file that is edited."""
         return self.entry.place.split("::")[0]
 
     @property
     def replacements(self) -> tuple[Replacement, ...]:
-        """The edit of the pristine file."""
+        """The edit to the pristine file."""
         return tuple(Replacement(start=start, end=end, text=text.encode()) for start, end, text in self.entry.edits)
 
 
 async def combine_bugs(maker: Maker, num: int) -> int:
-    """Keep combinations until the ledger has `num` of this repository or no more can be made; how many it has then.
+    """Keep combinations until the ledger has `num` for this repository or no more can be made. Returns how many it has.
     Raises SandboxError if the sandbox fails."""
     mine = [entry for entry in maker.ledger.entries if entry.repository == maker.repository.key]
     parts = [
@@ -65,7 +66,8 @@ async def combine_bugs(maker: Maker, num: int) -> int:
 
 
 def draw_combinations(parts: Sequence[Part], seed: int) -> Iterator[tuple[str, tuple[Part, ...]]]:
-    """Pairs of different functions in turns: of one file, then of two files of one folder. A bug takes part once."""
+    """Pairs of different functions: alternately within one file, and across two files of one folder. Each bug is
+    used once."""
     order = sorted(parts, key=lambda part: part.entry.candidate_id)
     rng(seed, "combine").shuffle(order)
     used: set[str] = set()
@@ -89,7 +91,8 @@ def _find_pair(kind: str, free: Sequence[Part]) -> tuple[Part, Part] | None:
 
 
 def fit(kind: str, first: Part, second: Part) -> bool:
-    """Say whether two bugs can be combined: other functions, spans apart, and no test that only knows both."""
+    """Say whether two bugs can be combined: two files of one folder, or separate spans in different functions of one
+    file."""
     if kind == "combine_module":
         return first.path != second.path and PurePosixPath(first.path).parent == PurePosixPath(second.path).parent
     same_file = first.path == second.path and first.entry.place != second.entry.place
@@ -122,7 +125,7 @@ async def _try(maker: Maker, kind: str, parts: Sequence[Part]) -> Entry:
 
 
 def select_tests(index: TestIndex, parts: Sequence[Part]) -> Selection:
-    """Tests that the parts break, as many of each, and those that go on passing with each."""
+    """Tests that the parts break, an equal share of each, and the other tests that pass with one of the parts."""
     share = MAX_FAILING // len(parts)
     breaking = {test for part in parts for test in index.in_order(part.fail_to_pass)[:share]}
     passing = {test for part in parts for test in part.pass_to_pass} - breaking

@@ -1,4 +1,4 @@
-"""Confirm bugs: run the selected tests on the really edited tree, where the package was never imported before."""
+"""Confirm bugs: run the selected tests on the edited tree, in a process that never imported the package before."""
 
 from __future__ import annotations
 
@@ -23,28 +23,29 @@ from turnwise.synthesis.bugs.selection import (
 from turnwise_sandbox.types import Execution, Limits, Sandbox
 
 NUM_REHEARSED = 10
-"""Tests that a program runs without a bug, to know what they import."""
+"""Number of tests that a program first runs without a bug, to learn what they import."""
 MIN_BUGS_REHEARSED = 3
-"""Bugs of a program from which on a rehearsal costs less than the imports of each fork."""
+"""From this many bugs per program on, a rehearsal costs less than the imports in each fork."""
 IMPORT_CPU_S, UNREHEARSED_CPU_S = 3, 10
-"""Processor seconds that a fork may use beside its tests, for imports and reports, after a rehearsal and without."""
+"""Processor seconds that a fork may use beside its tests, for imports and reports: after a rehearsal, and without
+one."""
 IDLE_SHARE = 6
-"""How many times its processor seconds a fork may take of real time."""
+"""Factor from a fork's processor seconds to the real time it may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """Edited files, and the tests to run with them."""
+    """The edited files, and the tests to run with them."""
 
     files: Mapping[str, bytes]
-    """Path to new content of files that are there."""
+    """Path to new content; each file must exist."""
     tests: tuple[str, ...]
     """Ids of tests that pass without the bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lists:
-    """The two lists of an instance."""
+    """The two lists of tests in an instance."""
 
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
@@ -52,13 +53,13 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmed:
-    """What became of the tests with the bug in place."""
+    """Outcomes of the tests with the bug in place."""
 
     failing: Mapping[str, Outcome]
     """Tests that pass without the bug and do not pass with it. A test that did not run has an empty error."""
     passing: tuple[str, ...]
     problem: str = ""
-    """Why nothing of this counts; "" if it does."""
+    """Why the outcomes do not count; "" if they do."""
     is_late: bool = False
     """Whether the run was stopped at its deadline."""
     cpu_s: float = 0.0
@@ -67,7 +68,8 @@ class Confirmed:
 async def confirm(
     sandbox: Sandbox, repository: Repository, bugs: Sequence[Bug], *, limits: Limits = LIMITS
 ) -> tuple[list[Confirmed], float]:
-    """Confirm bugs one after the other: results in their order, and the processor seconds of all programs together.
+    """Confirm bugs one after the other. Returns the results in the order of the bugs, and the processor seconds of all
+    programs together.
 
     Each runs in a process in which no module of the package was imported before. A bug that ends the whole program, or
     that changes other files of its tree, is followed by a new program. Raises SandboxError if the sandbox fails."""
@@ -88,12 +90,12 @@ async def confirm(
 
 
 def build_order(repository: Repository, bugs: Sequence[Bug]) -> dict[str, Any]:
-    """What `guest/confirm.py` reads."""
+    """The order that `guest/confirm.py` reads."""
     request = build_request(
         suite_of(repository), ids=(), hash_seed=0, is_reversed=False, observes=False, test_limit_s=MAX_TEST_S
     )
     tests = list(dict.fromkeys(test for bug in bugs for test in bug.tests))
-    of_files = {test.split("::")[0]: test for test in tests}  # one of each file, so that all are imported
+    of_files = {test.split("::")[0]: test for test in tests}  # one from each file, so that all are imported
     durations = repository.baseline.durations
     is_rehearsed = len(bugs) >= MIN_BUGS_REHEARSED
     import_s = IMPORT_CPU_S if is_rehearsed else UNREHEARSED_CPU_S
@@ -116,7 +118,7 @@ def build_order(repository: Repository, bugs: Sequence[Bug]) -> dict[str, Any]:
 
 
 def to_confirmed(row: Mapping[str, Any], bug: Bug) -> Confirmed:
-    """The result of a row. What the row does not hold as expected is a problem, never an exception."""
+    """The result in a row. Anything unexpected in the row is reported as a problem, never raised."""
     report, cpu_s = str(row.get("report", "")), row.get("cpu_s")
     cpu_s = float(cpu_s) if isinstance(cpu_s, int | float) else 0.0
     run = read_run(Execution(stdout=report.encode("utf-8", "replace"), stderr=b"", exit_code=0, cpu_s=cpu_s))
@@ -124,7 +126,7 @@ def to_confirmed(row: Mapping[str, Any], bug: Bug) -> Confirmed:
 
 
 def judge_run(run: TestRun, tests: Sequence[str]) -> Confirmed:
-    """What a run says of tests that pass without a bug."""
+    """The outcomes of tests that pass without a bug."""
     missing = Outcome(status="error")
     outcomes = {test: run.outcomes.get(test, missing) for test in tests}
     return Confirmed(
@@ -137,8 +139,8 @@ def judge_run(run: TestRun, tests: Sequence[str]) -> Confirmed:
 
 
 def list_tests(confirmed: Confirmed, selection: Selection, chance: random.Random) -> Lists:
-    """FAIL_TO_PASS and PASS_TO_PASS: failing tests, and some that pass near the bug and beside it, a random choice
-    where there are many."""
+    """FAIL_TO_PASS and PASS_TO_PASS: failing tests, and passing tests that enter the edited code or are neighbours.
+    Where many fail or enter, a random choice."""
     passing = set(confirmed.passing)
     near = choose([test for test in selection.entering if test in passing], MAX_NEAR, chance)
     far = [test for test in selection.neighbours if test in passing]

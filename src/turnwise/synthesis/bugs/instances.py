@@ -27,13 +27,13 @@ def build_instance(
     pass_to_pass: Sequence[str],
     seed: int,
 ) -> Instance:
-    """The instance that turns the files `before` into `after`.
+    """The instance whose bug turns the files `before` into `after`.
 
     Args:
-        kinds: Names of kinds, of which those of `KINDS` give the issue its explanation.
+        kinds: Names of kinds; those in `KINDS` explain the bug in the issue.
         places: The edited functions, as "path::qualified name".
-        num_lines: Lines of the edited functions together.
-        failing: What became of the tests that the bug breaks, at least one.
+        num_lines: Number of lines of all edited functions together.
+        failing: Outcomes of the tests that the bug breaks, at least one.
         seed: Chooses the issue's template.
     """
     patch = make_diff(before, after)
@@ -60,11 +60,11 @@ def build_instance(
 
 
 def read_tests(repository: Repository, tests: Iterable[str]) -> dict[str, str]:
-    """Path to source text of each file that holds one of the tests."""
+    """Path to source text of each file that contains one of the tests."""
     files = {path: repository.root / path for path in {test.split("::")[0] for test in tests}}
     return {path: file.read_text("utf-8", errors="replace") for path, file in files.items() if file.is_file()}
 
 
 def count_lines(node: Scope) -> int:
-    """Lines of a function or class with its decorators."""
+    """Number of lines of a function or class with its decorators."""
     return (node.end_lineno or node.lineno) - first_line(node) + 1

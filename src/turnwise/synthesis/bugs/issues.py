@@ -1,4 +1,4 @@
-"""What the user reports: static templates, filled from a failing test. Never the diff, nor a line that it changes."""
+"""Write a user's issue: static templates, filled from a failing test, without the diff or any line that it changes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from turnwise.repositories.source_lines import split_source
 from turnwise.synthesis.bugs.edits.source import body_of, first_line
 
 MIN_LEAK = 6
-"""Characters of a changed line from which on its text is a hint. Shorter ones (`else:`, `pass`) are everywhere."""
+"""Changed lines with at least this many characters count as hints. Shorter ones (`else:`, `pass`) are everywhere."""
 MAX_CODE_LINES, MAX_ERROR_LINES = 25, 8
 _OF_SANDBOX = re.compile(r"(?<![\w./:])(/[\w.-]+)*/(work|tmp)/")
-"""A path of the place where the tests ran, which exists nowhere else. An error with one is not shown."""
+"""Start of a path in the place where the tests ran, which exists nowhere else. Errors that contain one are not
+shown."""
 
 _INTRODUCTIONS = (
     "I found a problem in {package}.",
@@ -42,10 +43,10 @@ def write_issue(
 
     Args:
         failing: Tests that fail with the bug, at least one.
-        test_texts: Source texts of the tests' files, by path.
-        places: The edited functions, as "path::qualified name". Some templates name the file, none the function alone.
-        explanations: What is wrong, per bug, as a clause that names no place; missing if unknown.
-        patch: The diff of the bug, which nothing of the text may repeat.
+        test_texts: Source texts of the test files, by path.
+        places: The edited functions, as "path::qualified name". Some templates name the file, none only the function.
+        explanations: One clause per bug that says what is wrong without naming the place; missing if unknown.
+        patch: The diff of the bug; the text must not repeat any of it.
     """
     chance = rng(seed, "issue", package, *places)
     introduction = chance.choice(_INTRODUCTIONS).format(package=package, version=version)
@@ -58,13 +59,13 @@ def write_issue(
 
 
 def changed_lines(patch: str) -> set[str]:
-    """The lines that a diff removes or adds, without blanks around them, if they are long enough to be a hint."""
+    """The stripped lines that a diff removes or adds, if they are long enough to be hints."""
     lines = re.findall(r"^[-+](?!--|\+\+ )(.*)$", patch, re.MULTILINE)
     return {" ".join(line.split()) for line in lines if len("".join(line.split())) >= MIN_LEAK}
 
 
 def reveals(text: str, secrets: set[str]) -> bool:
-    """Say whether a changed line is part of the text, whatever the blanks."""
+    """Say whether a changed line occurs in the text, whatever the blanks."""
     plain = " ".join(text.split())
     return any(secret in plain for secret in secrets)
 
@@ -76,7 +77,7 @@ def _fill(
     places: Sequence[str],
     explanations: Sequence[str],
 ) -> Iterator[str]:
-    """The templates in a random order; those with a reproduction come first in two of three issues."""
+    """The templates in a random order; in two of three issues, those with a reproduction come first."""
     tests = sorted(failing)
     chance.shuffle(tests)
     shown = [
@@ -99,10 +100,10 @@ def _fill(
 
 
 def _reproduction(test: str, outcome: Outcome, text: str) -> str:
-    """The lines of the test, or of its helper in the same file, up to the one that failed, and the error without
+    """The lines of the test, or of its helper in the same file, up to the failing line, and the error without
     addresses; "" if the traceback does not name the line.
 
-    Frames of other files are not shown: they are of the code that has the bug."""
+    Frames of other files are not shown: they belong to the code with the bug."""
     path = test.split("::")[0]
     lines = re.findall(rf"^{re.escape(path)}:(\d+): in ", outcome.details, re.MULTILINE)
     errors = [line[1:].strip() for line in outcome.details.split("\n") if re.match(r"E\s+(?!Use -v)\S", line)]
@@ -115,8 +116,8 @@ def _reproduction(test: str, outcome: Outcome, text: str) -> str:
 
 
 def _lines_until(text: str, number: int) -> str:
-    """The body of the function that holds a line, up to the end of that line's statement, without its docstring, and
-    without its first statements if it is long; "" if no function holds the line or nothing is left."""
+    """The body of the function that contains a line, up to the end of that line's statement, without the docstring, and
+    without its first statements if it is long; "" if no function contains the line or nothing is left."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

@@ -26,11 +26,11 @@ Fate = Literal[
     "unwritten",
     "unstable",
 ]
-"""What became of a candidate:
+"""The fate of a candidate:
 
-- kept: confirmed, an instance
+- kept: confirmed, and stored as an instance
 - survived: no test fails
-- uncovered: no test that passes enters it
+- uncovered: no passing test enters it
 - no_pass_to_pass: every test fails
 - stuck: its tests do not end
 - crashed: the process of its tests ended before them
@@ -38,9 +38,9 @@ Fate = Literal[
 - duplicate: its bytecode is that of another candidate
 - lost: a test was not collected
 - unconfirmed: a test failed in the fork, none in a fresh process
-- not_needed: of a combination, repairing one part less repairs all the same
-- unwritten: a model's reply holds no change of the function that compiles
-- unstable: was kept, and graded again at the end its gold patch does not resolve it, or doing nothing does
+- not_needed: a combination that is repaired even if one part is left unrepaired
+- unwritten: a model's reply contains no change to the function that compiles
+- unstable: was kept, but when graded again at the end its gold patch did not resolve it, or an empty one did
 """
 FATES: tuple[Fate, ...] = get_args(Fate)
 
@@ -54,26 +54,26 @@ class Entry:
     candidate_id: str
     kind: str
     place: str
-    """"path::qualified name" of what it edits."""
+    """"path::qualified name" of the edited function."""
     fate: Fate
     screened_failing: int | None = None
     """Failing tests in the fork; None if it was not screened by fork."""
     is_same: bool | None = None
-    """Whether fork and fresh process agree about every test that both ran; None if one of them did not run."""
+    """Whether fork and fresh process agree on every test that both ran; None if one of them did not run."""
     screening_cpu_s: float = 0.0
-    """Of the fork alone."""
+    """Processor seconds of the screening fork alone."""
     confirming_cpu_s: float = 0.0
-    """Of the fork alone."""
+    """Processor seconds of the confirming fork alone."""
     digest: str = ""
-    """Of the bytecode."""
+    """Digest of the bytecode."""
     edits: tuple[tuple[int, int, str], ...] = ()
-    """Of a kept candidate: start, end and text of each replacement in the pristine file."""
+    """For a kept candidate: start, end and text of each replacement in the pristine file."""
     instance_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a batch cost: draws in this process, and the programs with all that they do beside their forks."""
+    """Cost of a batch: draws in this process, and the programs including everything besides their forks."""
 
     repository: str
     num_candidates: int
@@ -99,7 +99,7 @@ class Ledger:
             self.add(row)
 
     def add(self, row: Entry | Cost) -> None:
-        """Take a row in memory. A second entry of a candidate takes the place of the first."""
+        """Add a row in memory. A second entry for a candidate replaces the first."""
         if isinstance(row, Cost):
             self.costs.append(row)
             return
@@ -112,7 +112,8 @@ def _to_json(row: Entry | Cost) -> dict[str, Any]:
 
 
 def load_ledger(path: Path) -> Ledger:
-    """The ledger in a file; an empty one if there is no file. Raises DataError for a line that is none of its own."""
+    """Load the ledger from a file; empty if there is no file. Raises DataError for a line that does not belong to a
+    ledger."""
     drop_cut_line(path)
     ledger = Ledger(path=path)
     if not path.exists():
@@ -141,7 +142,7 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def drop_cut_line(path: Path) -> None:
-    """Remove a last line that a crash left without its end. Raises StoreError if the disk refuses."""
+    """Remove a last line that a crash cut off. Raises StoreError if the disk refuses."""
     try:
         if path.exists() and not (content := path.read_bytes()).endswith(b"\n"):
             with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Make the bugs of one repository: draw, screen, confirm, write. What the ledger has decided is not done again."""
+"""Make the bugs of one repository: draw, screen, confirm, write. Candidates in the ledger are not tried again."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from turnwise_sandbox.types import Sandbox
 Item = TypeVar("Item")
 
 BATCH = 60
-"""Candidates of one program at most: enough that collecting the tests once costs little."""
+"""Maximum number of candidates per program: enough that collecting the tests once costs little."""
 MIN_PER_PROGRAM = 6
-"""Candidates from which on they are divided among programs, because the start of each has its cost."""
+"""From this many candidates on, they are divided among programs, because each program has a start-up cost."""
 SPARE = 1.4
-"""Candidates that are screened per instance that is still wanted; about one in four does not become one."""
+"""Candidates to screen per instance that is still wanted; about one in four does not become an instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """One repository, ready for synthesis."""
+    """One repository, prepared for synthesis."""
 
     sandbox: Sandbox
     repository: Repository
@@ -43,24 +43,23 @@ class Maker:
     index: TestIndex
     ledger: Ledger
     instances: Mapping[str, Instance]
-    """By id, what is stored so far."""
+    """The instances stored so far, by id."""
     keep: Callable[[Instance], None]
-    """Stores an instance, before the ledger has it."""
+    """Stores an instance, before the ledger records it."""
     withdraw: Callable[[Collection[str]], None]
-    """Takes instances of these ids out of the store."""
+    """Removes the instances with these ids from the store."""
     seed: int
 
     async def make(self, kinds: Sequence[Kind], num: int, *, num_programs: int) -> int:
-        """Keep instances of these kinds until the ledger has `num` of this repository; see `make_from`."""
+        """Keep instances of these kinds until the ledger has `num` for this repository; see `make_from`."""
         drawn = draw_candidates(self.sources, self.index.by_function.keys(), kinds, seed=self.seed)
         return await self.make_from(drawn, {kind.name for kind in kinds}, num, num_programs=num_programs)
 
     async def make_from(
         self, drawn: Iterable[Candidate], kinds: Collection[str], num: int, *, num_programs: int
     ) -> int:
-        """Keep instances until the ledger has `num` of these kinds and this repository, or nothing is left to try.
-        Returns how many it has then. Raises SandboxError if the sandbox fails; what was decided before is in the
-        ledger."""
+        """Keep instances until the ledger has `num` of these kinds for this repository, or nothing is left to try.
+        Returns how many it has. Raises SandboxError if the sandbox fails; the ledger keeps what was decided before."""
         mine = [entry for entry in self.ledger.entries if entry.repository == self.repository.key]
         decided = {entry.candidate_id for entry in mine}
         digests = {entry.digest for entry in mine if entry.digest}
@@ -75,14 +74,14 @@ class Maker:
             self.ledger.write([self.cost_of(num_candidates=len(chosen), drawing_cpu_s=drawing_cpu_s)])
             batch = self._select(chosen)
             found = await self._screen(batch, digests, num_programs)
-            while found and num_kept < num:  # what is left over stays undecided; the ledger does not name it
+            while found and num_kept < num:  # the rest stays undecided and out of the ledger
                 some, found = found[: num - num_kept], found[num - num_kept :]
                 entries = await asyncio.gather(*map(self._confirm, divide(some, num_programs)))
                 num_kept += sum(entry.fate == "kept" for entry in itertools.chain(*entries))
         return num_kept
 
     def _select(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Give each candidate its tests; one without goes to the ledger."""
+        """Select the tests of each candidate; candidates without tests go to the ledger."""
         trials: list[Trial] = []
         for candidate in candidates:
             selection = self.index.select(place_of(candidate), seed=self.seed)
@@ -95,7 +94,7 @@ class Maker:
     async def _screen(
         self, batch: Sequence[Trial], digests: set[str], num_programs: int
     ) -> list[tuple[Trial, Screened]]:
-        """Screen a batch in several programs; what may be a bug comes back, the rest goes to the ledger."""
+        """Screen a batch in several programs. Returns the candidates that may be bugs; the rest goes to the ledger."""
         parts = divide(batch, num_programs)
         answers = await asyncio.gather(*(screen(self.sandbox, self.repository, part) for part in parts))
         self.ledger.write([self.cost_of(screening_cpu_s=cpu_s) for _, cpu_s in answers])
@@ -117,7 +116,7 @@ class Maker:
         return found
 
     async def _confirm(self, found: Sequence[tuple[Trial, Screened]]) -> list[Entry]:
-        """Confirm candidates in one program, keep those that are bugs, and write their lines of the ledger."""
+        """Confirm candidates in one program, keep those that are bugs, and write their ledger lines."""
         selections = [self._narrow(trial, screened) for trial, screened in found]
         bugs = [
             Bug(files={trial.candidate.path: trial.edited}, tests=selection.tests)
@@ -132,12 +131,12 @@ class Maker:
         return entries
 
     def _narrow(self, trial: Trial, screened: Screened) -> Selection:
-        """The tests that confirm a candidate; all that were selected if no fork told which fail."""
+        """The tests that confirm a candidate; all selected tests if no fork reported which of them fail."""
         chance = rng(self.seed, "confirm", trial.candidate.candidate_id)
         return trial.selection.narrow(screened.failing, chance) if screened.failing else trial.selection
 
     def _judge(self, trial: Trial, screened: Screened, selection: Selection, confirmed: Confirmed) -> Entry:
-        """The line of a candidate that was confirmed; if it is a bug, its instance is stored."""
+        """The ledger line of a candidate that was confirmed; if it is a bug, its instance is stored."""
         candidate = trial.candidate
         lists = list_tests(confirmed, selection, rng(self.seed, "list", candidate.candidate_id))
         fate = judge_confirmation(confirmed, bool(lists.pass_to_pass), failed_before=bool(screened.failing))
@@ -191,7 +190,7 @@ class Maker:
         screening_cpu_s: float = 0.0,
         confirming_cpu_s: float = 0.0,
     ) -> Cost:
-        """A line about the cost of work on this repository."""
+        """A ledger line about the cost of work on this repository."""
         return Cost(
             repository=self.repository.key,
             num_candidates=num_candidates,
@@ -202,18 +201,18 @@ class Maker:
 
 
 def divide(items: Sequence[Item], num_programs: int) -> list[Sequence[Item]]:
-    """The shares of at most `num_programs` programs, each of `MIN_PER_PROGRAM` at least unless there are fewer. No
-    program is started for nothing."""
+    """Divide candidates among at most `num_programs` programs, at least `MIN_PER_PROGRAM` each unless there are fewer.
+    No program is started without candidates."""
     num = max(1, min(num_programs, len(items) // MIN_PER_PROGRAM))
     return [items[start::num] for start in range(min(num, len(items)))]
 
 
 def judge_screening(screened: Screened, digests: set[str]) -> Fate | None:
-    """Why a candidate is dropped after its fork; None if it is to be confirmed."""
+    """Why a candidate is dropped after its fork; None if it should be confirmed."""
     if screened.digest and screened.digest in digests and screened.status != "equivalent":
         return "duplicate"
     if screened.status == "unswappable":
-        return None  # only a fresh process can show it
+        return None  # only a fresh process can show such a bug
     if screened.status != "ran":
         return screened.status
     return None if screened.failing else "survived"
@@ -232,12 +231,12 @@ def judge_confirmation(confirmed: Confirmed, has_pass_to_pass: bool, *, failed_b
 
 
 def place_of(candidate: Candidate) -> str:
-    """ "path::qualified name", as the ledger and baselines name a function."""
+    """The function that a candidate edits, as "path::qualified name", like in the ledger and in baselines."""
     return f"{candidate.path}::{candidate.qualified_name}"
 
 
 def read_sources(repository: Repository) -> dict[str, Source]:
-    """The source files of the package that can be edited, by path: none that a patch may not change."""
+    """The source files of the package that can be edited, by path, without those that a patch may not change."""
     sources: dict[str, Source] = {}
     for folder in repository.source_folders:
         place = repository.root / folder
@@ -248,5 +247,5 @@ def read_sources(repository: Repository) -> dict[str, Source]:
             try:
                 sources[path] = Source.parse(path, file.read_bytes())
             except DataError:
-                continue  # no offsets, no edits; Python 2 templates and the like
+                continue  # cannot be parsed, so it cannot be edited: Python 2 templates and the like
     return sources

@@ -14,7 +14,7 @@ from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
 
 PACKAGE = "turnwise.synthesis.bugs"
-"""Whose `guest/` holds the programs."""
+"""The package whose `guest/` holds the programs."""
 LIMITS = Limits(
     wall_s=900.0,
     cpu_s=900,
@@ -24,13 +24,13 @@ LIMITS = Limits(
     disk_bytes=256 << 20,
     num_files=20_000,
 )
-"""Of a program with a batch of candidates."""
+"""Limits of a program with a batch of candidates."""
 
 
 async def run_guest(
     sandbox: Sandbox, repository: Repository, guest: str, order: Mapping[str, Any], limits: Limits
 ) -> Execution:
-    """Run a module of `guest/` on the pristine tree, in a private copy. Raises SandboxError if the sandbox fails."""
+    """Run a module of `guest/` on a private copy of the pristine tree. Raises SandboxError if the sandbox fails."""
     program = Program(
         code=start_code(repository, guest),
         stdin=json.dumps(order).encode("ascii"),
@@ -45,8 +45,8 @@ async def run_guest(
 
 
 def start_code(repository: Repository, guest: str) -> str:
-    """The program: an interpreter that sees the tree's import folders and the repository's packages, nothing else, and
-    that runs a module of `guest/`."""
+    """The program: an interpreter that runs a module of `guest/` and sees only the tree's import folders and the
+    repository's packages."""
     return (
         "import os, sys\n"
         f"folders = [os.path.abspath(folder) for folder in {list(repository.import_folders)!r}]\n"
@@ -67,11 +67,11 @@ _ENVIRONMENT = {
     "PYTHONNOUSERSITE": "1",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }
-"""As of a run of tests (`repositories/guest/launcher.py`)."""
+"""Environment variables, as for a run of tests (`repositories/guest/launcher.py`)."""
 
 
 def read_rows(execution: Execution) -> list[dict[str, Any]]:
-    """The lines of JSON objects that the program wrote before its end; a line that was cut off is left out."""
+    """The JSON objects, one per line, that the program wrote before its end; a line that was cut off is left out."""
     rows: list[dict[str, Any]] = []
     for line in execution.stdout.split(b"\n"):
         try:

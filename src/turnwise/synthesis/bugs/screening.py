@@ -15,10 +15,10 @@ from turnwise.synthesis.bugs.selection import Selection, cpu_limit_s
 from turnwise_sandbox.types import Limits, Sandbox
 
 Status = Literal["ran", "stuck", "crashed", "equivalent", "unswappable", "lost"]
-"""What became of a candidate in its fork; `guest/screen.py` explains each."""
+"""Outcome of a candidate in its fork; `guest/screen.py` explains each."""
 
 WALL_S = 30.0
-"""Real seconds of one candidate. The limit of processor time comes first unless it waits for something."""
+"""Real seconds per candidate. The limit of processor time is reached first unless the candidate waits for something."""
 FORK_MEMORY_BYTES = 1 << 30
 
 
@@ -38,24 +38,24 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """What a fork told about one candidate."""
+    """What a fork reported about one candidate."""
 
     status: Status
     failing: tuple[str, ...] = ()
-    """Tests that ran and did not pass."""
+    """Tests that ran but did not pass."""
     passing: tuple[str, ...] = ()
     digest: str = ""
-    """Of the edited statement's bytecode."""
+    """Digest of the edited statement's bytecode."""
     cpu_s: float = 0.0
 
 
 async def screen(
     sandbox: Sandbox, repository: Repository, trials: Sequence[Trial], *, limits: Limits = LIMITS
 ) -> tuple[list[Screened], float]:
-    """Screen a batch: the results in the order of `trials`, and the processor seconds of all programs together.
+    """Screen a batch. Returns the results in the order of `trials`, and the processor seconds of all programs together.
 
-    A candidate that ends its whole program is "crashed"; those after it get a program of their own. Raises SandboxError
-    if the sandbox fails or the tests cannot be collected.
+    A candidate that ends its whole program is "crashed"; those after it run in a new program. Raises SandboxError if
+    the sandbox fails or the tests cannot be collected.
     """
     results: list[Screened] = []
     cpu_s = 0.0
@@ -79,7 +79,7 @@ async def screen(
 
 
 def build_order(repository: Repository, trials: Sequence[Trial]) -> dict[str, Any]:
-    """What `guest/screen.py` reads."""
+    """The order that `guest/screen.py` reads."""
     tests = list(dict.fromkeys(test for trial in trials for test in trial.selection.entering))
     numbers = {test: number for number, test in enumerate(tests)}
     plugins = [argument for plugin in repository.plugins for argument in ("-p", plugin)]
@@ -112,7 +112,7 @@ def _to_row(repository: Repository, trial: Trial, numbers: Mapping[str, int]) ->
 
 
 def to_screened(row: Mapping[str, Any], trial: Trial) -> Screened:
-    """The result of a row. What the row does not hold as expected makes the candidate crashed."""
+    """The result in a row. Anything unexpected in the row makes the candidate "crashed"."""
     tests, letters = trial.selection.entering, str(row.get("letters", ""))
     status: Status | None = next((word for word in get_args(Status) if word == row.get("status")), None)
     if row.get("id") != trial.candidate.candidate_id or status is None:

@@ -1,4 +1,4 @@
-"""Which tests judge a candidate: those that enter what it edits, and a few neighbours that must go on passing."""
+"""Select the tests that judge a candidate: those that enter the edit, and a few neighbours that must keep passing."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from turnwise.core.seeds import rng
 from turnwise.repositories.repository import Repository
 
 MAX_ENTERING = 40
-"""Tests that a fork runs, of those that enter the edited code."""
+"""Maximum number of tests that a fork runs among those that enter the edited code."""
 NUM_NEIGHBOURS = 4
-"""Tests of the same file's other functions that must go on passing."""
+"""Maximum number of tests of the same file's other functions, which must keep passing."""
 MAX_FAILING, MAX_NEAR = 10, 6
-"""Tests of FAIL_TO_PASS, and of PASS_TO_PASS that enter the edited code: enough to notice a careless repair, few enough
-for a short line and a short grading."""
+"""Maximum number of tests in FAIL_TO_PASS, and of tests in PASS_TO_PASS that enter the edited code: enough to notice a
+careless repair, few enough for a short line and a fast grading."""
 MAX_TEST_S = 1.0
-"""Seconds from which on a test takes no part: long ones are often those about time."""
+"""Tests that take at least this many seconds are not used: slow tests are often about time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Ids of tests, each in the order of the suite."""
+    """Ids of tests, each tuple in the order of the suite."""
 
     entering: tuple[str, ...]
-    """Those that enter the edited function, or a method of the edited class; at most `MAX_ENTERING`."""
+    """Tests that enter the edited function, or a method of the edited class; at most `MAX_ENTERING`."""
     neighbours: tuple[str, ...]
-    """Those that enter the same file and not the function; if there is none, any others."""
+    """Tests that enter the same file but not the function; if there are none, any other tests."""
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """All of them."""
+        """All of these tests."""
         return (*self.entering, *self.neighbours)
 
     def narrow(self, failing: Collection[str], chance: random.Random) -> Selection:
-        """The part to confirm after some tests failed: at most `MAX_FAILING` of those, and `MAX_NEAR` others that
+        """The tests for confirmation after some failed: at most `MAX_FAILING` of those, and `MAX_NEAR` others that
         enter."""
         broken = choose([test for test in self.entering if test in failing], MAX_FAILING, chance)
         near = choose([test for test in self.entering if test not in failing], MAX_NEAR, chance)
@@ -51,7 +51,7 @@ def choose(tests: Sequence[str], count: int, chance: random.Random) -> tuple[str
 
 
 class TestIndex:
-    """The tests of a repository that pass, by what they enter."""
+    """The passing tests of a repository, by what they enter."""
 
     __test__ = False
 
@@ -68,7 +68,7 @@ class TestIndex:
             self._by_path.setdefault(function.split("::")[0], set()).update(tests)
 
     def select(self, target: str, *, seed: int) -> Selection:
-        """The tests of an edit in the function or class `target`, as "path::qualified name"."""
+        """The tests for an edit in the function or class `target`, as "path::qualified name"."""
         chance = rng(seed, "tests", target)
         entering = set(self.by_function.get(target, ()))
         if not entering:  # a class: its methods
@@ -85,17 +85,17 @@ class TestIndex:
         )
 
     def select_all(self, targets: Sequence[str], *, seed: int) -> Selection:
-        """The tests of an edit of several functions."""
+        """The tests for an edit of several functions."""
         selections = [self.select(target, seed=seed) for target in targets]
         entering = {test for selection in selections for test in selection.entering}
         neighbours = {test for selection in selections for test in selection.neighbours} - entering
         return Selection(entering=self.in_order(entering), neighbours=self.in_order(neighbours))
 
     def in_order(self, tests: Iterable[str]) -> tuple[str, ...]:
-        """The tests without repetition, in the order of the suite."""
+        """The tests without duplicates, in the order of the suite."""
         return tuple(sorted(set(tests), key=self._order.__getitem__))
 
 
 def cpu_limit_s(tests: Sequence[str], durations: Mapping[str, float]) -> int:
-    """Processor seconds that a candidate may use for these tests: one, and four times what they took before."""
+    """Processor seconds that a candidate may use for these tests: one, plus four times what they took before."""
     return 1 + int(4 * sum(durations.get(test, 0.0) for test in tests) + 0.999)

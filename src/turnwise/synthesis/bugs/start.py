@@ -1,4 +1,4 @@
-"""Open a file of instances and its ledger, to go on where they end."""
+"""Open a file of instances and its ledger, to continue where they end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from turnwise_sandbox.types import Sandbox
 def locked(file: Path) -> Iterator[None]:
     """Keep other commands from writing to the ledger in `file` and to its instances; the lock ends with its process.
 
-    Raises StoreError if another one does, or if the disk refuses."""
+    Raises StoreError if another command holds the lock, or if the disk refuses."""
     append_lines(file, [])
     with file.open("ab") as held:
         try:
@@ -39,8 +39,8 @@ def locked(file: Path) -> Iterator[None]:
 def open_maker(sandbox: Sandbox, repository: Repository, file: Path, ledger: Path, seed: int) -> Maker:
     """The maker that appends to `file` and to `ledger`.
 
-    An instance is written before its line of the ledger; after a crash between the two it is confirmed again and not
-    written twice. Raises DataError if a file is not what it should be, StoreError if the disk refuses.
+    An instance is written before its ledger line; after a crash between the two it is confirmed again but not written
+    twice. Raises DataError if a file is malformed, StoreError if the disk refuses.
     """
     drop_cut_line(file)
     written: dict[str, Instance] = {}

@@ -1,4 +1,4 @@
-"""What a ledger says, by repository and by kind."""
+"""Summarize a ledger by repository and by kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnwise.synthesis.bugs.ledger import FATES, Cost, Entry, Ledger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The candidates of one repository or kind."""
+    """Summary of the candidates of one repository or kind."""
 
     name: str
     fates: Counter[str]
@@ -23,16 +23,16 @@ class Summary:
     num_compared: int
     """Candidates that ran in a fork and in a fresh process."""
     num_same: int
-    """Of those, with the same failing tests."""
+    """Candidates of those for which both had the same failing tests."""
     screening_cpu_s: float
-    """Processor seconds of forks; for a repository of the programs, with collection."""
+    """Processor seconds of forks; for a repository, those of the programs, with collection."""
     num_confirmed: int
     confirming_cpu_s: float
-    """The same, of confirmations."""
+    """Processor seconds of confirmations, counted in the same way."""
 
     @property
     def num_candidates(self) -> int:
-        """Candidates with a fate."""
+        """Number of candidates with that fate."""
         return sum(self.fates.values())
 
     def to_row(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _summary(name: str, entries: Iterable[Entry], costs: Sequence[Cost]) -> Summ
 
 
 def table_lines(ledger: Ledger, file: Path) -> Iterator[str]:
-    """The table as Markdown, and the size of the file of instances."""
+    """The table as Markdown, and the size of the instance file."""
     yield "| | candidates | kept | dropped | fork = fresh process | CPU s a candidate | CPU s a confirmation |"
     yield "|---|---|---|---|---|---|---|"
     for item in summarize(ledger):
@@ -111,7 +111,7 @@ def table_lines(ledger: Ledger, file: Path) -> Iterator[str]:
 
 
 def _largest_fields(content: bytes) -> str:
-    """The fields of the instances that take the most bytes, with the mean of each."""
+    """The fields of the instances that take the most bytes, with the mean size of each."""
     rows = [json.loads(line) for line in content.splitlines()]
     sizes: Counter[str] = Counter()
     for row in rows:

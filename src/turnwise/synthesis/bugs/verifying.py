@@ -1,4 +1,4 @@
-"""Grade new instances again when all are made, and leave out those whose tests do not say the same as before."""
+"""Grade new instances again when all are made, and remove those whose tests give another result than before."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from turnwise.synthesis.bugs.making import Maker
 
 
 async def verify(maker: Maker, instance_ids: Collection[str], *, num_programs: int) -> dict[str, str]:
-    """Id to problem of each instance that its gold patch does not resolve, or that needs no change. These are taken out
-    of the store, and their line of the ledger becomes "unstable"; one that the sandbox failed to grade stays."""
+    """Id to problem of each instance that its gold patch does not resolve, or that is resolved without a change. These
+    are removed from the store, and their ledger line becomes "unstable"; an instance that the sandbox failed to grade
+    stays."""
     slots = asyncio.Semaphore(num_programs)
     chosen = [maker.instances[instance_id] for instance_id in instance_ids]
     found = await asyncio.gather(*(check_instance(maker.sandbox, maker.repository, one, slots) for one in chosen))

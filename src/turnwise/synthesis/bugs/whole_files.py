@@ -1,4 +1,4 @@
-"""Confirm an edit of whole files in a fresh process: combinations, and changes that a model undoes."""
+"""Confirm an edit of whole files in a fresh process: combinations, and past changes that a model undoes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ async def try_files(
     selection: Selection,
     is_needed: Callable[[Collection[str]], bool] = bool,
 ) -> Entry:
-    """Confirm files with their new contents, keep the instance if it is a bug, and write its line of the ledger.
+    """Confirm files with their new contents, keep the instance if it is a bug, and write its ledger line.
 
     Args:
         after: Path to new content; each path is one of the maker's sources.
         candidate_id: `kind.digest`.
-        kinds: The kind, and those of its parts.
+        kinds: The kind, and the kinds of its parts.
         places: The edited functions, as "path::qualified name".
         selection: The tests to run.
-        is_needed: Says of the failing tests whether the bug is worth keeping.
+        is_needed: Decides from the failing tests whether the bug is worth keeping.
 
     Raises SandboxError if the sandbox fails.
     """

@@ -46,7 +46,7 @@ def modify_prompt(source: Source, name: str, *, seed: int) -> str:
 
 
 def rewrite_prompt(source: Source, name: str) -> str:
-    """Ask to write one function anew, in a file where its body is left out. A wrong version is a bug."""
+    """Ask to rewrite one function in a file where its body is left out. A wrong version is a bug."""
     node = source.scopes[name]
     start, end = source.start(body_of(node)[0]) if body_of(node) else source.end(node), source.end(node)
     file = source.content[:start] + b"...  # to be written" + source.content[end:]
@@ -78,8 +78,8 @@ def parse_block(reply: str) -> str | None:
 
 
 def parse_function(reply: str, source: Source, name: str, kind: str) -> Candidate | None:
-    """The candidate of a reply that holds the function; None if it does not, or changes its signature, its decorators
-    or nothing. The docstring stays the original one."""
+    """The candidate in a reply that contains the function; None if the function is missing, has another signature or
+    other decorators, or did not change. The original docstring is kept."""
     text, node = parse_block(reply), source.scopes[name]
     if text is None or not isinstance(node, Function):
         return None
@@ -99,7 +99,7 @@ def parse_function(reply: str, source: Source, name: str, kind: str) -> Candidat
 
 
 def parse_file(reply: str, source: Source) -> tuple[bytes, tuple[str, ...]] | None:
-    """The file of a reply and the functions of the present one that it changes, as "path::qualified name"; None if it
+    """The file in a reply, and the functions of the present file that it changes, as "path::qualified name"; None if it
     is not Python, changes no function, or lacks one."""
     text = parse_block(reply)
     if text is None or not compiles(text.encode(), source.path):
@@ -116,7 +116,7 @@ def parse_file(reply: str, source: Source) -> tuple[bytes, tuple[str, ...]] | No
 
 
 def ask_engine(engine: Engine, renderer: Renderer, *, max_tokens: int, seed: int) -> Ask:
-    """A model behind an engine. Each prompt is a conversation of its own; equal prompts get equal replies."""
+    """A model behind an engine. Each prompt is a separate conversation; equal prompts get equal replies."""
 
     async def ask(prompt: str) -> str:
         prompt_ids = renderer.open([text_message("user", prompt)], [])

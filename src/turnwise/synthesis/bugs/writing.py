@@ -1,7 +1,7 @@
 """Let a model write bugs for one repository: SWE-smith's LM Modify, LM Rewrite and PR Mirror.
 
 What it writes is screened and confirmed like any other edit. Each function and each past change is asked about once;
-the ledger names those whose reply was of no use."""
+the ledger records those whose reply was useless."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from turnwise.synthesis.bugs.writers import (
 KINDS_OF_FUNCTIONS = ("lm_modify", "lm_rewrite")
 MIRROR = "pr_mirror"
 MIN_LINES = 3
-"""Least lines of a function that a model is asked about."""
+"""Functions with fewer lines are not shown to a model."""
 SPARE = 1.5
-"""Functions asked about per instance that is still wanted."""
+"""Functions to ask about per instance that is still wanted."""
 
 
 async def write_bugs(maker: Maker, ask: Ask, kind: str, num: int, *, num_programs: int) -> int:
-    """Ask about functions that tests enter, in a random order, until the ledger has `num` instances of `kind` and this
-    repository, or no function is left; how many it has then. The last replies may make it more than `num`.
+    """Ask about functions that tests enter, in a random order, until the ledger has `num` instances of `kind` for this
+    repository, or no function is left. Returns how many it has, which may exceed `num` because of the last replies.
 
     Raises EngineError if the model does not answer; the replies that came are judged first. Raises SandboxError if the
     sandbox fails."""
@@ -60,7 +60,7 @@ async def write_bugs(maker: Maker, ask: Ask, kind: str, num: int, *, num_program
 
 
 def list_places(maker: Maker) -> list[str]:
-    """The functions of some lines that a passing test enters, as "path::qualified name", in a random order."""
+    """Functions with enough lines that a passing test enters, as "path::qualified name", in a random order."""
     places = [
         f"{path}::{name}"
         for path, source in sorted(maker.sources.items())
@@ -80,7 +80,7 @@ def _prompt(maker: Maker, place: str, kind: str) -> str:
 
 
 def _read(maker: Maker, place: str, reply: str, kind: str) -> Candidate | None:
-    """The candidate of a reply; None for a reply without one, which goes to the ledger."""
+    """The candidate in a reply; None for a reply without one, which goes to the ledger."""
     path, name = place.split("::")
     candidate = parse_function(reply, maker.sources[path], name, kind)
     if candidate is None:
@@ -89,8 +89,8 @@ def _read(maker: Maker, place: str, reply: str, kind: str) -> Candidate | None:
 
 
 async def mirror_changes(maker: Maker, ask: Ask, changes: Mapping[str, str]) -> int:
-    """Ask to undo each past change (name to unified diff) in today's files; how many instances came of all that the
-    ledger has. Raises as `write_bugs`, and DataError for a change that is no diff."""
+    """Ask to undo each past change (name to unified diff) in today's files. Returns how many instances the ledger has
+    from past changes. Raises as `write_bugs`, and DataError for a change that is not a diff."""
     diffs = {f"{MIRROR}.{_digest(diff)}": (name, diff) for name, diff in changes.items()}
     for candidate_id, (name, diff) in diffs.items():
         mine = [entry for entry in maker.ledger.entries if entry.repository == maker.repository.key]
@@ -103,8 +103,8 @@ async def mirror_changes(maker: Maker, ask: Ask, changes: Mapping[str, str]) -> 
 
 
 def read_changes(folder: Path) -> dict[str, str]:
-    """Name to unified diff of each file `*.diff` and `*.patch` of a folder, as `git format-patch` writes them. Raises
-    ConfigError if there is none."""
+    """Name to unified diff of each file `*.diff` and `*.patch` in a folder, as `git format-patch` writes them.
+    Raises ConfigError if there is none."""
     files = sorted([*folder.glob("*.diff"), *folder.glob("*.patch")])
     if not files:
         raise ConfigError(f"{folder} has no file *.diff or *.patch; `git format-patch` writes some")
@@ -133,7 +133,7 @@ async def _mirror(maker: Maker, ask: Ask, candidate_id: str, name: str, diff: st
 
 
 def _entry(maker: Maker, candidate_id: str, place: str, fate: Fate) -> Entry:
-    """A line about a reply that gave no candidate."""
+    """A ledger line about a reply without a candidate."""
     kind = candidate_id.split(".")[0]
     return Entry(repository=maker.repository.key, candidate_id=candidate_id, kind=kind, place=place, fate=fate)
 

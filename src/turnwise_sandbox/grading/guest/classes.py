@@ -1,7 +1,7 @@
 """Stand-ins for classes of the other half: real classes with the same bases, so that `isinstance`, `type(x) is C` and
 subclasses work without asking. An object's class is sent with it, before any question about the object is known.
 
-A class that derives from a stand-in, in a test, is made in both halves: here with the test's own functions, there with
+A test's class that derives from a stand-in is created in both halves: here with the test's own functions, there with
 functions that call these.
 """
 
@@ -29,7 +29,7 @@ OF_VALUES = {
     *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__bool__", "__len__", "__iter__"),
     *("__int__", "__float__", "__index__", "__complex__", "__getitem__", "__add__", "__mul__", "__rmul__"),
 }
-"""Operators that such a value takes from its built-in type, whatever its class says."""
+"""Operators that such a value takes from its built-in type, regardless of its class."""
 LOCAL = {
     *("__dict__", "__weakref__", "__module__", "__qualname__", "__name__", "__slots__", "__new__", "__class__"),
     *("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__del__", "__annotations__", "__mro_entries__"),
@@ -84,7 +84,7 @@ class RemoteType(type):
     def __setattr__(cls, name: str, value: Any) -> None:
         if not is_guarded(cls, always=True):
             ask(cls, "setattr", name, value)
-        elif isinstance(value, Forward):  # what monkeypatch found in the class before it set the attribute
+        elif isinstance(value, Forward):  # the value that monkeypatch found in the class before it set the attribute
             ask(cls, "restore_in_class", name)
         else:
             ask(cls, "set_in_class", name, value)
@@ -131,8 +131,8 @@ class RemoteType(type):
 
 
 def describe(kind: type) -> tuple[str, str, bool, list[str], list[str]]:
-    """What the other half needs to know of a class, besides its bases: name, module, whether its metaclass is its own,
-    names of its attributes, and names of the classes among its ancestors that both halves can import."""
+    """What the other half needs to know about a class besides its bases: name, module, whether it has its own
+    metaclass, names of its attributes, and names of those ancestors that both halves can import."""
     names = [name for name in vars(kind) if type(name) is str and name not in LOCAL]
     kin = [f"{base.__module__}:{base.__qualname__}" for base in kind.__mro__ if is_shared(base.__module__)]
     return kind.__name__, str(kind.__module__), type(kind) is not type, names, kin[:20]
@@ -151,8 +151,8 @@ def build_class(peer: Peer, number: int, parts: list[Any], bases: Sequence[Any])
 
 
 def find_kin(name: Any) -> type | None:
-    """The class of this half of an ancestor's name; None for built-in types whose instances are values, and for what
-    was not imported here."""
+    """This half's class with the name of an ancestor; None for built-in types whose instances are values, and for
+    classes that were not imported here."""
     module, _, path = name.partition(":") if type(name) is str else ("", "", "")
     found = find(module, path) if path and is_shared(module) else None
     return found if isinstance(found, type) and found is not object and not issubclass(found, VALUE_BASES) else None
@@ -189,7 +189,7 @@ def build_members(names: Any, *, is_value: bool) -> dict[str, Any]:
 
 
 def build_type(name: str, parents: tuple[type, ...], body: dict[str, Any]) -> type:
-    """A stand-in class. If the parents do not go together here, it has fewer of them."""
+    """Build a stand-in class. If the parents cannot be combined here, it has fewer of them."""
     for chosen in (parents, parents[:1], ()):
         if not any(issubclass(parent, Proxy) for parent in chosen):
             chosen = (Proxy, *chosen)
@@ -199,7 +199,7 @@ def build_type(name: str, parents: tuple[type, ...], body: dict[str, Any]) -> ty
 
 
 def local_base(base: Any) -> type:
-    """What stands for a base of a class of the other half."""
+    """The stand-in for a base of a class of the other half."""
     if not isinstance(base, type):
         raise WireError("a base that is no class")
     return base if isinstance(base, RemoteType) or base in VALUE_BASES else mirror(base)
@@ -207,7 +207,7 @@ def local_base(base: Any) -> type:
 
 @functools.cache
 def mirror(kind: type) -> type:
-    """The stand-in for a built-in type as a base of classes of the other half."""
+    """The stand-in for a built-in type that is a base of a class in the other half."""
     body = {"_turnwise_mirrors": kind, "_turnwise_asks": False, "__module__": kind.__module__}
     names = dict.fromkeys(name for base in kind.__mro__[:-1] for name in vars(base))
     body |= build_members(names, is_value=False)
@@ -237,7 +237,7 @@ def build_object(peer: Peer, number: int, kind: Any, content: Any = None) -> Any
 
 
 def define(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], options: dict[str, Any]) -> type:
-    """The class of a class statement of this half, made in the other half too. Functions stay here; the other half
+    """Make the class of a class statement in this half, also in the other half. Functions stay here; the other half
     calls them."""
     peer = next(peer_of(base) for base in bases if isinstance(base, RemoteType))
     cell = namespace.pop("__classcell__", None)
@@ -264,7 +264,7 @@ def define(name: str, bases: tuple[Any, ...], namespace: dict[str, Any], options
 
 
 def split_member(value: Any) -> tuple[str, Any]:
-    """How a member of a class is sent: its kind, and the function or functions in it."""
+    """Split a member of a class for sending: its kind, and the function or functions in it."""
     if isinstance(value, (classmethod, staticmethod)):
         return type(value).__name__, value.__func__
     if isinstance(value, property):
@@ -279,7 +279,7 @@ def to_remote_base(base: Any) -> Any:
 
 
 def mirrored(base: type) -> Any:
-    """A description of a class of this half by which the other half makes one of its own."""
+    """A description of a class of this half, from which the other half makes its own class."""
     members = [
         [key, *split_member(value)]
         for key, value in vars(base).items()
@@ -289,7 +289,7 @@ def mirrored(base: type) -> Any:
 
 
 def define_class(peer: Peer, name: str, bases: list[Any], members: list[Any], options: dict[str, Any]) -> int:
-    """Make a class whose functions are the other half's; its number."""
+    """Make a class whose functions are in the other half; returns its number."""
     made = make_class(name, bases, members, options)
     number = peer.number(made)
     peer.sent.add(number)
@@ -297,7 +297,7 @@ def define_class(peer: Peer, name: str, bases: list[Any], members: list[Any], op
 
 
 def make_class(name: str, bases: list[Any], members: list[Any], options: dict[str, Any]) -> type:
-    """The class of `define`'s or `mirrored`'s description."""
+    """The class from a description by `define` or `mirrored`."""
     real = tuple(make_class(base[0], base[1], base[2], {}) if isinstance(base, list) else base for base in bases)
     kinds: dict[str, Callable[[Any], Any]] = {
         "plain": lambda value: value,

@@ -1,5 +1,5 @@
-"""Functions of the tests as functions of the worker, with the same name and parameters, so that code which inspects
-or decorates a function finds one."""
+"""Represents functions of the tests as functions of the worker with the same name and parameters, for code that
+inspects or decorates functions."""
 
 import inspect
 import types
@@ -28,7 +28,7 @@ def describe_function(function: Any) -> tuple[Any, ...]:
 
 
 def is_simple(annotation: Any) -> bool:
-    """Whether the annotation is a type or a text."""
+    """Whether the annotation is a type or a string."""
     return isinstance(annotation, (type, str))
 
 
@@ -52,7 +52,7 @@ def build_function(peer: Peer, number: int, *parts: Any) -> Any:
 
 
 def build_head(rows: list[Any]) -> tuple[str, str]:
-    """The text of a function's parameters, and of the positional and keyword arguments that they make."""
+    """The source text of a function's parameters, and of the positional and keyword arguments made from them."""
     head: list[str] = []
     positional: list[str] = []
     keywords: list[str] = []

@@ -23,11 +23,11 @@ from turnwise_sandbox.grading.guest.stand_ins import is_stand_in
 from turnwise_sandbox.grading.guest.worker import CHANNEL_FD
 
 MAX_MESSAGE_CHARS = 300
-"""Longest message about a test."""
+"""Maximum length of the message about a test."""
 
 
 class Recorder:
-    """Every test's outcome: the worst one if there are several, as of call and teardown, or of subtests."""
+    """Outcome of every test: the worst one if there are several, for example of call and teardown, or of subtests."""
 
     RANK = ("passed", "skipped", "failed", "error")
 

@@ -1,4 +1,4 @@
-"""What the candidate may do with objects of the tests (callbacks, test doubles) that were passed to it.
+"""Decides what the candidate may do with objects of the tests (callbacks, test doubles) that were passed to it.
 
 It may call them, iterate over them, use their operators and their public attributes. It may not reach anything that
 decides a test: no names with an underscore, no attributes of functions, of `type`, of generators or of a mock's

@@ -1,4 +1,4 @@
-"""Stand-ins for objects of the other half: what every stand-in can do. classes.py makes their classes.
+"""Stand-ins for objects of the other half: the operations of every stand-in. classes.py makes their classes.
 
 In the grader (a guarded peer) a stand-in does not trust the object behind it:
 
@@ -7,15 +7,15 @@ In the grader (a guarded peer) a stand-in does not trust the object behind it:
 - What two objects of the candidate say of each other (equality, order, membership) is the candidate's word. The peer
   notes it in `words`, so that a caller can refuse to count the test. Objects whose class does not define equality are
   compared here, by identity.
-- It is not ordered against another value. It contains one only if one of its items, sent before the worker knows the
-  value, equals it.
+- It is not ordered against another value. It contains a value only if one of its items, sent before the worker knows
+  the value, equals it.
 - Arithmetic with another value gives a *derived* stand-in. It can be compared with stand-ins and has attributes, but
   gives no number, truth value, length or item. So the worker cannot answer `abs(f(x) - expected) < 1e-6` knowing
   `expected`.
 - `startswith` and similar methods are refused: they would tell the worker the expected value and ask for the answer.
 
-Instances of subclasses of immutable types (a named tuple, an IntEnum, a text of an own class) are real values of that
-type here, copied when they arrive; only what their class adds is asked for.
+Instances of subclasses of immutable types (a named tuple, an IntEnum, a subclass of str) are real values of that type
+here, copied when they arrive; only attributes that their class adds are requested.
 
 `allow_operators=True` lifts the last rules, for tasks that ask for a container or number class. An object that agrees
 with everything can then pass a test that only asks it whether it agrees."""
@@ -30,9 +30,9 @@ from turnwise_sandbox.grading.guest.wire import is_copied
 TELLING = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
 PLAIN = "bytes round int float complex index bool len iter next reversed getitem setitem delitem"
 VALUE_BASES = (str, int, float, complex, tuple, bytes, frozenset)
-"""Instances of their subclasses are values here."""
+"""Types whose subclasses' instances are values here."""
 MAX_SEARCHED = 100_000
-"""Most items of a stand-in that `in` compares."""
+"""Maximum number of a stand-in's items that `in` compares."""
 
 
 class Proxy:
@@ -87,22 +87,23 @@ def ask(proxy: Any, operation: str, *arguments: Any) -> Any:
 
 
 def is_proxy(value: Any) -> bool:
-    """Whether the value is an object, no class, of the other half."""
+    """Whether the value is an object, not a class, of the other half."""
     return issubclass(type(value), Proxy)
 
 
 def is_object(value: Any) -> bool:
-    """Whether the value is an object of the other half that is no value here."""
+    """Whether the value is an object of the other half that is not a value here."""
     return is_proxy(value) and not isinstance(value, VALUE_BASES)
 
 
 def is_remote(value: Any) -> bool:
-    """Whether comparing with the value tells the other half nothing: it is an object or a class of its own."""
+    """Whether a comparison with the value tells the other half nothing: the value is its own object or class."""
     return is_proxy(value) or hasattr(type(value), "_turnwise_reference")
 
 
 def is_guarded(proxy: Any, *, always: bool = False) -> bool:
-    """Whether the object is untrusted. Without `always`, an object whose operators the task trusts is not."""
+    """Whether the object is untrusted. Without `always`, an object whose operators the task trusts counts as
+    trusted."""
     peer = peer_of(proxy)
     return peer.guarded and (always or not peer.allow_operators)
 
@@ -232,7 +233,8 @@ ORDERINGS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def build_plain(operation: str) -> Callable[..., Any]:
-    """A method that asks the other half for the operation; a derived object refuses all that reveal its value."""
+    """Build a method that asks the other half for the operation; a derived object refuses every operation that
+    reveals its value."""
 
     def run(self: Any, *arguments: Any) -> Any:
         if operation not in ("setitem", "delitem"):
@@ -262,7 +264,7 @@ def call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def leave(self: Any, kind: Any, error: Any, _: Any) -> Any:
-    """Leave `with` the object. That it swallows an exception is its word; a failed assertion it cannot swallow."""
+    """Leave `with` the object. It may claim to swallow an exception, but not a failed assertion."""
     result = ask(self, "leave", kind, error)
     if kind is None or not is_guarded(self, always=True):
         return result
@@ -285,4 +287,4 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__enter__": lambda self: ask(self, "enter"),
     "__exit__": leave,
 }
-"""The methods of a stand-in by their name in its class."""
+"""The methods of a stand-in, by their names in its class."""

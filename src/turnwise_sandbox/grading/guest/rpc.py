@@ -24,11 +24,12 @@ from typing import Any
 from turnwise_sandbox.grading.guest.wire import MAX_FRAME_BYTES, Decoder, Encoder, WireError, from_frame, to_frame
 
 MAX_REQUEST_DEPTH = 100
-"""Deepest nesting of calls, both directions together."""
+"""Maximum nesting of calls, both directions together."""
 MAX_PRINTED_CHARS = 200_000
-"""Most characters that the other half can print here, so that it cannot exhaust this half's output limit."""
+"""Maximum number of characters that the other half can print here, so that it cannot exhaust this half's output
+limit."""
 MAX_OBJECTS = 1 << 20
-"""Most objects that one half keeps for the other."""
+"""Maximum number of objects that one half keeps for the other."""
 
 
 class PeerLost(BaseException):
@@ -180,7 +181,7 @@ class Peer:
         self.sent: set[int] = set()
         """Numbers of the objects that the other half has a description of."""
         self.implied: set[int] = set()
-        """Those of them that it knows only as the class of another; it may do nothing with these."""
+        """The subset of those that it knows only as the class of another object; it may do nothing with these."""
         self.functions: dict[int, int] = {}
         """The other half's number of each function here that calls one of its own, by `id`."""
         self.words = 0
@@ -263,7 +264,7 @@ class Peer:
             arguments = [decoder.decode(item) for item in message["a"]]
             run = self.operations[message["q"]]
         except (WireError, KeyError, TypeError) as problem:
-            if not self.guarded:  # the tests meant something that cannot be made here; the worker lives on
+            if not self.guarded:  # the tests asked for something that cannot be made here; the worker continues
                 self.send(self.pack("e", TypeError(str(problem)), [], []))
                 return
             self.lose(f"a malformed request: {type(problem).__name__}: {str(problem)[:200]}")

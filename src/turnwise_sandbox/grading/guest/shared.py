@@ -23,7 +23,7 @@ IMMUTABLE_MODULES = {"datetime", "typing", "zoneinfo", "dateutil", "pytz", "ipad
 
 
 def name_of(value: Any) -> list[Any] | None:
-    """How an object is sent that the worker can make itself; None for any other."""
+    """How to send an object that the worker can make itself; None for any other."""
     if isinstance(value, types.ModuleType):
         return ["IM", value.__name__, ""] if is_shared(value.__name__) else None
     if isinstance(value, NAMED):
@@ -51,7 +51,7 @@ def reduce_immutable(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
 
 
 def is_shared(module: Any) -> bool:
-    """Whether both halves can import the module: it is no file of the tree and part of no test framework."""
+    """Whether both halves can import the module: it is neither a file of the tree nor part of a test framework."""
     root = str(module).split(".")[0]
     if root == "builtins":
         return True
@@ -77,6 +77,6 @@ def find_module(name: Any) -> Any:
 
 
 def build_named(module: str, name: str) -> Any:
-    """The object of a description of `name_of`, in the worker."""
+    """The worker's object for a description from `name_of`."""
     __import__(module)
     return find(module, name)

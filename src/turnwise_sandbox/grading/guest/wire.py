@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 MAX_FRAME_BYTES = 16 << 20
-"""Longest message, in bytes."""
+"""Maximum size of a message, in bytes."""
 MAX_DEPTH = 100
-"""Deepest nesting of containers in a message; aliases can build deeper values."""
+"""Maximum nesting of containers in a message; aliases can build deeper values."""
 
 VALUE_TYPES = "bool int float complex str bytes bytearray tuple list dict set frozenset range slice object type"
 VALUE_FUNCTIONS = (
@@ -81,12 +81,12 @@ TIME_ZONES = (("datetime", "timezone"), ("zoneinfo", "ZoneInfo"))
 
 
 def time_zone_types() -> list[type]:
-    """Those of them that are imported here."""
+    """The time zone types among them that are imported here."""
     return [getattr(sys.modules[module], name) for module, name in TIME_ZONES if module in sys.modules]
 
 
 class WireError(ValueError):
-    """A value cannot be sent, or received data is not a message."""
+    """Raised for a value that cannot be sent, or received data that is not a message."""
 
 
 class Encoder:
@@ -99,7 +99,7 @@ class Encoder:
     ) -> None:
         self.export, self.functions = export, functions
         self.fresh: dict[int, bool] = {}
-        """Numbers of the objects that this message describes; whether as nothing but the class of another."""
+        """Numbers of the objects that this message describes, each with whether only as the class of another object."""
         self.is_implied = False
         self.kept = list(kept)
         self.numbers = {id(value): number for number, value in enumerate(self.kept)}

@@ -61,7 +61,7 @@ def set_in_module(name: str, attribute: str, value: Any) -> None:
 
 
 originals: dict[tuple[type, str], Any] = {}
-"""What attributes of classes were before the tests set them."""
+"""Attributes of classes before the tests set them."""
 
 
 def set_in_class(kind: type, name: str, value: Any) -> None:
@@ -72,7 +72,7 @@ def set_in_class(kind: type, name: str, value: Any) -> None:
 
 
 def restore_in_class(kind: type, name: str) -> None:
-    """Set an attribute of a class to what it was at first."""
+    """Reset an attribute of a class to its first value."""
     if (kind, name) in originals:
         setattr(kind, name, originals.pop((kind, name)))
 
@@ -84,7 +84,7 @@ def delete_from_module(name: str, attribute: str) -> None:
 
 def serve(channel: socket.socket, request_limit_s: float = 0.0) -> None:
     """Perform the grader's requests until it closes the channel. A request that takes more than `request_limit_s`
-    processor seconds ends the process; 0 means no limit. Only code that leaves the timer alone is ended so."""
+    processor seconds ends the process; 0 means no limit. This only ends code that leaves the timer alone."""
     sys.dont_write_bytecode = True
     out, err = Printed(), Printed()
     sys.stdout, sys.stderr = out, err

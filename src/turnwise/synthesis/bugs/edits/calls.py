@@ -1,4 +1,4 @@
-"""Kinds that change what is passed, raised, caught or awaited."""
+"""Kinds of edits that change what is passed, raised, caught or awaited."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _EXCEPTIONS = {
     "AssertionError": b"TypeError",
     "LookupError": b"ValueError",
 }
-"""Built-in exceptions to one that neither is nor catches them, except that UnicodeDecodeError stays a ValueError."""
+"""Built-in exceptions, each mapped to another that is neither the same nor catches it, except that UnicodeDecodeError
+stays a ValueError."""
 
 
 def swap_arguments(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """Two neighbouring positional arguments of a call change places."""
+    """Swap two neighbouring positional arguments of a call."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Call):
             for left, right in pairwise(node.args):
@@ -43,7 +44,7 @@ def swap_arguments(source: Source, scope: Scope, chance: random.Random) -> Itera
 
 
 def change_exceptions(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """A built-in exception that is raised or caught becomes another one."""
+    """Replace a built-in exception that is raised or caught by another one."""
     for node in own_nodes(scope):
         named: list[ast.expr | None] = []
         if isinstance(node, ast.Raise):
@@ -56,7 +57,7 @@ def change_exceptions(source: Source, scope: Scope, chance: random.Random) -> It
 
 
 def change_defaults(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """The default of a parameter changes: an integer by one, a flag to its opposite, a text or None to another."""
+    """Change the default of a parameter: an integer by one, a flag to its opposite, a text or None to another."""
     assert isinstance(scope, Function)
     for default in (*scope.args.defaults, *scope.args.kw_defaults):
         if not isinstance(default, ast.Constant):
@@ -72,7 +73,7 @@ def change_defaults(source: Source, scope: Scope, chance: random.Random) -> Iter
 
 
 def drop_awaits(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """`await x` becomes `x`."""
+    """Replace `await x` by `x`."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Await):
             start, end = source.start(node), source.end(node)

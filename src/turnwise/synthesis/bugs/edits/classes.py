@@ -1,4 +1,4 @@
-"""Kinds that edit a class as a whole. Classes exist before any test runs, so none of them is screened by fork."""
+"""Kinds that edit a class as a whole. Classes exist before any test runs, so these edits are not screened by fork."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from turnwise.synthesis.bugs.edits.statements import removed
 
 
 def remove_bases(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """A class loses one of its bases; `object` is none."""
+    """Remove a base from a class; `object` does not count."""
     assert isinstance(scope, ast.ClassDef)
     arguments: list[ast.expr | ast.keyword] = sorted([*scope.bases, *scope.keywords], key=source.start)
     for place, base in enumerate(arguments):
         if isinstance(base, ast.keyword) or (isinstance(base, ast.Name) and base.id == "object"):
             continue
-        if len(arguments) == 1:  # with the parentheses
+        if len(arguments) == 1:  # including the parentheses
             opening = source.find_between(source.start(scope), source.start(base), rb"\([\s(]*\Z")
             closing = source.find_between(source.end(base), source.start(scope.body[0]), rb"[\s,)]*(?=:)")
             if opening is not None and closing is not None:
@@ -31,7 +31,7 @@ def remove_bases(source: Source, scope: Scope, chance: random.Random) -> Iterato
 
 
 def remove_methods(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """A class loses a method, and `self.method(...)` becomes None in the others."""
+    """Remove a method from a class, and replace `self.method(...)` by None in the other methods."""
     assert isinstance(scope, ast.ClassDef)
     for method in _methods(scope):
         calls = [
@@ -65,7 +65,7 @@ def _calls_self(node: ast.AST, method: str) -> bool:
 
 
 def shuffle_methods(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """The methods of a class stand in another order, which matters where one overrides or uses another."""
+    """Shuffle the methods of a class, which matters where one overrides or uses another."""
     assert isinstance(scope, ast.ClassDef)
     yield from shuffled(source, list(_methods(scope)), chance)
 

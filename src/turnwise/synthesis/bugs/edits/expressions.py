@@ -43,20 +43,20 @@ _CLASSES: tuple[tuple[type[ast.operator], ...], ...] = (
     (ast.LShift, ast.RShift),
     (ast.BitOr, ast.BitXor, ast.BitAnd),
 )
-"""Operators that stand for each other without changing how the expression is read, but for the bitwise ones."""
+"""Operators that can replace each other without changing how the expression is parsed, except for the bitwise ones."""
 _RANKS = {ast.BitOr: 0, ast.BitXor: 1, ast.BitAnd: 2, ast.LShift: 3, ast.RShift: 3, ast.Add: 4, ast.Sub: 4, ast.Pow: 6}
 _SYMMETRIC = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
 _COMMUTATIVE = (ast.Add, ast.Mult, ast.BitOr, ast.BitXor, ast.BitAnd)
 
 
 def change_comparisons(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """A comparison becomes its negation: `==` `!=`, `<` `>=`, `is` `is not`, `in` `not in`."""
+    """Negate a comparison: `==` `!=`, `<` `>=`, `is` `is not`, `in` `not in`."""
     for operator, start, end in _comparators(source, scope):
         yield (Replacement(start=start, end=end, text=_COMPARISONS[type(operator)][1]),)
 
 
 def shift_boundaries(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """`<` becomes `<=`, `>` becomes `>=`, and the reverse."""
+    """Replace `<` by `<=`, `>` by `>=`, and the reverse."""
     for operator, start, end in _comparators(source, scope):
         if type(operator) in _BOUNDARIES:
             yield (Replacement(start=start, end=end, text=_BOUNDARIES[type(operator)]),)
@@ -73,7 +73,7 @@ def _comparators(source: Source, scope: Scope) -> Iterator[tuple[ast.cmpop, int,
 
 
 def flip_booleans(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """`and` becomes `or` and the reverse, `not x` becomes `x`, `True` becomes `False` and the reverse."""
+    """Replace `and` by `or` and the reverse, `not x` by `x`, and `True` by `False` and the reverse."""
     for node in own_nodes(scope):
         if isinstance(node, ast.BoolOp):
             old, new = (rb"\band\b", b"or") if isinstance(node.op, ast.And) else (rb"\bor\b", b"and")
@@ -81,7 +81,7 @@ def flip_booleans(source: Source, scope: Scope, chance: random.Random) -> Iterat
                 source.find_between(source.end(left), source.start(right), old)
                 for left, right in zip(node.values, node.values[1:], strict=False)
             ]
-            # All of them: `a and b and c` with one `or` would be read as another tree.
+            # All of them: `a and b and c` with one `or` would be parsed as another tree.
             if None not in spans:
                 yield tuple(Replacement(start=span[0], end=span[1], text=new) for span in spans if span)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -94,13 +94,13 @@ def flip_booleans(source: Source, scope: Scope, chance: random.Random) -> Iterat
 
 
 def change_numbers(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """An integer becomes one more or one less."""
+    """Increase or decrease an integer by one."""
     for node in own_nodes(scope):
         yield from number_edits(source, node)
 
 
 def number_edits(source: Source, node: ast.AST) -> Iterator[Edit]:
-    """Both neighbours of an integer constant; nothing for other nodes."""
+    """The integers next to an integer constant, on both sides; empty for other nodes."""
     if not isinstance(node, ast.Constant) or type(node.value) is not int:
         return
     write = hex if source.text(node)[:2].lower() == b"0x" else str
@@ -110,14 +110,14 @@ def number_edits(source: Source, node: ast.AST) -> Iterator[Edit]:
 
 
 def change_operand_numbers(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """An integer operand of a binary operation becomes one more or one less."""
+    """Increase or decrease an integer operand of a binary operation by one."""
     for node in _operations(scope):
         for operand in (node.left, node.right):
             yield from number_edits(source, operand)
 
 
 def change_operators(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """An arithmetic or bitwise operator becomes another of its class."""
+    """Replace an arithmetic or bitwise operator by another of its class."""
     for node in _operations(scope):
         span = _operator_span(source, node)
         others = [item for row in _CLASSES if type(node.op) in row for item in row if item is not type(node.op)]
@@ -127,7 +127,7 @@ def change_operators(source: Source, scope: Scope, chance: random.Random) -> Ite
 
 
 def swap_operands(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """The operands of a binary operation or of a single comparison change places, where that may matter."""
+    """Swap the operands of a binary operation or of a single comparison, where that may matter."""
     for node in own_nodes(scope):
         if isinstance(node, ast.BinOp):
             yield from _swap_operation(source, node)
@@ -136,14 +136,14 @@ def swap_operands(source: Source, scope: Scope, chance: random.Random) -> Iterat
 
 
 def swap_ordered_operands(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """The operands of an operation whose order matters for numbers change places."""
+    """Swap the operands of an operation whose order matters for numbers."""
     for node in _operations(scope):
         if not isinstance(node.op, _COMMUTATIVE):
             yield from _swap_operation(source, node)
 
 
 def break_chains(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """A chain of binary operations, `a + b + c`, loses a member."""
+    """Drop a member from a chain of binary operations, `a + b + c`."""
     for node in _operations(scope):
         for inner in (node.left, node.right):
             if isinstance(inner, ast.BinOp) and _operator_span(source, inner) is not None:
@@ -152,7 +152,8 @@ def break_chains(source: Source, scope: Scope, chance: random.Random) -> Iterato
 
 
 def _drop_operand(source: Source, node: ast.BinOp, *, keep: ast.expr) -> Replacement:
-    """`node`, an operand of another operation, becomes `keep`; parentheses go that have nothing to hold together."""
+    """Replace `node`, an operand of another operation, by `keep`; parentheses that are not needed any more are
+    removed."""
     span = _operator_span(source, node)
     assert span is not None
     start, end = source.start(node), source.end(node)
@@ -178,7 +179,7 @@ def _swap_operation(source: Source, node: ast.BinOp) -> Iterator[Edit]:
 
 
 def _swap(source: Source, left: ast.expr, right: ast.expr, operator: bytes, rank: int = -1) -> Iterator[Edit]:
-    """The two operands with their own parentheses; more are added where the new place would read them apart."""
+    """The two operands with their own parentheses; more are added where the new place would split them."""
     between = source.find_between(source.end(left), source.start(right), operator)
     if between is None or source.text(left) == source.text(right):
         return
@@ -188,7 +189,7 @@ def _swap(source: Source, left: ast.expr, right: ast.expr, operator: bytes, rank
     right_end = source.end(right) + (source.start(right) - right_start)
     first, second = source.content[left_start:left_end], source.content[right_start:right_end]
     if not _balanced(first) or not _balanced(second):
-        return  # a blank or a comment stands between an operand and its parentheses
+        return  # a blank or a comment may lie between an operand and its parentheses
     yield (
         Replacement(start=left_start, end=left_end, text=_bracket(second, right, rank)),
         Replacement(start=right_start, end=right_end, text=_bracket(first, left, rank)),
@@ -212,7 +213,8 @@ def _balanced(text: bytes) -> bool:
 
 
 def _bracket(text: bytes, node: ast.expr, rank: int) -> bytes:
-    """`text` in parentheses if `node` is an operation that binds no tighter than one of `rank` and has none yet."""
+    """`text` in parentheses if `node` is an operation that binds no tighter than one of `rank` and is not in
+    parentheses yet."""
     binds_loosely = isinstance(node, ast.BinOp) and _RANKS.get(type(node.op), 5) <= rank
     loose = binds_loosely or (rank == 6 and isinstance(node, ast.UnaryOp | ast.Await | ast.BinOp))
     return b"(" + text + b")" if loose and not text.startswith(b"(") else text

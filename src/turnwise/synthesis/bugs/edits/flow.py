@@ -21,7 +21,7 @@ from turnwise.synthesis.bugs.edits.source import (
 
 
 def invert_ifs(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """The bodies of an `if` and its `else` change places. An `elif` has none of its own."""
+    """Swap the bodies of an `if` and its `else`. An `elif` has no `else` of its own."""
     for node in own_nodes(scope):
         if isinstance(node, ast.If) and node.orelse and not _is_elif(source, node):
             if len(node.orelse) == 1 and _is_elif(source, node.orelse[0]):
@@ -38,20 +38,21 @@ def _is_elif(source: Source, node: ast.stmt) -> bool:
 
 
 def block_span(source: Source, block: list[ast.stmt]) -> tuple[int, int]:
-    """From the first byte of the first statement, or of its first decorator, to the last of the last one."""
+    """The span from the first byte of the first statement, or of its first decorator, to the end of the last
+    statement."""
     return statement_start(source, block[0]), source.end(block[-1])
 
 
 def shuffle_statements(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """The top-level statements of a function with a loop stand in another order. Simple functions only. A last `return`
-    or `raise` stays the last, because dead code after it gives the place away."""
+    """Shuffle the top-level statements of a function with a loop. Simple functions only. A last `return` or `raise`
+    stays the last, because dead code after it would give the place away."""
     if complexity(scope) <= 10 and any(isinstance(node, Loop) for node in own_nodes(scope)):
         body = body_of(scope)
         yield from shuffled(source, body[:-1] if isinstance(body[-1], ast.Return | ast.Raise) else body, chance)
 
 
 def shuffled(source: Source, statements: list[ast.stmt], chance: random.Random) -> Iterator[Edit]:
-    """One random order of the statements, each at its own indentation; nothing if there is only one order."""
+    """One random order of the statements, each at its own indentation; empty if only one order is possible."""
     order = list(range(len(statements)))
     if len(order) < 2 or len({item.col_offset for item in statements}) != 1:
         return

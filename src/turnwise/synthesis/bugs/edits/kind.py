@@ -1,4 +1,4 @@
-"""What a row of the table of kinds is."""
+"""The type of a row in the table of kinds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from turnwise.synthesis.bugs.edits.source import Edit, Scope, Source
 
 Finder = Callable[[Source, Scope, random.Random], Iterable[Edit]]
-"""Lists the edits of one kind in one scope, in the order of the text. The random numbers choose orders of shuffles."""
+"""Lists the edits of one kind in one scope, in the order of the text. Random numbers only choose the order of
+shuffles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +20,12 @@ class Kind:
     name: str
     find: Finder
     explanation: str
-    """What is wrong with the code afterwards, as one clause that names no place."""
+    """What is wrong with the edited code, as one clause that does not name the place."""
     in_class: bool = False
-    """Whether it edits the body of a class instead of that of a function."""
+    """Whether the kind edits the body of a class instead of that of a function."""
     likelihood: float | None = None
     """Probability of each edit, of which at least one is made; None makes exactly one."""
     min_complexity: int = 1
-    """Scopes with fewer branches are left alone."""
+    """Minimum number of branches: simpler scopes are not edited."""
     screened: bool = True
-    """Whether a swap of the function's code shows the bug. Defaults and class bodies exist before it."""
+    """Whether swapping the function's code shows the bug. Defaults and class bodies are evaluated earlier."""

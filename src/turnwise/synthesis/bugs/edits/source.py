@@ -20,7 +20,7 @@ Wrapper = ast.With | ast.AsyncWith | ast.Try | ast.TryStar
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Replacement:
-    """Bytes `start` to `end` (exclusive) of a file become `text`."""
+    """Replace bytes `start` to `end` (exclusive) of a file by `text`."""
 
     start: int
     end: int
@@ -28,7 +28,7 @@ class Replacement:
 
 
 Edit = tuple[Replacement, ...]
-"""Replacements that only make sense together, for example the two operands of a swap."""
+"""Replacements that only make sense together, for example those of the two operands in a swap."""
 
 
 def apply(content: bytes, replacements: Iterable[Replacement]) -> bytes:
@@ -43,7 +43,7 @@ def apply(content: bytes, replacements: Iterable[Replacement]) -> bytes:
 
 
 def merge(replacements: Iterable[Replacement]) -> Edit:
-    """Sort the replacements and make one of those that touch, so that the edit has exactly one inverse."""
+    """Sort the replacements and merge those that touch, so that the edit has exactly one inverse."""
     merged: list[Replacement] = []
     for item in sorted(replacements):
         if merged and merged[-1].end == item.start:
@@ -89,7 +89,7 @@ class Source:
         return offset
 
     def end(self, node: ast.AST) -> int:
-        """Offset after the node's last byte."""
+        """Offset just after the node's last byte."""
         offset: int = self.line_starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
         return offset
 
@@ -98,11 +98,11 @@ class Source:
         return self.content[self.start(node) : self.end(node)]
 
     def replace(self, node: ast.AST, text: bytes) -> Replacement:
-        """The replacement of the whole node."""
+        """A replacement of the whole node."""
         return Replacement(start=self.start(node), end=self.end(node), text=text)
 
     def replace_block(self, block: list[ast.stmt], text: bytes) -> Replacement:
-        """The replacement from the first statement's first byte to the last one's end."""
+        """A replacement of everything from the first statement's first byte to the last one's end."""
         return Replacement(start=statement_start(self, block[0]), end=self.end(block[-1]), text=text)
 
     def line_of(self, offset: int) -> int:
@@ -110,7 +110,7 @@ class Source:
         return self.content.count(b"\n", 0, offset) + 1
 
     def line_end(self, offset: int) -> int:
-        """Offset after the end of the line that holds the byte at `offset`."""
+        """Offset after the end of the line that contains `offset`."""
         found = self.content.find(b"\n", offset)
         return len(self.content) if found < 0 else found + 1
 
@@ -131,7 +131,7 @@ class Source:
 
 
 def first_line(statement: ast.stmt) -> int:
-    """The statement's first line, that of its first decorator if it has one. Code objects begin there."""
+    """The statement's first line, or its first decorator's, where its code object begins."""
     decorators = statement.decorator_list if isinstance(statement, Scope) else []
     return min([statement.lineno, *(item.lineno for item in decorators)])
 
@@ -161,7 +161,7 @@ def _find_scopes(tree: ast.Module) -> dict[str, Scope]:
 
 
 def body_of(scope: Scope) -> list[ast.stmt]:
-    """The statements of a scope without its docstring."""
+    """The statements of a scope, without its docstring."""
     return scope.body[1:] if is_docstring(scope.body[0]) else scope.body
 
 
@@ -175,8 +175,8 @@ def is_docstring(statement: ast.stmt) -> bool:
 
 
 def own_nodes(scope: Scope) -> Iterator[ast.AST]:
-    """Walk the nodes that run as part of the scope's own body, in the order of the text: not in nested functions and
-    classes, annotations, patterns, or f-strings (whose parts have no reliable positions before Python 3.12)."""
+    """Walk the nodes that run as part of the scope's own body, in the order of the text. Leaves out nested functions
+    and classes, annotations, patterns, and f-strings (whose parts have no reliable positions before Python 3.12)."""
     for statement in body_of(scope):
         if not is_docstring(statement):
             yield from _walk(statement)
@@ -195,7 +195,7 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def blocks_of(scope: Scope) -> Iterator[list[ast.stmt]]:
-    """Every list of statements of the scope's own body: the body itself and those of its compound statements."""
+    """Every list of statements in the scope's own body: the body itself and those of its compound statements."""
     yield body_of(scope)
     for node in own_nodes(scope):
         for name in ("body", "orelse", "finalbody"):
@@ -207,7 +207,7 @@ def blocks_of(scope: Scope) -> Iterator[list[ast.stmt]]:
 def complexity(scope: Scope) -> int:
     """One more than the number of branches: ifs, loops, handlers, with, conditions of comprehensions, `and` and `or`.
 
-    For a class, that of everything in it."""
+    For a class, everything in it is counted."""
     nodes = ast.walk(scope) if isinstance(scope, ast.ClassDef) else own_nodes(scope)
     count = 1
     for node in nodes:
@@ -221,10 +221,10 @@ def complexity(scope: Scope) -> int:
 
 
 def compiles(text: bytes, path: str) -> bool:
-    """Say whether Python accepts the text of a module. Nothing runs."""
+    """Say whether Python compiles the text of a module, without running it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `is` with a literal and the like are the bug
+            warnings.simplefilter("ignore")  # a warning, such as for `is` with a literal, may be the bug itself
             importlib.abc.InspectLoader.source_to_code(text, path)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

@@ -1,4 +1,4 @@
-"""Kinds that remove a statement, or what a function returns."""
+"""Kinds that remove a statement, or change what a function returns."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from turnwise.synthesis.bugs.edits.source import (
 
 
 def removed(source: Source, statement: ast.stmt, block: list[ast.stmt]) -> Replacement | None:
-    """The replacement that takes `statement` out of `block`, with its lines, the comments that stand right above it and
-    belong to it, and blank lines that would lie at an end of the block or beside others. None if a `pass` would have
-    to stay, which gives the place away: it is alone in its block, or shares its line."""
+    """The replacement that removes `statement` from `block`, with its lines, the comments directly above it, and blank
+    lines that would end up at an end of the block or next to others. None if a `pass` would have to stay, which would
+    give the place away: the statement is alone in its block, or shares its line."""
     start, end = source.line_starts[first_line(statement) - 1], source.end(statement)
     head = source.content[start : source.start(statement)]
     tail = re.compile(rb"[ \t]*(#[^\n]*)?(\r?\n|\Z)").match(source.content, end)
@@ -64,7 +64,7 @@ _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Raise, ast.De
 
 
 def remove_statements(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """A statement that is neither compound nor a return is removed; so no docstring, `pass` or bare `yield`."""
+    """Remove a statement that is neither compound nor a return; never a docstring, a `pass` or a bare `yield`."""
     for block in blocks_of(scope):
         for statement in block:
             if not isinstance(statement, _SIMPLE) or is_docstring(statement) or _is_bare(statement):
@@ -74,14 +74,15 @@ def remove_statements(source: Source, scope: Scope, chance: random.Random) -> It
 
 
 def _is_bare(statement: ast.stmt) -> bool:
-    """Say whether it is a declaration without value, a constant (`...`), or a yield, which makes the generator."""
+    """Say whether the statement is a declaration without value, a constant (`...`), or a yield, which makes the
+    generator."""
     if isinstance(statement, ast.AnnAssign):
         return statement.value is None
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def return_none(source: Source, scope: Scope, chance: random.Random) -> Iterator[Edit]:
-    """`return value` becomes `return None`."""
+    """Replace `return value` by `return None`."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Return) and node.value is not None:
             if isinstance(node.value, ast.Constant) and node.value.value is None:

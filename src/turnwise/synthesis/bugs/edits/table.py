@@ -1,8 +1,8 @@
 """The table of kinds: the thirteen procedural modifiers of SWE-smith (arXiv 2504.21798) under their names, and kinds
 that make one small slip.
 
-Beside SWE-smith, at least one edit is made whenever a scope has any, edits never overlap, an operator never becomes
-itself, and what does not compile is not a candidate."""
+Unlike in SWE-smith, at least one edit is made whenever a scope has any, edits never overlap, an operator is never
+replaced by itself, and code that does not compile is not a candidate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (*MODIFIERS, *SLIPS)}
 
 
 def choose_kinds(names: Sequence[str]) -> tuple[Kind, ...]:
-    """The kinds of these names; "modifiers" and "slips" stand for the two groups, no name for all.
+    """The kinds with these names; "modifiers" and "slips" stand for the two groups, no names for all kinds.
 
     Raises ConfigError for an unknown name."""
     groups = {"modifiers": MODIFIERS, "slips": SLIPS}

@@ -1,9 +1,9 @@
 """Confirm bugs: for each, edit the files of the tree and fork; the fork imports the package and runs the tests.
 
 The process that forks has imported pytest and what the tests import besides the tree, and no module of the package or
-of its tests: it is a fresh interpreter but for that. Its forks run the reporter of `repositories/guest`, so that what
-they say is what a process of their own says. Which modules to import is what a fork knows after a few tests without a
-bug; that fork also leaves bytecode of the pristine tree beside the sources, and the others write none.
+of its tests: apart from that it is a fresh interpreter. Its forks run the reporter of `repositories/guest`, so that
+they report the same as a separate process would. The modules to import are those that one fork has after a few tests
+without a bug; that fork also leaves bytecode of the pristine tree beside the sources, and the others write none.
 
 The order comes as JSON on stdin:
 
@@ -13,7 +13,8 @@ The order comes as JSON on stdin:
     bugs       objects with `id`, `files` (path to text, in latin-1), `ids`, and the limits `cpu_s` and `wall_s`
 
 One line of JSON per bug goes to stdout: `id`, the reporter's lines as `report`, and `cpu_s` of the fork. Files that a
-fork adds are removed. One that changes other files is the last of its program, because the tree is not what it was.
+fork adds are removed. A fork that changes other files is the last of its program, because it leaves another tree
+behind.
 """
 
 import ast
@@ -33,7 +34,7 @@ import time
 from typing import Any
 
 NOT_FRESH = 3
-"""Exit status of a process in which an import brought a module of the tree."""
+"""Exit status of a process in which an import loaded a module of the tree."""
 REHEARSAL_S = 120
 POLL_S = 0.05
 
@@ -46,7 +47,8 @@ class Tree:
         self.stamps: dict[str, tuple[int, int] | None] = {}
 
     def read_stamps(self) -> dict[str, tuple[int, int] | None]:
-        """Path to size and time of change of every file, and to None of every folder, which comes before its files."""
+        """Path to size and modification time of every file, and to None for every folder, which comes before its
+        files."""
         stamps: dict[str, tuple[int, int] | None] = {}
         folders = [self.root]
         while folders:
@@ -60,8 +62,8 @@ class Tree:
         return stamps
 
     def edit(self, files: dict[str, bytes]) -> list[tuple[str, bytes, int]]:
-        """Write files, and return what `restore` needs. Each is a second younger than it was, so that bytecode of its
-        old text does not count."""
+        """Write files, and return what `restore` needs. Each is dated a second later than before, so that bytecode of
+        its old text is not used."""
         before = []
         for path, content in files.items():
             with open(path, "rb") as file:
@@ -75,7 +77,7 @@ class Tree:
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
     def restore(self, before: list[tuple[str, bytes, int]]) -> bool:
-        """Write the old files and remove new ones. False if the tree is not what it was."""
+        """Write the old files back and remove new ones. False if the tree is not as it was."""
         try:
             for path, content, mtime_ns in before:
                 self.write(path, content, mtime_ns)
@@ -108,7 +110,7 @@ class Confirmer:
         self.scratch = os.environ.get("TMPDIR", "/tmp")
 
     def run(self) -> None:
-        """Rehearse, then confirm in a process that imports nothing of the tree."""
+        """Rehearse, then confirm in a process that imports no module of the tree."""
         names = self.rehearse() if self.order["rehearsal"] else []
         self.tree.stamps = self.tree.read_stamps()
         for chosen in (names, []):
@@ -123,7 +125,7 @@ class Confirmer:
                 return
 
     def rehearse(self) -> list[str]:
-        """Names of the modules that a run of tests imports from elsewhere, in the order of their import."""
+        """Names of the modules that a run of tests imports from outside the tree, in the order of their import."""
         read, write = os.pipe()
         exit_now = os._exit
         pid = os.fork()
@@ -134,7 +136,7 @@ class Confirmer:
                 sys.dont_write_bytecode = False
 
                 def leave(status: int) -> None:
-                    """What the reporter ends with."""
+                    """The reporter's last object."""
                     plugins = {name.split(".")[0] for name in self.order["request"]["plugins"]}  # to be rewritten
                     names = [
                         name
@@ -155,7 +157,7 @@ class Confirmer:
         return list(json.loads(names)) if names else []
 
     def serve(self, names: list[str]) -> int:
-        """Import the modules and confirm each bug; the exit status."""
+        """Import the modules and confirm each bug. Returns the exit status."""
         for name in names:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
@@ -177,7 +179,7 @@ class Confirmer:
             data = data[os.write(self.output, data) :]
 
     def confirm(self, bug: dict[str, Any], home: str) -> dict[str, Any]:
-        """Fork, and listen to the reporter."""
+        """Fork, and read what the reporter writes."""
         os.mkdir(home)
         word = os.urandom(16).hex()
         read, write = os.pipe()
@@ -202,7 +204,7 @@ class Confirmer:
         return {"id": bug["id"], "report": check_lines(content, word, code, is_late), "cpu_s": cpu_s}
 
     def listen(self, read: int, child: int, deadline: float) -> tuple[bytes, bool]:
-        """What the child writes until it ends or the deadline passes; then its whole group ends."""
+        """What the child writes until it ends or the deadline passes; then its whole process group is killed."""
         parts, is_open, has_ended = [], True, False
         while not (has_ended or (is_late := time.monotonic() > deadline)):
             ready = is_open and select.select([read], [], [], POLL_S)[0]
@@ -228,30 +230,31 @@ class Confirmer:
 
 
 def share_trees(test_files: set[str]) -> None:
-    """Let tracebacks parse each file once. pytest parses the files of a traceback again for each failing test, which
-    takes most of the time of a run in which many tests fail; files of tests, which no bug edits, are parsed here, and
-    the lines of their statements found. So is which file each module that is imported comes from."""
+    """Make tracebacks parse each file only once. pytest parses the files of a traceback again for each failing test,
+    which takes most of the time of a run in which many tests fail; test files, which no bug edits, are parsed here, the
+    lines of their statements are found, and so is the file of each imported module."""
     code = sys.modules.get("_pytest._code.code")
     entry: Any = getattr(code, "TracebackEntry", None)
     if not hasattr(entry, "getsource"):
-        return  # another version of pytest, which is only slower
+        return  # another version of pytest; only slower
     read, trees = entry.getsource, {}
     note_lines = getattr(sys.modules.get("_pytest._code.source"), "_statement_linenos", lambda tree: None)
     for path in test_files:
         with contextlib.suppress(OSError, SyntaxError, ValueError), open(path, "rb") as file:
             tree = trees[pathlib.Path(path).absolute()] = ast.parse(file.read())
-            note_lines(tree)  # which pytest keeps at the tree
+            note_lines(tree)  # pytest keeps these on the syntax tree
     inspect.getmodule(share_trees.__code__)
 
     def read_source(self: Any, astcache: Any = None) -> Any:
-        """As pytest's, with one cache for all tracebacks."""
+        """Like pytest's own, with one cache for all tracebacks."""
         return read(self, trees)
 
     entry.getsource, entry.source = read_source, property(read_source)
 
 
 def check_lines(content: bytes, word: str, code: int, is_late: bool) -> str:
-    """The reporter's objects, one a line, and how its process ended; as the launcher of a run checks and says it."""
+    """The reporter's objects, one a line, and how its process ended, checked and reported as by the launcher of a
+    run."""
     rows = []
     for number, line in enumerate(content.split(b"\n")[:-1]):
         start = b"%s %d " % (word.encode(), number)

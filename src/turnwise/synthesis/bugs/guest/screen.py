@@ -1,8 +1,8 @@
 """Screen candidates: collect the tests once, then for each candidate fork, swap the code of the edited functions, and
 run the tests that enter them.
 
-The order comes as JSON on stdin, one line of JSON per candidate goes to stdout. What the tests print goes nowhere. A
-candidate is the text of one statement of a module, before and after the edit, with its first line:
+The order is read as JSON from stdin; one line of JSON per candidate is written to stdout. What the tests print is
+dropped. A candidate is the text of one statement of a module, before and after the edit, with its first line:
 
     {"id": ..., "path": ..., "line": 12, "before": "def f(): ...", "after": "def f(): ...", "tests": [3, 4], "cpu_s": 5}
 
@@ -41,11 +41,12 @@ Swap = tuple[types.FunctionType, types.CodeType]
 
 LETTERS = {"passed": "p", "failed": "f", "error": "e", "skipped": "s", "xfailed": "x", "xpassed": "X"}
 RANK = "pXxsfe"
-"""Letters, the worst last: a test of several phases, or with subtests, has the worst of theirs."""
+"""Letters, the worst last: a test with several phases or subtests gets the worst of theirs."""
 
 
 def parts_of(code: types.CodeType) -> Iterator[tuple[Place, types.CodeType]]:
-    """Yield every code object inside `code`, with its place: names and how often each came before."""
+    """Yield every code object inside `code` with its place: the names that lead to it, and how often each came
+    before."""
     seen: dict[str, int] = {}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -72,7 +73,7 @@ def fingerprint(code: types.CodeType, nested: bool = True) -> tuple[Any, ...]:
 
 
 def future_flags(path: str) -> int:
-    """The compiler flags of the file's `from __future__ import`s."""
+    """The compiler flags for the `from __future__ import`s of the file."""
     import __future__
 
     with open(path, "rb") as file:
@@ -88,7 +89,7 @@ def future_flags(path: str) -> int:
 
 @functools.cache
 def real_path(path: str) -> str:
-    """The path without links."""
+    """The path with links resolved."""
     return os.path.realpath(path)
 
 
@@ -136,14 +137,14 @@ class Swapper:
                 reached.add(place)
                 continue
             own = place not in new or fingerprint(code, nested=False) != fingerprint(new[place], nested=False)
-            # The new code of an enclosing function makes it anew; without one it is a class body, or gone.
+            # The new code of an enclosing function recreates it; without one it is a class body, or gone.
             if own and not any(place[:depth] in reached for depth in range(1, len(place))):
                 return "unswappable", [], digest[:16]
         return "ran", swaps, digest[:16]
 
 
 class Screener:
-    """The pytest plugin: collects, then screens instead of running the suite."""
+    """The pytest plugin: collects tests, then screens candidates instead of running the suite."""
 
     def __init__(self, order: dict[str, Any], output: int) -> None:
         self.order = order
@@ -151,7 +152,7 @@ class Screener:
         self.letters: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the worst of a test's phases and subtests."""
+        """Keep the worst status of a test's phases and subtests."""
         if report.when == "call" or report.outcome != "passed":
             expected = hasattr(report, "wasxfail")
             status = report.outcome
@@ -210,7 +211,7 @@ class Screener:
         return {**row, "status": "stuck" if at_limit or not in_time else "crashed"}
 
     def listen(self, read: int, child: int, count: int) -> tuple[str, bool]:
-        """Read letters until the child closes the pipe or the deadline passes; then end its whole group."""
+        """Read letters until the child closes the pipe or the deadline passes; then kill its whole process group."""
         deadline = time.monotonic() + self.order["wall_s"]
         letters = b""
         while len(letters) < count:
@@ -228,7 +229,7 @@ class Screener:
         return letters.decode(), in_time
 
     def run(self, candidate: dict[str, Any], chosen: list[Any], swaps: list[Swap], write: int) -> None:
-        """In the child: swap and run. Each test's letter goes out as soon as it is known."""
+        """In the child: swap the code and run the tests. Each test's letter is sent as soon as it is known."""
         seconds = candidate["cpu_s"]
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_DATA, (self.order["memory_bytes"], self.order["memory_bytes"]))
