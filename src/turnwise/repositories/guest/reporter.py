@@ -283,7 +283,9 @@ def is_left_out(test: str, left_out: list[str]) -> bool:
     return any(test == name or test.startswith((f"{name}[", f"{name}::")) for name in left_out)
 
 
-def build_reporter(pytest: Any, request: dict[str, Any], send: Callable[..., None], before: list[Place]) -> Any:
+def build_reporter(  # noqa: C901 - a closure around one plugin with a hook per event
+    pytest: Any, request: dict[str, Any], send: Callable[..., None], before: list[Place]
+) -> Any:
     """Make the plugin. It is defined here, so that its state is not an attribute of any module."""
     observer = Observer(os.path.realpath(".")) if request["observes"] else None
     state: dict[str, Any] = {}
