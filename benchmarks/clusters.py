@@ -73,10 +73,10 @@ def estimate(size: str, ranks: int) -> dict[str, float]:
 
 def main() -> None:
     """Print."""
+    from turnwise.building.copies import list_copies
     from turnwise.building.sizes import measure_recipe
-    from turnwise.config.copies import list_copies
-    from turnwise.config.memory import plan_rank
-    from turnwise.simulation.hardware import GPUS, Cluster, estimate_costs, plan_traffic
+    from turnwise.forecast.memory import plan_rank
+    from turnwise.forecast.simulation.hardware import GPUS, Cluster, estimate_costs, plan_traffic
 
     names = ("model, GPUs (of which train)", "states", "gathered", "activations", "logits", "by hand", "plan", "apart")
     print(f"| {' | '.join((*names, 'traffic per micro-batch', 'computing', 'publication'))} |")

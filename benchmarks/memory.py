@@ -8,7 +8,7 @@ groups that share a prefix where the case says so), with the scores that the cre
 publish. Where the recipe lets rollouts go on during a step, both go on at once.
 
 Measured is the peak of resident memory since the libraries were loaded and warmed up (Linux), with the memory that
-engine workers do not share (their proportional set size); predicted is `config.memory.plan_memory` before anything is
+engine workers do not share (their proportional set size); predicted is `forecast.memory.plan_memory` before anything is
 allocated, with the models measured on torch's meta device. Prints the share by which the plan is off."""
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def main() -> None:
         return
     from turnwise.building.resolved import resolve
     from turnwise.building.sizes import measure_recipe
-    from turnwise.config.memory import plan_memory
+    from turnwise.forecast.memory import plan_memory
 
     report: dict[str, Any] = {}
     for case in options.cases:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnwise.config.run import RunConfig
+from turnwise.forecast.simulation.system import Schedule
 from turnwise.rollout.gate import AdmissionRule
-from turnwise.simulation.system import Schedule
 
 
 def build_rule(config: RunConfig) -> AdmissionRule:

@@ -410,7 +410,7 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
     from turnwise.building.checks import check_recipe
     from turnwise.building.sizes import measure_recipe
     from turnwise.config.load import dump_resolved
-    from turnwise.config.plan import compute_plan
+    from turnwise.forecast.plan import compute_plan
     from turnwise.models.build import describe_device
     from turnwise.runs.build import find_device, fit_to_machine
 
@@ -441,12 +441,12 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
 
 def _predict_time(config: RunConfig) -> str:
     """The predicted seconds of an RL step, after measuring the machine for a second or two."""
-    from turnwise.config.shape import read_model_shape
-    from turnwise.config.timing import plan_time
+    from turnwise.forecast.timing import plan_time
     from turnwise.models.calibration import measure_speed
+    from turnwise.models.shape import read_policy_shape
     from turnwise.runs.build import find_device
 
-    shape = read_model_shape(config)
+    shape = read_policy_shape(config.model, vocab_size=config.tokenizer.vocab_size)
     if shape is None:
         return "unknown until the model is loaded"
     rows = min(config.engine.max_concurrency, config.rollout.tasks_per_step * config.rollout.group_size)
@@ -470,7 +470,7 @@ def _print_memory(config: RunConfig) -> None:
     """Print the predicted peak of memory in one line."""
     from turnwise.building.resolved import resolve
     from turnwise.building.sizes import measure_recipe
-    from turnwise.config.plan import compute_plan
+    from turnwise.forecast.plan import compute_plan
     from turnwise.runs.build import find_device
 
     device = find_device(config)

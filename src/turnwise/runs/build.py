@@ -17,7 +17,6 @@ from turnwise.building.resolved import Resolved, resolve
 from turnwise.building.sizes import measure_recipe
 from turnwise.config.catalog import find_model
 from turnwise.config.engine_kinds.table import find_engine_kind
-from turnwise.config.fit import fit_memory
 from turnwise.config.resolve import check_engine_fits
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
@@ -29,6 +28,7 @@ from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.registry import build_engine, check_engine, check_recording
 from turnwise.engines.settings import EngineSettings
 from turnwise.environments.mixture import list_families
+from turnwise.forecast.fit import fit_memory
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
 from turnwise.models.allocator import keep_freed_memory

@@ -10,10 +10,10 @@ from pathlib import Path
 from turnwise.building.checks import check_methods
 from turnwise.building.resolved import Resolved
 from turnwise.building.sizes import measure_recipe
-from turnwise.config.fit import MEMORY_SHARE
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.forecast.fit import MEMORY_SHARE
+from turnwise.forecast.memory import plan_memory
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.runs.build import build_system, find_device
 from turnwise.runs.continuing import AUTO, Continuation, find_newest, read_continued

@@ -16,7 +16,6 @@ from turnwise.building.families import build_family
 from turnwise.building.learners import build_learner
 from turnwise.building.resolved import Resolved
 from turnwise.building.trainer import build_trainer
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
 from turnwise.core.protocols import (
@@ -31,6 +30,7 @@ from turnwise.core.protocols import (
 from turnwise.core.types import Task, ToolSpec
 from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
 from turnwise.environments.mixture import list_families
+from turnwise.forecast.memory import plan_memory
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
 from turnwise.rollout.meter import MeteredEngine

@@ -15,7 +15,6 @@ from turnwise.building.objectives import build_policy_loss
 from turnwise.building.resolved import resolve
 from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind
 from turnwise.config.load import load_config
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.config.train_algorithms.table import ALGORITHMS
 from turnwise.core.errors import ConfigError
@@ -23,6 +22,7 @@ from turnwise.credit.annotator_table import find_annotator
 from turnwise.engines import registry
 from turnwise.engines.registry import build_engine
 from turnwise.engines.settings import EngineSettings
+from turnwise.forecast.memory import plan_memory
 from turnwise.testing import build_tiny_model, make_group, make_trajectory, make_turn
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"

@@ -13,9 +13,9 @@ from turnwise.building.resolved import resolve
 from turnwise.building.sizes import measure_recipe
 from turnwise.building.trainer import build_local_trainer
 from turnwise.config.load import load_config
-from turnwise.config.memory import MemoryPlan, plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.forecast.memory import MemoryPlan, plan_memory
 from turnwise.models.build import build_model
 from turnwise.runs.build import build_system
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnwise.config.held import BYTES
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape
 from turnwise.config.train_algorithms.table import find_algorithm
+from turnwise.forecast.held import BYTES
+from turnwise.models.shape import ModelShape
 
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from turnwise.config import fit
-from turnwise.config.copies import list_copies
+from turnwise.building.copies import list_copies
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.forecast import fit
 
 TINY = {
     "hidden_size": 8,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from turnwise.config.catalog import find_model
-from turnwise.config.copies import Copies
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape, read_model_shape, read_shape_at
+from turnwise.forecast.copies import Copies
+from turnwise.models.shape import ModelShape, read_policy_shape, read_shape_at
 
 BYTES: Mapping[str, int] = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 HALF = 2
@@ -29,7 +29,7 @@ class Shapes:
 
 def read_shapes(config: RunConfig, copies: Copies) -> Shapes | None:
     """The sizes that the config.json of each model names; None where those of the policy are unknown."""
-    policy = read_model_shape(config)
+    policy = read_policy_shape(config.model, vocab_size=config.tokenizer.vocab_size)
     if policy is None:
         return None
     frozen = {path: read_shape_at(path) for path in copies.frozen}

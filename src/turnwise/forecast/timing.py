@@ -8,19 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape, read_model_shape
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """What a machine does per second on matrices of a model's sizes."""
-
-    training: float
-    """Floating-point operations of forward and backward passes."""
-    sampling: float
-    """Floating-point operations of forward passes over one token per conversation."""
-    optimizer: float
-    """Parameters that AdamW changes."""
+from turnwise.models.shape import ModelShape, read_policy_shape
+from turnwise.models.speed import Speed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +69,7 @@ def count_tokens(config: RunConfig) -> StepTokens:
 
 def plan_time(config: RunConfig, speed: Speed) -> StepTime | None:
     """Seconds of an RL step at most; None if the sizes of the model are unknown."""
-    shape = read_model_shape(config)
+    shape = read_policy_shape(config.model, vocab_size=config.tokenizer.vocab_size)
     if shape is None:
         return None
     num_scorings = (config.loss.recompute_old is True) + bool(config.loss.kl.coefficient)

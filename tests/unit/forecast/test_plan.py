@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from turnwise.config import memory as memory_plans
-from turnwise.config import plan as plans
-from turnwise.config.copies import list_copies
-from turnwise.config.memory import MemoryPlan
-from turnwise.config.plan import Plan
+from turnwise.building.copies import list_copies
 from turnwise.config.run import RunConfig
-from turnwise.config.sampling_memory import PACKED_FAMILIES
-from turnwise.config.shape import read_model_shape
+from turnwise.forecast import memory as memory_plans
+from turnwise.forecast import plan as plans
+from turnwise.forecast.memory import MemoryPlan
+from turnwise.forecast.plan import Plan
+from turnwise.forecast.sampling_memory import PACKED_FAMILIES
+from turnwise.models.shape import read_policy_shape
 
 TINY = {
     "hidden_size": 8,
@@ -203,8 +203,8 @@ def test_memory_on_a_gpu_by_hand() -> None:
 
 
 def test_the_gathered_pages_are_the_engines() -> None:
-    from turnwise.config.sampling_memory import GATHERED
     from turnwise.engines.paged.attention import GPU_GATHER_ELEMENTS
+    from turnwise.forecast.sampling_memory import GATHERED
 
     assert GATHERED == GPU_GATHER_ELEMENTS
 
@@ -235,7 +235,7 @@ def test_a_training_step_by_hand() -> None:
 
 
 def test_the_chunks_of_logits_are_the_trainers() -> None:
-    from turnwise.config import activations
+    from turnwise.forecast import activations
     from turnwise.models import head
 
     assert activations.CHUNK_NUMBERS == head.CHUNK_NUMBERS
@@ -265,7 +265,8 @@ def test_a_mixture_by_hand() -> None:
     model = {"hidden_size": 6, "intermediate_size": 5, "num_hidden_layers": 2, "num_attention_heads": 2}
     model |= {"num_key_value_heads": 1, "head_dim": 4, "tie_word_embeddings": True}
     model |= {"num_local_experts": 4, "num_experts_per_tok": 2}
-    shape = read_model_shape(config(model={"model_type": "mixtral", "config": model}, tokenizer={"vocab_size": 10}))
+    recipe = config(model={"model_type": "mixtral", "config": model}, tokenizer={"vocab_size": 10})
+    shape = read_policy_shape(recipe.model, vocab_size=recipe.tokenizer.vocab_size)
     assert shape is not None
     assert shape.num_linear == 2 * (144 + 24 + 2 * 90) + 60
     assert shape.num_parameters == 2 * (144 + 24 + 4 * 90) + 60 + 30

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from turnwise.config.activations import MAX_MICRO_BATCH_TOKENS
-from turnwise.config.copies import Copies
-from turnwise.config.held import Shapes, read_shapes
-from turnwise.config.memory import LIBRARY_BYTES, plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.forecast.activations import MAX_MICRO_BATCH_TOKENS
+from turnwise.forecast.copies import Copies
+from turnwise.forecast.held import Shapes, read_shapes
+from turnwise.forecast.memory import LIBRARY_BYTES, plan_memory
 
 MEMORY_SHARE = 0.8
 """Share of the memory that a chosen micro-batch may fill: the plan is up to 20% off, and other programs need some."""

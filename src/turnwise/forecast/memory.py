@@ -1,12 +1,12 @@
 """Predict the peak memory of a recipe's engine and trainer from its numbers alone, without torch.
 
-Counted is what lives at the same time: what stays (the models of `config/copies.py` with their moments, packed weights,
-key-value cache, staged files, libraries of further processes) and what a phase adds: sampling, a training step, the
-publication of a version. In one process only one phase runs at a time; where rollouts go on during a step, or other
-processes sample, sampling adds to the others.
+Counted is what lives at the same time: what stays (the models of `building/copies.py` with their moments, packed
+weights, key-value cache, staged files, libraries of further processes) and what a phase adds: sampling, a training
+step, the publication of a version. In one process only one phase runs at a time; where rollouts go on during a step, or
+other processes sample, sampling adds to the others.
 
 On a CPU a training step takes more than its arrays, because the C library keeps the freed blocks of a backward pass
-(`config/activations.py`). `benchmarks/memory.py` compares the prediction with processes.
+(`forecast/activations.py`). `benchmarks/memory.py` compares the prediction with processes.
 
 On a GPU ("cuda") the plan is that of the GPU with most: with ranks the trainer's, which also holds the policy that the
 engine samples from. Not counted: what torch's allocator rounds up and keeps, the work space of kernels (attention
@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from turnwise.config.activations import count_training
-from turnwise.config.copies import Copies
 from turnwise.config.engine_kinds.table import find_engine_kind
-from turnwise.config.held import Model, Precision, Shapes, find_precision, list_models, read_shapes
 from turnwise.config.run import RunConfig
-from turnwise.config.sampling_memory import plan_engine
-from turnwise.config.shape import ModelShape
+from turnwise.forecast.activations import count_training
+from turnwise.forecast.copies import Copies
+from turnwise.forecast.held import Model, Precision, Shapes, find_precision, list_models, read_shapes
+from turnwise.forecast.sampling_memory import plan_engine
+from turnwise.models.shape import ModelShape
 
 WORKER_BYTES = 260 << 20
 """Interpreter and libraries of one engine worker or rank, without what it shares with other processes: measured."""

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.config.copies import list_copies
+from turnwise.building.copies import list_copies
 from turnwise.config.load import load_config
-from turnwise.config.memory import plan_memory
-from turnwise.config.shape import ModelShape, read_model_shape
-from turnwise.config.timing import Speed, StepTokens, count_tokens, plan_time, predict_step
+from turnwise.forecast.memory import plan_memory
+from turnwise.forecast.timing import StepTokens, count_tokens, plan_time, predict_step
 from turnwise.models.calibration import measure_speed
+from turnwise.models.shape import ModelShape, read_policy_shape
+from turnwise.models.speed import Speed
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 SHAPE = ModelShape(
@@ -67,7 +68,8 @@ def test_the_family_of_a_loaded_model_decides_what_the_engine_copies(tmp_path):
 
 
 def test_a_speed_is_measured_on_this_machine():
-    shape = read_model_shape(load_config([RECIPE]))
+    recipe = load_config([RECIPE])
+    shape = read_policy_shape(recipe.model, vocab_size=recipe.tokenizer.vocab_size)
     assert shape is not None
     speed = measure_speed(shape, rows=4)
     assert min(speed.training, speed.sampling, speed.optimizer) > 1e5

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
+from turnwise.building.copies import list_copies
 from turnwise.building.sizes import measure_recipe
-from turnwise.config.copies import list_copies
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape, parse_shape
+from turnwise.forecast.memory import plan_memory
 from turnwise.models.measured import measure_policy
+from turnwise.models.shape import ModelShape, parse_shape
 
 PLAIN = {
     "vocab_size": 100,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from turnwise.config.engine_kinds.kind import read_count
 from turnwise.config.engine_kinds.table import find_engine_kind
-from turnwise.config.held import BYTES
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape
+from turnwise.forecast.held import BYTES
+from turnwise.models.shape import ModelShape
 
 PAGE_SIZE = 32
 """Tokens per page of the paged engine."""

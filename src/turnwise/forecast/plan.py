@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.config.copies import Copies
-from turnwise.config.held import Shapes, count_trained, read_shapes
-from turnwise.config.memory import LIBRARY_BYTES, MemoryPlan, plan_memory
 from turnwise.config.run import RunConfig
+from turnwise.forecast.copies import Copies
+from turnwise.forecast.held import Shapes, count_trained, read_shapes
+from turnwise.forecast.memory import LIBRARY_BYTES, MemoryPlan, plan_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

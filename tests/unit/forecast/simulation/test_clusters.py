@@ -8,16 +8,16 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
+from turnwise.building.copies import list_copies
 from turnwise.building.sizes import measure_recipe
 from turnwise.cli.main import app
-from turnwise.config.copies import list_copies
-from turnwise.config.held import Shapes
-from turnwise.config.memory import plan_rank
 from turnwise.config.run import RunConfig
-from turnwise.simulation.hardware import GPUS, Cluster, describe_today, estimate_costs, plan_gpus, plan_traffic
+from turnwise.forecast.held import Shapes
+from turnwise.forecast.memory import plan_rank
+from turnwise.forecast.simulation.hardware import GPUS, Cluster, describe_today, estimate_costs, plan_gpus, plan_traffic
 
-TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+TINY = Path(__file__).parents[4] / "recipes" / "search_r1" / "tiny.toml"
+BENCHMARKS = Path(__file__).parents[4] / "benchmarks"
 MARGIN = 0.15
 """How far a plan may be from the estimate by hand, which rounds a layer's activations to 34 bytes per hidden number."""
 
