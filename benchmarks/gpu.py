@@ -47,6 +47,7 @@ from engine import PROMPT, Prompts, engine_turn
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.losses.table import build_loss
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import resolve
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
@@ -276,7 +277,7 @@ def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Nam
             "train": {"micro_batch_tokens": options.micro_batch_tokens, "shared_prefix": False},
         }
     )
-    plan = plan_memory(recipe, resolve(recipe).copies, device=options.device)
+    plan = plan_memory(read_forecast_settings(resolve(recipe)), device=options.device)
     assert plan is not None
     return recipe, plan.peak + len(others) * (plan.cache + plan.packed)
 

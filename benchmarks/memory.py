@@ -316,6 +316,7 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
+    from turnwise.building.forecasting import read_forecast_settings
     from turnwise.building.resolved import resolve
     from turnwise.building.sizes import measure_recipe
     from turnwise.forecast.memory import plan_memory
@@ -323,8 +324,9 @@ def main() -> None:
     report: dict[str, Any] = {}
     for case in options.cases:
         config = build_config(case)
-        copies = resolve(config).copies
-        plan = plan_memory(config, copies, shapes=measure_recipe(config, copies))
+        resolved = resolve(config)
+        shapes = measure_recipe(config, resolved.copies)
+        plan = plan_memory(read_forecast_settings(resolved), shapes=shapes)
         assert plan is not None
         answer = subprocess.run(
             [sys.executable, __file__, "--measure", case], capture_output=True, text=True, check=False

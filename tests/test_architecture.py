@@ -72,7 +72,7 @@ OPTIONAL = {
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
 
 
-RECIPE_ROOMS = {"config", "forecast", "building", "runs", "api", "cli", ""}
+RECIPE_ROOMS = {"config", "building", "runs", "api", "cli", ""}
 """Folders that may see a whole recipe; all others are given what they need of it."""
 READS_A_RECIPE = re.compile(r"\b(RunConfig|load_resolved|load_config|change_resolved)\b")
 NAMES_OF_ROWS = {("engine", "kind"), ("train", "algorithm")}

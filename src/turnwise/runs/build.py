@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from turnwise.building.families import build_family
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import Resolved, resolve
 from turnwise.building.sizes import measure_recipe
 from turnwise.config.catalog import find_model
@@ -83,8 +84,10 @@ def fit_to_machine(resolved: Resolved) -> Resolved:
     config, copies = resolved.config, resolved.copies
     device, shapes = find_device(config), measure_recipe(config, copies)
     memory_bytes = read_memory_size(device)
-    fitted = fit_memory(config, copies, memory_bytes=memory_bytes, shapes=shapes, device=device.type)
-    return replace(resolved, config=fitted)
+    settings = read_forecast_settings(resolved)
+    fitted = fit_memory(settings, memory_bytes=memory_bytes, shapes=shapes, device=device.type)
+    train = config.train.model_copy(update={"micro_batch_tokens": fitted})
+    return replace(resolved, config=config.model_copy(update={"train": train}))
 
 
 def load_checkpoint(

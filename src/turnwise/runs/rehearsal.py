@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnwise.building.checks import check_methods
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import Resolved
 from turnwise.building.sizes import measure_recipe
 from turnwise.config.run import RunConfig
@@ -99,7 +100,7 @@ def _describe_memory(resolved: Resolved) -> Check:
     config, copies = resolved.config, resolved.copies
     device = find_device(config)
     size = read_memory_size(device)
-    memory = plan_memory(config, copies, shapes=measure_recipe(config, copies), device=device.type)
+    memory = plan_memory(read_forecast_settings(resolved), shapes=measure_recipe(config, copies), device=device.type)
     needed = "unknown needs" if memory is None else format_size(memory.peak)
     return "memory", f"{needed} in {format_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from turnwise.building.checks import check_recipe
 from turnwise.building.families import build_family
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.learners import build_learner
 from turnwise.building.resolved import Resolved
 from turnwise.building.trainer import build_trainer
@@ -122,7 +123,7 @@ def check_disk(resolved: Resolved) -> Check:
         raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
-    free, memory = shutil.disk_usage(folder).free, plan_memory(config, resolved.copies)
+    free, memory = shutil.disk_usage(folder).free, plan_memory(read_forecast_settings(resolved))
     if memory is None:
         return "disk", f"{format_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.

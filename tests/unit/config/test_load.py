@@ -346,14 +346,23 @@ def test_every_option_is_documented_and_there_are_not_too_many() -> None:
                 sections.append((f"{path}.{name}", field.annotation))
 
 
-def test_loading_a_recipe_does_not_import_torch() -> None:
-    code = (
-        "import sys, pathlib; from turnwise.config.load import load_config; from turnwise.forecast.plan import "
-        "compute_plan; from turnwise.building.copies import list_copies\n"
-        f"config = load_config([pathlib.Path({str(RECIPES / 'search_r1' / 'tiny.toml')!r})])\n"
-        "compute_plan(config, list_copies(config))\n"
-        "sys.exit(sorted({'torch', 'transformers', 'bm25s', 'renderers'} & set(sys.modules)) or 0)"
-    )
+def test_loading_a_recipe_and_planning_it_do_not_import_torch() -> None:
+    code = f"""
+import sys, pathlib
+import turnwise.forecast.simulation.fit
+from turnwise.config.engine_kinds.table import find_engine_kind
+from turnwise.config.load import load_config
+from turnwise.forecast.copies import Copies
+from turnwise.forecast.plan import compute_plan
+from turnwise.forecast.settings import ForecastSettings
+config = load_config([pathlib.Path({str(RECIPES / "search_r1" / "tiny.toml")!r})])
+sections = {{name: getattr(config, name) for name in ("model", "engine", "rollout", "train", "loss")}}
+kind, size = find_engine_kind(config.engine.kind), config.tokenizer.vocab_size
+further = {{"branches_per_attempt": 0, "has_credit": True, "num_demonstrations": 0}}
+plan = compute_plan(ForecastSettings(**sections, **further, engine_kind=kind, vocab_size=size, copies=Copies()))
+assert plan.memory.peak > 0
+sys.exit(sorted({{"torch", "transformers", "bm25s", "renderers"}} & set(sys.modules)) or 0)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

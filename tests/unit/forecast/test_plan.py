@@ -1,12 +1,15 @@
 """The plan of tokens and memory, by hand and against a real model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from turnwise.building.copies import list_copies
+from turnwise.algorithms.credit import Branches
+from turnwise.building.forecasting import read_forecast_settings
+from turnwise.building.resolved import resolve
 from turnwise.config.run import RunConfig
 from turnwise.forecast import memory as memory_plans
 from turnwise.forecast import plan as plans
@@ -31,11 +34,11 @@ def config(**sections: Any) -> RunConfig:
 
 
 def plan_memory(recipe: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
-    return memory_plans.plan_memory(recipe, list_copies(recipe), device=device)
+    return memory_plans.plan_memory(read_forecast_settings(resolve(recipe)), device=device)
 
 
-def compute_plan(recipe: RunConfig, *, branches: str = "none") -> Plan:
-    return plans.compute_plan(recipe, list_copies(recipe), branches=branches)
+def compute_plan(recipe: RunConfig, *, branches: Branches = "none") -> Plan:
+    return plans.compute_plan(read_forecast_settings(replace(resolve(recipe), branches=branches)))
 
 
 def test_tokens_by_hand() -> None:
@@ -155,8 +158,8 @@ def test_memory_of_other_programs_by_hand() -> None:
 
 def test_rows_that_are_offloaded_take_none_of_a_gpu() -> None:
     """Of a model of 2,376 numbers: the copy that engines sample from stays there."""
-    train = {"ranks": 2, "offload_to_cpu": True}
-    away, on_cpu = (plan_memory(config(train=train, critic={"kind": "separate"}), device=d) for d in ("cuda", "cpu"))
+    train, critic = {"ranks": 2, "offload_to_cpu": True}, {"critic": {"kind": "separate"}, "credit": {"method": "gae"}}
+    away, on_cpu = (plan_memory(config(train=train, **critic), device=d) for d in ("cuda", "cpu"))
     assert away is not None
     assert on_cpu is not None
     assert (away.weights, away.optimizer, away.gradients) == (2376 * 4, 0, 0)
@@ -290,7 +293,7 @@ def test_a_model_from_a_path_is_read_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("branches", "per_attempt"), [("values", 4 * 2), ("random", 3 * 5), ("entropy", 3), ("none", 0)]
 )
-def test_branches_by_hand(branches: str, per_attempt: int) -> None:
+def test_branches_by_hand(branches: Branches, per_attempt: int) -> None:
     rollout = {"tasks_per_step": 3, "group_size": 4, "max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10}
     branching = {"num_continuations": 4, "num_branches": 3, "num_rounds": 5}
     plan = compute_plan(config(rollout=rollout, credit={"branching": branching}), branches=branches)

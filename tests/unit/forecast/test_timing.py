@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.building.copies import list_copies
+from turnwise.building.forecasting import read_forecast_settings
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
+from turnwise.config.run import RunConfig
 from turnwise.forecast.memory import plan_memory
 from turnwise.forecast.timing import StepTokens, count_tokens, plan_time, predict_step
 from turnwise.models.calibration import measure_speed
@@ -27,6 +29,10 @@ SHAPE = ModelShape(
 )
 
 
+def count_recipe(config: RunConfig) -> StepTokens:
+    return count_tokens(read_forecast_settings(resolve(config)))
+
+
 def test_a_step_counts_products_attention_and_the_optimizer():
     # Matrices: attention 4 x 2 x 2 x (2 + 1) = 48 and 3 x 4 x 8 = 96 numbers a layer, 288 in two; the head has 40.
     # Attention: 4 x 2 layers x 2 heads x 2 x 10 keys = 320. So 2 x 288 + 320 = 896 operations a token, 80 a head.
@@ -43,14 +49,14 @@ def test_a_step_counts_products_attention_and_the_optimizer():
 def test_the_tokens_of_a_step_are_those_of_full_trajectories():
     config = load_config([RECIPE], ["rollout.tasks_per_step=2", "rollout.group_size=3", "train.shared_prefix=true"])
     # Five turns of 24 sampled tokens leave 384 - 120 = 264 of the budget for what is not sampled.
-    assert count_tokens(config) == StepTokens(prompt=528, sampled=720, computed=2 * (264 + 3 * 120), context=192)
+    assert count_recipe(config) == StepTokens(prompt=528, sampled=720, computed=2 * (264 + 3 * 120), context=192)
     config = load_config([RECIPE], ["rollout.tasks_per_step=2", "rollout.group_size=3", "train.shared_prefix=false"])
-    assert count_tokens(config).computed == 6 * 384
+    assert count_recipe(config).computed == 6 * 384
 
 
 def test_a_recipe_whose_sizes_are_unknown_has_no_prediction(tmp_path):
     config = load_config([RECIPE], [f"model.path={tmp_path}"])
-    assert plan_time(config, Speed(training=1.0, sampling=1.0, optimizer=1.0)) is None
+    assert plan_time(read_forecast_settings(resolve(config)), Speed(training=1.0, sampling=1.0, optimizer=1.0)) is None
 
 
 def test_the_family_of_a_loaded_model_decides_what_the_engine_copies(tmp_path):
@@ -60,7 +66,7 @@ def test_the_family_of_a_loaded_model_decides_what_the_engine_copies(tmp_path):
     for family in ("llama", "mixtral"):
         (tmp_path / "config.json").write_text(json.dumps({**table, "model_type": family}))
         recipe = load_config([RECIPE], [f"model.path={tmp_path}"])
-        plan = plan_memory(recipe, list_copies(recipe))
+        plan = plan_memory(read_forecast_settings(resolve(recipe)))
         assert plan is not None
         copied[family] = plan.packed
     assert copied["llama"] > 0
