@@ -73,22 +73,23 @@ def estimate(size: str, ranks: int) -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
+    from turnwise.building.forecasting import read_forecast_settings
+    from turnwise.building.resolved import resolve
     from turnwise.building.sizes import measure_recipe
-    from turnwise.config.copies import list_copies
-    from turnwise.config.memory import plan_rank
-    from turnwise.simulation.hardware import GPUS, Cluster, estimate_costs, plan_traffic
+    from turnwise.forecast.memory import plan_rank
+    from turnwise.forecast.simulation.hardware import GPUS, Cluster, estimate_costs, plan_traffic
 
     names = ("model, GPUs (of which train)", "states", "gathered", "activations", "logits", "by hand", "plan", "apart")
     print(f"| {' | '.join((*names, 'traffic per micro-batch', 'computing', 'publication'))} |")
     print(f"|{'---|' * (len(names) + 3)}")
     for size in SIZES:
         config = build_recipe(size)
-        copies = list_copies(config)
-        shapes = measure_recipe(config, copies)
+        resolved = resolve(config)
+        settings, shapes = read_forecast_settings(resolved), measure_recipe(config, resolved.copies)
         assert shapes is not None
         for gpus in (64, 512):
             ranks = gpus // 2
-            hand, plan = estimate(size, ranks), plan_rank(config, copies, shapes, num_ranks=ranks)
+            hand, plan = estimate(size, ranks), plan_rank(settings, shapes, num_ranks=ranks)
             planned = {
                 "states": plan.states,
                 "gathered": plan.gathered,

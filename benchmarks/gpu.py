@@ -24,7 +24,7 @@ computed token costs
   computed twice does not count.
 - *Parity*: how far the trainer's log-probabilities are from the engine's on the same tokens, for each way of decoding;
   a wrong one shows here.
-- *Memory*: torch's peak of allocated bytes on the GPU, beside what `config/memory.py` predicts.
+- *Memory*: torch's peak of allocated bytes on the GPU, beside what `forecast/memory.py` predicts.
 
 Figures are medians without the first round, which warms up. A size that does not fit is reported, and the others run.
 """
@@ -46,11 +46,9 @@ from engine import PROMPT, Prompts, engine_turn
 from transformers import PreTrainedModel
 
 from turnwise.algorithms.losses.table import build_loss
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import resolve
-from turnwise.config.held import BYTES
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape, read_model_shape
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import (
     Completion,
@@ -64,7 +62,10 @@ from turnwise.core.types import (
     to_mask,
 )
 from turnwise.engines.paged import PagedEngine
+from turnwise.forecast.held import BYTES
+from turnwise.forecast.memory import plan_memory
 from turnwise.models.build import DTYPES, build_model, choose_device, describe_device, num_parameters
+from turnwise.models.shape import ModelShape, read_policy_shape
 from turnwise.training.optimizer import build_optimizer
 from turnwise.training.parity import collect_evidence, compute_parity
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
@@ -276,7 +277,7 @@ def predict_bytes(config: dict[str, Any], vocab_size: int, options: argparse.Nam
             "train": {"micro_batch_tokens": options.micro_batch_tokens, "shared_prefix": False},
         }
     )
-    plan = plan_memory(recipe, resolve(recipe).copies, device=options.device)
+    plan = plan_memory(read_forecast_settings(resolve(recipe)), device=options.device)
     assert plan is not None
     return recipe, plan.peak + len(others) * (plan.cache + plan.packed)
 
@@ -292,7 +293,7 @@ def measure_size(
     """Measure everything about one model."""
     vocab_size, config = SIZES[name]
     recipe, predicted = predict_bytes(config, vocab_size, options)
-    shape = read_model_shape(recipe)
+    shape = read_policy_shape(recipe.model, vocab_size=recipe.tokenizer.vocab_size)
     assert shape is not None
     assert BYTES[options.dtype] == DTYPES[options.dtype].itemsize
     on_gpu = device.type == "cuda"

@@ -8,7 +8,7 @@ groups that share a prefix where the case says so), with the scores that the cre
 publish. If the recipe lets rollouts continue during a step, both run at once.
 
 The measured value is the peak of resident memory since the libraries were loaded and warmed up (Linux), with the memory
-that engine workers do not share (their proportional set size); the prediction is `config.memory.plan_memory` before
+that engine workers do not share (their proportional set size); the prediction is `forecast.memory.plan_memory` before
 anything is allocated, with the models measured on torch's meta device. Prints the share by which the plan is off."""
 
 from __future__ import annotations
@@ -316,15 +316,17 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
+    from turnwise.building.forecasting import read_forecast_settings
     from turnwise.building.resolved import resolve
     from turnwise.building.sizes import measure_recipe
-    from turnwise.config.memory import plan_memory
+    from turnwise.forecast.memory import plan_memory
 
     report: dict[str, Any] = {}
     for case in options.cases:
         config = build_config(case)
-        copies = resolve(config).copies
-        plan = plan_memory(config, copies, shapes=measure_recipe(config, copies))
+        resolved = resolve(config)
+        shapes = measure_recipe(config, resolved.copies)
+        plan = plan_memory(read_forecast_settings(resolved), shapes=shapes)
         assert plan is not None
         answer = subprocess.run(
             [sys.executable, __file__, "--measure", case], capture_output=True, text=True, check=False

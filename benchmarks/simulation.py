@@ -29,8 +29,8 @@ from simulation_table import CALIBRATION, folder_of, predict_arms, tabulate
 from simulation_world import draw_waits, train
 
 from turnwise.core.types import TrajectoryGroup
-from turnwise.simulation.fit import to_member
-from turnwise.simulation.work import Member, Spread, Turn
+from turnwise.forecast.simulation.fit import to_member
+from turnwise.forecast.simulation.work import Member, Spread, Turn
 from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
 SLOW, QUICK = Spread(median=0.7, p99=4.0), Spread(median=0.3, p99=1.5)

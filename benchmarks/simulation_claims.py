@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from turnwise.config.shape import ModelShape
+from turnwise.forecast.simulation.costs import Costs
+from turnwise.forecast.simulation.hardware import GPUS, Cluster, balance_gpus, estimate_costs
+from turnwise.forecast.simulation.outcome import Outcome
+from turnwise.forecast.simulation.system import Schedule, SimulatedRun
+from turnwise.forecast.simulation.work import AssumedWork, Spread, Work, divide
+from turnwise.models.shape import ModelShape
 from turnwise.rollout.gate import AdmissionRule
-from turnwise.simulation.costs import Costs
-from turnwise.simulation.hardware import GPUS, Cluster, balance_gpus, estimate_costs
-from turnwise.simulation.outcome import Outcome
-from turnwise.simulation.system import Schedule, SimulatedRun
-from turnwise.simulation.work import AssumedWork, Spread, Work, divide
 
 SMALL = ModelShape(
     vocab_size=151_936,

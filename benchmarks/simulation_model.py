@@ -28,8 +28,8 @@ from simulation_table import CALIBRATION, folder_of, predict_arms, tabulate
 
 from turnwise.core.seeds import rng
 from turnwise.core.types import TrajectoryGroup
-from turnwise.simulation.fit import to_member
-from turnwise.simulation.work import Member, Spread, Turn
+from turnwise.forecast.simulation.fit import to_member
+from turnwise.forecast.simulation.work import Member, Spread, Turn
 from turnwise.store.run_folder import RunFolder
 
 SLOW, QUICK = (0.2, 2.0), (0.1, 1.0)

@@ -14,10 +14,10 @@ from turnwise.building.schedule import read_schedule
 from turnwise.config.load import load_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.types import TrajectoryGroup
-from turnwise.simulation.costs import Costs
-from turnwise.simulation.fit import fit_run
-from turnwise.simulation.system import SimulatedRun
-from turnwise.simulation.work import Work
+from turnwise.forecast.simulation.costs import Costs
+from turnwise.forecast.simulation.fit import fit_run
+from turnwise.forecast.simulation.system import SimulatedRun
+from turnwise.forecast.simulation.work import Work
 from turnwise.store.groups import GroupStore
 from turnwise.store.ledger import load_accounts
 from turnwise.store.run_folder import RunFolder

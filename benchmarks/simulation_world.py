@@ -48,11 +48,11 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.forecast.simulation.work import Spread
 from turnwise.rendering.tags import TagRenderer
 from turnwise.reporting.console import Display
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.build import System
-from turnwise.simulation.work import Spread
 from turnwise.store.run_folder import RunFolder
 from turnwise.sync.publication import EngineGroup
 

@@ -17,14 +17,14 @@ from typing import Any
 def compare(run: Path) -> dict[str, Any]:
     """Measured and predicted seconds of one run."""
     from turnwise.config.load import load_resolved
-    from turnwise.config.shape import read_model_shape
-    from turnwise.config.timing import StepTokens, predict_step
+    from turnwise.forecast.timing import StepTokens, count_scorings, predict_step
     from turnwise.models.calibration import measure_speed
+    from turnwise.models.shape import read_policy_shape
     from turnwise.store.run_folder import RunFolder
 
     config = load_resolved(run / "config.json")
     rows = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
-    shape = read_model_shape(config)
+    shape = read_policy_shape(config.model, vocab_size=config.tokenizer.vocab_size)
     assert shape is not None
 
     def median(name: str) -> float:
@@ -44,8 +44,7 @@ def compare(run: Path) -> dict[str, Any]:
         computed=int(median("train/computed_tokens")),
         context=int(median("train/tokens") / trajectories / 2),
     )
-    scorings = (config.loss.recompute_old is True) + bool(config.loss.kl.coefficient)
-    predicted = predict_step(shape, speed, tokens, num_scorings=scorings)
+    predicted = predict_step(shape, speed, tokens, num_scorings=count_scorings(config.loss))
     measured = {"sampling": median("rollout/seconds"), "training": median("train/seconds")}
     return {
         "steps": len(rows),

@@ -23,14 +23,14 @@ FLOORS = {
     **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching", "serving"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
     **dict.fromkeys(
-        ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "synthesis", "testing", "simulation"], 4
+        ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast", "synthesis", "testing"], 4
     ),
     **dict.fromkeys(["pipeline", "planning"], 5),
     "building": 6,
     "runs": 7,
     **dict.fromkeys(["api", "cli"], 8),
 }
-LIGHT = {"core", "config", "cli", SIBLING, ""}
+LIGHT = {"core", "config", "forecast", "cli", SIBLING, ""}
 """Folders ("" is the package itself) that import neither torch nor transformers when imported."""
 HEAVY = {"torch", "transformers", "tokenizers", "renderers", "bm25s"}
 VAGUE_NAMES = {"utils.py", "util.py", "common.py", "helpers.py", "misc.py"}

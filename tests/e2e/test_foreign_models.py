@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerBase
 
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import read_model_shape
 from turnwise.core.errors import CheckpointError, ConfigError, EngineError
 from turnwise.core.protocols import PausableEngine
 from turnwise.models.checksums import compute_checksums
+from turnwise.models.shape import read_policy_shape
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import System, build_system, load_checkpoint, load_frozen_engine
 from turnwise.runs.continuing import Continuation
@@ -164,7 +164,7 @@ def test_random_weights_have_the_rows_of_the_recipe(padding: int, tmp_path: Path
     config = recipe(tmp_path, SMALL, *([f"model.config.vocab_size={size + padding}"] if padding else []))
     system = build_system(config)
     assert system.model.get_input_embeddings().weight.shape[0] == system.model.config.vocab_size == size + padding
-    shape = read_model_shape(config)
+    shape = read_policy_shape(config.model, vocab_size=config.tokenizer.vocab_size)
     assert shape is not None
     assert shape.vocab_size == (size + padding if padding else 400)  # the tokenizer's most
     with pytest.raises(ConfigError, match=rf"model\.config\.vocab_size=12 has no room for the {size} ids"):

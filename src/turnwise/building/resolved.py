@@ -8,10 +8,10 @@ from turnwise.algorithms.credit import Branches
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.algorithms.losses.table import LOSSES
+from turnwise.building.copies import list_copies
 from turnwise.building.correction import ResolvedCorrection, resolve_correction
 from turnwise.building.credit import RecipeCredit, check_critic, find_credit, read_penalty
 from turnwise.building.losses import RecipeLoss, find_loss
-from turnwise.config.copies import Copies, list_copies
 from turnwise.config.engine_kinds.kind import EngineKind
 from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.resolve import check_engine_fits
@@ -21,6 +21,7 @@ from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import ConfigError
 from turnwise.credit.annotator_kind import AnnotatorKind
 from turnwise.credit.annotator_table import find_annotator
+from turnwise.forecast.copies import Copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

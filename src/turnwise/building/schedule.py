@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnwise.config.run import RunConfig
+from turnwise.forecast.simulation.system import Schedule
 from turnwise.rollout.gate import AdmissionRule
-from turnwise.simulation.system import Schedule
 
 
 def build_rule(config: RunConfig) -> AdmissionRule:
@@ -28,8 +28,3 @@ def read_schedule(config: RunConfig) -> Schedule:
         overdraw=config.schedule.overdraw,
         max_open=config.rollout.max_open or config.engine.max_concurrency,
     )
-
-
-def count_scorings(config: RunConfig) -> int:
-    """Passes over all tokens that a recipe's step needs besides its own."""
-    return (config.loss.recompute_old is True) + bool(config.loss.kl.coefficient)

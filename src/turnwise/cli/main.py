@@ -409,9 +409,10 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
     Raises ConfigError after printing if a new run does not fit this machine.
     """
     from turnwise.building.checks import check_recipe
+    from turnwise.building.forecasting import read_forecast_settings
     from turnwise.building.sizes import measure_recipe
     from turnwise.config.load import dump_resolved
-    from turnwise.config.plan import compute_plan
+    from turnwise.forecast.plan import compute_plan
     from turnwise.models.build import describe_device
     from turnwise.runs.build import find_device, fit_to_machine
 
@@ -426,13 +427,8 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
     config = resolved.config
     print(json.dumps(dump_resolved(config), indent=1))
     print(f"{'device':<31} {describe_device(device)}")
-    plan = compute_plan(
-        config,
-        resolved.copies,
-        shapes=measure_recipe(config, resolved.copies),
-        branches=resolved.branches,
-        device=device.type,
-    )
+    shapes = measure_recipe(config, resolved.copies)
+    plan = compute_plan(read_forecast_settings(resolved), shapes=shapes, device=device.type)
     for label, text in plan.lines():
         print(f"{label:<31} {text}")
     if refusal is not None:
@@ -442,12 +438,14 @@ def _print_plan(config: RunConfig, *, is_new: bool) -> RunConfig:
 
 def _predict_time(config: RunConfig) -> str:
     """Predict the seconds of an RL step, after measuring the machine for a second or two."""
-    from turnwise.config.shape import read_model_shape
-    from turnwise.config.timing import plan_time
+    from turnwise.building.forecasting import read_forecast_settings
+    from turnwise.building.resolved import resolve
+    from turnwise.forecast.timing import plan_time
     from turnwise.models.calibration import measure_speed
+    from turnwise.models.shape import read_policy_shape
     from turnwise.runs.build import find_device
 
-    shape = read_model_shape(config)
+    shape = read_policy_shape(config.model, vocab_size=config.tokenizer.vocab_size)
     if shape is None:
         return "unknown until the model is loaded"
     rows = min(config.engine.max_concurrency, config.rollout.tasks_per_step * config.rollout.group_size)
@@ -459,7 +457,7 @@ def _predict_time(config: RunConfig) -> str:
         training_threads=config.train.num_threads,
         sampling_threads=config.engine.num_threads,
     )
-    seconds = plan_time(config, speed)
+    seconds = plan_time(read_forecast_settings(resolve(config)), speed)
     assert seconds is not None
     return (
         f"about {seconds.sampling:,.1f} s sampling and {seconds.training:,.1f} s training, without tools "
@@ -469,14 +467,16 @@ def _predict_time(config: RunConfig) -> str:
 
 def _print_memory(config: RunConfig) -> None:
     """Print the predicted peak of memory in one line."""
+    from turnwise.building.forecasting import read_forecast_settings
     from turnwise.building.resolved import resolve
     from turnwise.building.sizes import measure_recipe
-    from turnwise.config.plan import compute_plan
+    from turnwise.forecast.plan import compute_plan
     from turnwise.runs.build import find_device
 
     device = find_device(config)
-    copies = resolve(config).copies
-    plan = compute_plan(config, copies, shapes=measure_recipe(config, copies), device=device.type)
+    resolved = resolve(config)
+    shapes = measure_recipe(config, resolved.copies)
+    plan = compute_plan(read_forecast_settings(resolved), shapes=shapes, device=device.type)
     label, text = plan.memory_lines()[-1]
     print(f"{label} on {device.type}: {text}")
 

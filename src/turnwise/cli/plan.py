@@ -14,12 +14,12 @@ from turnwise.cli.recipe import split_recipe
 from turnwise.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from turnwise.config.copies import Copies
-    from turnwise.config.held import Shapes
     from turnwise.config.run import RunConfig
-    from turnwise.simulation.hardware import Cluster
-    from turnwise.simulation.plan import Prediction
-    from turnwise.simulation.work import Work
+    from turnwise.forecast.held import Shapes
+    from turnwise.forecast.settings import ForecastSettings
+    from turnwise.forecast.simulation.hardware import Cluster
+    from turnwise.forecast.simulation.plan import Prediction
+    from turnwise.forecast.simulation.work import Work
 
 Pair = tuple[float, float]
 
@@ -49,9 +49,9 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Simulate every schedule of a recipe: throughput, utilisation, staleness; on a cluster also memory and cost."""
+    from turnwise.forecast.simulation.plan import describe_prediction
     from turnwise.reporting.console import print_table
     from turnwise.reporting.schedules import schedules_table
-    from turnwise.simulation.plan import describe_prediction
 
     if run is None and gpus is None:
         raise ConfigError("say what to plan for: --gpus N for a cluster, or --run RUN for the machine of a stored run")
@@ -84,7 +84,7 @@ def _read_config(recipe: list[str] | None, run: Path | None) -> RunConfig:
 
 
 def _read_cluster(gpus: int, gpu: str, engine_gpus: int, trainer_gpus: int | None) -> Cluster:
-    from turnwise.simulation.hardware import GPUS, Cluster
+    from turnwise.forecast.simulation.hardware import GPUS, Cluster
 
     if gpu not in GPUS:
         raise ConfigError(f"--gpu {gpu!r} is unknown; use one of {', '.join(GPUS)}")
@@ -101,8 +101,8 @@ def _plan_machine(config: RunConfig, run: Path) -> tuple[Mapping[str, str], Iter
     """Predict the schedules on the machine of a stored run."""
     from turnwise.building.schedule import read_schedule
     from turnwise.config.load import load_resolved
-    from turnwise.simulation.fit import fit_run
-    from turnwise.simulation.plan import compare_schedules
+    from turnwise.forecast.simulation.fit import fit_run
+    from turnwise.forecast.simulation.plan import compare_schedules
 
     stored = load_resolved(run / "config.json")
     fitted = fit_run(run, read_schedule(stored), slots=stored.engine.max_concurrency)
@@ -118,23 +118,25 @@ def _plan_cluster(
     config: RunConfig, cluster: Cluster, run: Path | None, sampled: Pair | None, tool_s: Pair, is_balanced: bool
 ) -> tuple[Mapping[str, str], Iterable[Prediction]]:
     """Predict the schedules on a cluster; `is_balanced` chooses the number of trainer GPUs."""
+    from turnwise.building.forecasting import read_forecast_settings
     from turnwise.building.resolved import resolve
-    from turnwise.building.schedule import count_scorings, read_schedule
+    from turnwise.building.schedule import read_schedule
     from turnwise.building.sizes import measure_recipe
-    from turnwise.config.activations import MAX_MICRO_BATCH_TOKENS
-    from turnwise.config.held import BYTES
-    from turnwise.simulation.fit import read_work
-    from turnwise.simulation.hardware import balance_gpus, estimate_costs
-    from turnwise.simulation.plan import compare_schedules
+    from turnwise.forecast.activations import MAX_MICRO_BATCH_TOKENS
+    from turnwise.forecast.held import BYTES
+    from turnwise.forecast.simulation.fit import read_work
+    from turnwise.forecast.simulation.hardware import balance_gpus, estimate_costs
+    from turnwise.forecast.simulation.plan import compare_schedules
+    from turnwise.forecast.timing import count_scorings
 
-    copies = resolve(config).copies
-    shapes = measure_recipe(config, copies)
+    resolved = resolve(config)
+    shapes = measure_recipe(config, resolved.copies)
     if shapes is None:
         raise ConfigError("the model's sizes are unknown; name a model that is on this machine, or set model.config")
     shape = shapes.policy
     work: Work = _assume_work(config, sampled, tool_s) if run is None else read_work(run)
     known = {"item": BYTES[config.model.dtype], "context": config.rollout.max_tokens}
-    known["num_scorings"] = count_scorings(config)
+    known["num_scorings"] = count_scorings(config.loss)
     known["micro_batch_tokens"] = config.train.micro_batch_tokens or MAX_MICRO_BATCH_TOKENS
     shared = replace(cluster, trainer_gpus=0)
     together = estimate_costs(shape, shared, **known)
@@ -145,12 +147,12 @@ def _plan_cluster(
         chosen = balance_gpus(together, work, cluster, group_size=members, num_open=num_open)
         cluster = replace(cluster, trainer_gpus=chosen)
     apart = estimate_costs(shape, cluster, **known)
-    lines = _describe_cluster(config, copies, shapes, cluster)
+    lines = _describe_cluster(read_forecast_settings(resolved), shapes, cluster)
     return lines, compare_schedules(base, work, together=together, apart=apart)
 
 
 def _assume_work(config: RunConfig, sampled: Pair | None, tool_s: Pair) -> Work:
-    from turnwise.simulation.work import AssumedWork, Spread
+    from turnwise.forecast.simulation.work import AssumedWork, Spread
 
     rollout = config.rollout
     most = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
@@ -171,16 +173,16 @@ def _assume_work(config: RunConfig, sampled: Pair | None, tool_s: Pair) -> Work:
         raise ConfigError(f"--sampled or --tool-seconds: {error}") from error
 
 
-def _describe_cluster(config: RunConfig, copies: Copies, shapes: Shapes, cluster: Cluster) -> dict[str, str]:
-    from turnwise.config.held import BYTES
-    from turnwise.config.memory import plan_rank
-    from turnwise.simulation.hardware import describe_today, plan_gpus, plan_traffic
+def _describe_cluster(settings: ForecastSettings, shapes: Shapes, cluster: Cluster) -> dict[str, str]:
+    from turnwise.forecast.held import BYTES
+    from turnwise.forecast.memory import plan_rank
+    from turnwise.forecast.simulation.hardware import describe_today, plan_gpus, plan_traffic
 
-    rollout, shape = config.rollout, shapes.policy
+    rollout, shape = settings.rollout, shapes.policy
     num_open = rollout.max_open or rollout.tasks_per_step * rollout.group_size
     # Trained weights are divided evenly over the trainer's GPUs (fully sharded), whatever train.ranks says.
-    trainer = plan_rank(config, copies, shapes, num_ranks=cluster.num_ranks)
-    item, context = BYTES[config.model.dtype], rollout.max_tokens
+    trainer = plan_rank(settings, shapes, num_ranks=cluster.num_ranks)
+    item, context = BYTES[settings.model.dtype], rollout.max_tokens
     memory = plan_gpus(trainer, shape, cluster, item=item, context=context, num_open=num_open)
     rank = memory.trainer
     parts = {

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from turnwise.config.shape import ModelShape
-from turnwise.config.timing import Speed
 from turnwise.models.build import DTYPES
+from turnwise.models.shape import ModelShape
+from turnwise.models.speed import Speed
 from turnwise.models.threads import set_threads
 
 NUM_LAYERS = 4

@@ -13,39 +13,25 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from turnwise.config.catalog import find_model
-from turnwise.config.copies import Copies
-from turnwise.config.held import Shapes
 from turnwise.config.model import ModelSection
-from turnwise.config.shape import Measured, ModelShape, parse_shape, read_section_shape, read_shape_at
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.build import DTYPES
+from turnwise.models.shape import Measured, ModelShape, parse_shape, read_section_shape, read_shape_at
 
 LENGTHS = (256, 512, 1024)
 """Lengths of the rows for measuring what a forward pass keeps: three numbers for a polynomial of degree two; multiples
 of the pieces that recurrent layers compute."""
 
 
-def measure_shapes(section: ModelSection, copies: Copies, *, vocab_size: int) -> Shapes | None:
-    """Return the sizes of a run's models, counted on each; by formula if a model cannot be built from its config, and
-    None if the policy's sizes are unknown. `vocab_size` is that of a tokenizer that is trained."""
-    policy = measure_policy(section, vocab_size=vocab_size)
-    if policy is None:
-        return None
-    frozen = {path: _measure(section, path, vocab_size) for path in copies.frozen}
-    return Shapes(
-        policy=policy,
-        teacher=_measure(section, copies.teacher, vocab_size) if copies.teacher else None,
-        frozen={path: shape for path, shape in frozen.items() if shape is not None},
-    )
-
-
 def measure_policy(section: ModelSection, *, vocab_size: int) -> ModelShape | None:
     """Return the sizes of a recipe's policy; None if they are unknown."""
-    return _measure(section, section.path, vocab_size)
+    return measure_at(section, section.path, vocab_size=vocab_size)
 
 
-def _measure(section: ModelSection, path: str, vocab_size: int) -> ModelShape | None:
-    """Return the sizes and features of the model at `path`, or of that in `model.config` if it is empty."""
+def measure_at(section: ModelSection, path: str, *, vocab_size: int) -> ModelShape | None:
+    """Return the sizes of the model at `path`, or of that in `model.config` if it is empty, counted on it; by formula
+    if it cannot be built from its config, and None if they are unknown. `vocab_size` is that of a tokenizer that is
+    trained."""
     shape = read_shape_at(path) if path else read_section_shape(section, vocab_size=vocab_size)
     try:
         with boundary(ConfigError, "the config cannot be read"):

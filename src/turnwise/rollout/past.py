@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from turnwise.algorithms.opponents import Choice, Standings, choose_snapshot, list_snapshots
-from turnwise.config.copies import MAX_PAST
 from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.types import Completion, SamplingParams, Scored, Session, Task, TrajectoryGroup
 from turnwise.rollout.attempt import Attempt
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
+
+MAX_PAST = 4
+"""Snapshots of a run in memory at once that play a role. A reply of one more waits until one of them is idle."""
 
 
 @dataclass(slots=True, kw_only=True)

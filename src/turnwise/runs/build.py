@@ -13,11 +13,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from turnwise.building.families import build_family
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import Resolved, resolve
 from turnwise.building.sizes import measure_recipe
 from turnwise.config.catalog import find_model
 from turnwise.config.engine_kinds.table import find_engine_kind
-from turnwise.config.fit import fit_memory
 from turnwise.config.resolve import check_engine_fits
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
@@ -29,6 +29,7 @@ from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.registry import build_engine, check_engine, check_recording
 from turnwise.engines.settings import EngineSettings
 from turnwise.environments.mixture import list_families
+from turnwise.forecast.fit import fit_memory
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
 from turnwise.models.allocator import keep_freed_memory
@@ -83,8 +84,10 @@ def fit_to_machine(resolved: Resolved) -> Resolved:
     config, copies = resolved.config, resolved.copies
     device, shapes = find_device(config), measure_recipe(config, copies)
     memory_bytes = read_memory_size(device)
-    fitted = fit_memory(config, copies, memory_bytes=memory_bytes, shapes=shapes, device=device.type)
-    return replace(resolved, config=fitted)
+    settings = read_forecast_settings(resolved)
+    fitted = fit_memory(settings, memory_bytes=memory_bytes, shapes=shapes, device=device.type)
+    train = config.train.model_copy(update={"micro_batch_tokens": fitted})
+    return replace(resolved, config=config.model_copy(update={"train": train}))
 
 
 def load_checkpoint(

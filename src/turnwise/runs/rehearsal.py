@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turnwise.building.checks import check_methods
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import Resolved
 from turnwise.building.sizes import measure_recipe
-from turnwise.config.fit import MEMORY_SHARE
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.forecast.fit import MEMORY_SHARE
+from turnwise.forecast.memory import plan_memory
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.runs.build import build_system, find_device
 from turnwise.runs.continuing import AUTO, Continuation, find_newest, read_continued
@@ -99,7 +100,7 @@ def _describe_memory(resolved: Resolved) -> Check:
     config, copies = resolved.config, resolved.copies
     device = find_device(config)
     size = read_memory_size(device)
-    memory = plan_memory(config, copies, shapes=measure_recipe(config, copies), device=device.type)
+    memory = plan_memory(read_forecast_settings(resolved), shapes=measure_recipe(config, copies), device=device.type)
     needed = "unknown needs" if memory is None else format_size(memory.peak)
     return "memory", f"{needed} in {format_size(int(MEMORY_SHARE * size))} that a run may fill on {device.type}"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from turnwise.building.checks import check_recipe
 from turnwise.building.families import build_family
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.learners import build_learner
 from turnwise.building.resolved import Resolved
 from turnwise.building.trainer import build_trainer
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
 from turnwise.core.protocols import (
@@ -31,6 +31,7 @@ from turnwise.core.protocols import (
 from turnwise.core.types import Task, ToolSpec
 from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
 from turnwise.environments.mixture import list_families
+from turnwise.forecast.memory import plan_memory
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rendering.tags import FORMATS
 from turnwise.rollout.meter import MeteredEngine
@@ -122,7 +123,7 @@ def check_disk(resolved: Resolved) -> Check:
         raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
-    free, memory = shutil.disk_usage(folder).free, plan_memory(config, resolved.copies)
+    free, memory = shutil.disk_usage(folder).free, plan_memory(read_forecast_settings(resolved))
     if memory is None:
         return "disk", f"{format_size(free)} free at {folder}"
     # Weights and optimizer moments; the first, those that are kept, and the one being written.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from turnwise.config.shape import ModelShape, parse_shape
 from turnwise.core.metrics import Max, Metric, Rate
 from turnwise.core.types import Sample
+from turnwise.models.shape import ModelShape, parse_shape
 
 PEAKS: Mapping[str, float] = {
     "a100": 312e12,

@@ -11,11 +11,11 @@ import torch
 
 from turnwise.building import learners
 from turnwise.building.checks import check_methods
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.objectives import build_policy_loss
 from turnwise.building.resolved import resolve
 from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind
 from turnwise.config.load import load_config
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.config.train_algorithms.table import ALGORITHMS
 from turnwise.core.errors import ConfigError
@@ -23,6 +23,7 @@ from turnwise.credit.annotator_table import find_annotator
 from turnwise.engines import registry
 from turnwise.engines.registry import build_engine
 from turnwise.engines.settings import EngineSettings
+from turnwise.forecast.memory import plan_memory
 from turnwise.testing import build_tiny_model, make_group, make_trajectory, make_turn
 
 TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
@@ -201,7 +202,7 @@ def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> 
         with pytest.raises(ConfigError, match=r"options.copy is unknown to engine.kind='.*did you mean 'copies'"):
             build_engine(kind, model, common=common, options={"copy": 3})
         recipe = config(f"engine.kind={name}", "engine.options.copies=3", "train.micro_batch_tokens=1024")
-        plan = plan_memory(recipe, resolve(recipe).copies)
+        plan = plan_memory(read_forecast_settings(resolve(recipe)))
         assert plan is not None
         models = dict(plan.models)
         assert models[f"processes of {name}"] == 3 * models["policy"]
@@ -250,7 +251,7 @@ def test_a_plan_that_cannot_be_made_is_one_line(folder: Path) -> None:
     install(folder, "vague_rows", {})
     recipe = config("engine.kind=vague_rows:VAGUE", "train.micro_batch_tokens=1024")
     with pytest.raises(ConfigError, match=r"engine.kind='vague_rows:VAGUE': its predict returned a int, no Footprint"):
-        plan_memory(recipe, resolve(recipe).copies)
+        plan_memory(read_forecast_settings(resolve(recipe)))
 
 
 def test_a_name_that_nobody_offers_is_answered_with_those_that_are(folder: Path) -> None:

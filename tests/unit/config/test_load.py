@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from turnwise.config.load import dump_resolved, load_config, load_resolved, parse_value
 from turnwise.config.options import list_options
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import read_model_shape
 from turnwise.config.small_model import SMALL_MODEL, fill_model
 from turnwise.config.trackers import TrackersSection
 from turnwise.core.errors import ConfigError
+from turnwise.models.shape import read_policy_shape
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 MODEL = "[model]\npath = 'somewhere'\n"
@@ -346,14 +346,23 @@ def test_every_option_is_documented_and_there_are_not_too_many() -> None:
                 sections.append((f"{path}.{name}", field.annotation))
 
 
-def test_loading_a_recipe_does_not_import_torch() -> None:
-    code = (
-        "import sys, pathlib; from turnwise.config.load import load_config; from turnwise.config.plan import "
-        "compute_plan; from turnwise.config.copies import list_copies\n"
-        f"config = load_config([pathlib.Path({str(RECIPES / 'search_r1' / 'tiny.toml')!r})])\n"
-        "compute_plan(config, list_copies(config))\n"
-        "sys.exit(sorted({'torch', 'transformers', 'bm25s', 'renderers'} & set(sys.modules)) or 0)"
-    )
+def test_loading_a_recipe_and_planning_it_do_not_import_torch() -> None:
+    code = f"""
+import sys, pathlib
+import turnwise.forecast.simulation.fit
+from turnwise.config.engine_kinds.table import find_engine_kind
+from turnwise.config.load import load_config
+from turnwise.forecast.copies import Copies
+from turnwise.forecast.plan import compute_plan
+from turnwise.forecast.settings import ForecastSettings
+config = load_config([pathlib.Path({str(RECIPES / "search_r1" / "tiny.toml")!r})])
+sections = {{name: getattr(config, name) for name in ("model", "engine", "rollout", "train", "loss")}}
+kind, size = find_engine_kind(config.engine.kind), config.tokenizer.vocab_size
+further = {{"branches_per_attempt": 0, "has_credit": True, "num_demonstrations": 0}}
+plan = compute_plan(ForecastSettings(**sections, **further, engine_kind=kind, vocab_size=size, copies=Copies()))
+assert plan.memory.peak > 0
+sys.exit(sorted({{"torch", "transformers", "bm25s", "renderers"}} & set(sys.modules)) or 0)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -388,7 +397,7 @@ def test_a_model_config_that_is_given_is_used_as_it_is_or_refused(tmp_path: Path
 def test_the_small_model_has_the_size_that_its_docstring_names() -> None:
     # 2 layers of (64 * 16 * 2 * (4 + 2) + 3 * 64 * 128) = 36,864 numbers, 1,024 * 64 embeddings, 5 norms of 64 numbers:
     # 73,728 + 65,536 + 320 = 139,584.
-    shape = read_model_shape(fill_model(RunConfig()))
+    shape = read_policy_shape(fill_model(RunConfig()).model, vocab_size=RunConfig().tokenizer.vocab_size)
     assert shape is not None
     assert shape.num_parameters == 139_584
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from turnwise.config.shape import ModelShape
+from turnwise.models.shape import ModelShape
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 

@@ -9,13 +9,12 @@ from asking_worlds import RENDERER, KeepingEngine, Wanderer, make_task
 from pipeline_world import WorldEngine
 
 from turnwise.algorithms.opponents import Standings
-from turnwise.config.copies import MAX_PAST
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Draw, Scored, Session, TrajectoryGroup
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import run_episode
-from turnwise.rollout.past import PastPolicy, SnapshotPool
+from turnwise.rollout.past import MAX_PAST, PastPolicy, SnapshotPool
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
 
 

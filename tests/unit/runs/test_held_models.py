@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import resolve
 from turnwise.building.sizes import measure_recipe
 from turnwise.building.trainer import build_local_trainer
 from turnwise.config.load import load_config
-from turnwise.config.memory import MemoryPlan, plan_memory
 from turnwise.config.run import RunConfig
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
+from turnwise.forecast.memory import MemoryPlan, plan_memory
 from turnwise.models.build import build_model
 from turnwise.runs.build import build_system
 
@@ -43,8 +44,8 @@ def list_tensors() -> dict[int, int]:
 
 
 def plan(config: RunConfig) -> MemoryPlan:
-    copies = resolve(config).copies
-    memory = plan_memory(config, copies, shapes=measure_recipe(config, copies))
+    resolved = resolve(config)
+    memory = plan_memory(read_forecast_settings(resolved), shapes=measure_recipe(config, resolved.copies))
     assert memory is not None
     return memory
 

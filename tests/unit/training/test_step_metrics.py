@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from turnwise.algorithms.losses.table import build_loss
-from turnwise.config.shape import parse_shape
 from turnwise.core.metrics import Max, Min
 from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.models.build import build_model
+from turnwise.models.shape import parse_shape
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
 from turnwise.training.ratio_metrics import NO_RATIOS, describe_extremes, measure_ratios
 from turnwise.training.throughput import count_flops, describe_gpu_memory, find_peak, take_gpu_memory

@@ -1,19 +1,22 @@
 """The plan of tokens and memory, by hand and against a real model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from turnwise.config import memory as memory_plans
-from turnwise.config import plan as plans
-from turnwise.config.copies import list_copies
-from turnwise.config.memory import MemoryPlan
-from turnwise.config.plan import Plan
+from turnwise.algorithms.credit import Branches
+from turnwise.building.forecasting import read_forecast_settings
+from turnwise.building.resolved import resolve
 from turnwise.config.run import RunConfig
-from turnwise.config.sampling_memory import PACKED_FAMILIES
-from turnwise.config.shape import read_model_shape
+from turnwise.forecast import memory as memory_plans
+from turnwise.forecast import plan as plans
+from turnwise.forecast.memory import MemoryPlan
+from turnwise.forecast.plan import Plan
+from turnwise.forecast.sampling_memory import PACKED_FAMILIES
+from turnwise.models.shape import read_policy_shape
 
 TINY = {
     "hidden_size": 8,
@@ -31,11 +34,11 @@ def config(**sections: Any) -> RunConfig:
 
 
 def plan_memory(recipe: RunConfig, *, device: str = "cpu") -> MemoryPlan | None:
-    return memory_plans.plan_memory(recipe, list_copies(recipe), device=device)
+    return memory_plans.plan_memory(read_forecast_settings(resolve(recipe)), device=device)
 
 
-def compute_plan(recipe: RunConfig, *, branches: str = "none") -> Plan:
-    return plans.compute_plan(recipe, list_copies(recipe), branches=branches)
+def compute_plan(recipe: RunConfig, *, branches: Branches = "none") -> Plan:
+    return plans.compute_plan(read_forecast_settings(replace(resolve(recipe), branches=branches)))
 
 
 def test_tokens_by_hand() -> None:
@@ -155,8 +158,8 @@ def test_memory_of_other_programs_by_hand() -> None:
 
 def test_rows_that_are_offloaded_take_none_of_a_gpu() -> None:
     """Of a model of 2,376 numbers: the copy that engines sample from stays there."""
-    train = {"ranks": 2, "offload_to_cpu": True}
-    away, on_cpu = (plan_memory(config(train=train, critic={"kind": "separate"}), device=d) for d in ("cuda", "cpu"))
+    train, critic = {"ranks": 2, "offload_to_cpu": True}, {"critic": {"kind": "separate"}, "credit": {"method": "gae"}}
+    away, on_cpu = (plan_memory(config(train=train, **critic), device=d) for d in ("cuda", "cpu"))
     assert away is not None
     assert on_cpu is not None
     assert (away.weights, away.optimizer, away.gradients) == (2376 * 4, 0, 0)
@@ -203,8 +206,8 @@ def test_memory_on_a_gpu_by_hand() -> None:
 
 
 def test_the_gathered_pages_are_the_engines() -> None:
-    from turnwise.config.sampling_memory import GATHERED
     from turnwise.engines.paged.attention import GPU_GATHER_ELEMENTS
+    from turnwise.forecast.sampling_memory import GATHERED
 
     assert GATHERED == GPU_GATHER_ELEMENTS
 
@@ -235,7 +238,7 @@ def test_a_training_step_by_hand() -> None:
 
 
 def test_the_chunks_of_logits_are_the_trainers() -> None:
-    from turnwise.config import activations
+    from turnwise.forecast import activations
     from turnwise.models import head
 
     assert activations.CHUNK_NUMBERS == head.CHUNK_NUMBERS
@@ -265,7 +268,8 @@ def test_a_mixture_by_hand() -> None:
     model = {"hidden_size": 6, "intermediate_size": 5, "num_hidden_layers": 2, "num_attention_heads": 2}
     model |= {"num_key_value_heads": 1, "head_dim": 4, "tie_word_embeddings": True}
     model |= {"num_local_experts": 4, "num_experts_per_tok": 2}
-    shape = read_model_shape(config(model={"model_type": "mixtral", "config": model}, tokenizer={"vocab_size": 10}))
+    recipe = config(model={"model_type": "mixtral", "config": model}, tokenizer={"vocab_size": 10})
+    shape = read_policy_shape(recipe.model, vocab_size=recipe.tokenizer.vocab_size)
     assert shape is not None
     assert shape.num_linear == 2 * (144 + 24 + 2 * 90) + 60
     assert shape.num_parameters == 2 * (144 + 24 + 4 * 90) + 60 + 30
@@ -289,7 +293,7 @@ def test_a_model_from_a_path_is_read_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("branches", "per_attempt"), [("values", 4 * 2), ("random", 3 * 5), ("entropy", 3), ("none", 0)]
 )
-def test_branches_by_hand(branches: str, per_attempt: int) -> None:
+def test_branches_by_hand(branches: Branches, per_attempt: int) -> None:
     rollout = {"tasks_per_step": 3, "group_size": 4, "max_tokens": 50, "max_turns": 2, "max_turn_tokens": 10}
     branching = {"num_continuations": 4, "num_branches": 3, "num_rounds": 5}
     plan = compute_plan(config(rollout=rollout, credit={"branching": branching}), branches=branches)

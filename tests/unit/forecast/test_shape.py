@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
+from turnwise.building.forecasting import read_forecast_settings
+from turnwise.building.resolved import resolve
 from turnwise.building.sizes import measure_recipe
-from turnwise.config.copies import list_copies
-from turnwise.config.memory import plan_memory
 from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape, parse_shape
+from turnwise.forecast.memory import plan_memory
 from turnwise.models.measured import measure_policy
+from turnwise.models.shape import ModelShape, parse_shape
 
 PLAIN = {
     "vocab_size": 100,
@@ -139,7 +140,8 @@ def test_models_that_are_not_packed_keep_what_their_modules_keep(model_type: str
     assert shape.measured is not None
     assert shape.measured.saved is not None
     assert not shape.is_packed
-    memory = plan_memory(config, list_copies(config), shapes=measure_recipe(config, list_copies(config)))
+    resolved = resolve(config)
+    memory = plan_memory(read_forecast_settings(resolved), shapes=measure_recipe(config, resolved.copies))
     assert memory is not None
     assert memory.packed == 0
     assert memory.training > 0
@@ -183,7 +185,7 @@ def test_rows_of_padding_count_and_a_longer_context_is_no_error() -> None:
     assert sizes[1] is not None
     assert sizes[0].num_parameters - sizes[1].num_parameters == 2 * 4900 * 16
     long = recipe("llama", PLAIN, engine={"max_context": 1_000_000}, rollout={"max_tokens": 1_000_000})
-    memory = plan_memory(long, list_copies(long))
+    memory = plan_memory(read_forecast_settings(resolve(long)))
     assert memory is not None
     assert memory.cache > 2**34
 

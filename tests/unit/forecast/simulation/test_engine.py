@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from turnwise.simulation.agenda import Agenda
-from turnwise.simulation.costs import EngineCosts
-from turnwise.simulation.engine import Reply, SimulatedEngine
-from turnwise.simulation.stations import Station
+from turnwise.forecast.simulation.agenda import Agenda
+from turnwise.forecast.simulation.costs import EngineCosts
+from turnwise.forecast.simulation.engine import Reply, SimulatedEngine
+from turnwise.forecast.simulation.stations import Station
 
 
 def run_replies(costs: EngineCosts, replies: list[tuple[float, int, int]]) -> tuple[list[float], SimulatedEngine]:

@@ -7,20 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape, read_model_shape
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """What a machine does per second on matrices of a model's sizes."""
-
-    training: float
-    """Floating-point operations of forward and backward passes."""
-    sampling: float
-    """Floating-point operations of forward passes over one token per conversation."""
-    optimizer: float
-    """Parameters that AdamW changes."""
+from turnwise.config.loss import LossSection
+from turnwise.forecast.settings import ForecastSettings
+from turnwise.models.shape import ModelShape, read_policy_shape
+from turnwise.models.speed import Speed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +53,14 @@ def predict_step(
     )
 
 
-def count_tokens(config: RunConfig) -> StepTokens:
+def count_scorings(loss: LossSection) -> int:
+    """Passes over all tokens that a step needs besides its own."""
+    return (loss.recompute_old is True) + bool(loss.kl.coefficient)
+
+
+def count_tokens(settings: ForecastSettings) -> StepTokens:
     """The most tokens that a step of the recipe can have: every trajectory uses its whole budget."""
-    rollout = config.rollout
+    rollout = settings.rollout
     sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
     opening = rollout.max_tokens - sampled
     groups, members = rollout.tasks_per_step, rollout.group_size
@@ -73,15 +68,16 @@ def count_tokens(config: RunConfig) -> StepTokens:
     return StepTokens(
         prompt=groups * opening,
         sampled=groups * members * sampled,
-        computed=groups * (shared if config.train.shared_prefix else members * rollout.max_tokens),
+        computed=groups * (shared if settings.train.shared_prefix else members * rollout.max_tokens),
         context=rollout.max_tokens // 2,
     )
 
 
-def plan_time(config: RunConfig, speed: Speed) -> StepTime | None:
+def plan_time(settings: ForecastSettings, speed: Speed) -> StepTime | None:
     """Seconds of an RL step at most; None if the sizes of the model are unknown."""
-    shape = read_model_shape(config)
+    shape = read_policy_shape(settings.model, vocab_size=settings.vocab_size)
     if shape is None:
         return None
-    num_scorings = (config.loss.recompute_old is True) + bool(config.loss.kl.coefficient)
-    return predict_step(shape, speed, count_tokens(config), num_scorings=num_scorings, num_epochs=config.loss.epochs)
+    loss = settings.loss
+    tokens, num_scorings = count_tokens(settings), count_scorings(loss)
+    return predict_step(shape, speed, tokens, num_scorings=num_scorings, num_epochs=loss.epochs)

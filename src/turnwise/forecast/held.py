@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from turnwise.config.catalog import find_model
-from turnwise.config.copies import Copies
-from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape, read_model_shape, read_shape_at
+from turnwise.forecast.settings import ForecastSettings
+from turnwise.models.shape import ModelShape, read_policy_shape, read_shape_at
 
 BYTES: Mapping[str, int] = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 HALF = 2
@@ -27,9 +26,9 @@ class Shapes:
     """Of the models of roles that do not learn, by path; one that is missing counts as one like the policy."""
 
 
-def read_shapes(config: RunConfig, copies: Copies) -> Shapes | None:
+def read_shapes(settings: ForecastSettings) -> Shapes | None:
     """The sizes that the config.json of each model names; None where those of the policy are unknown."""
-    policy = read_model_shape(config)
+    policy, copies = read_policy_shape(settings.model, vocab_size=settings.vocab_size), settings.copies
     if policy is None:
         return None
     frozen = {path: read_shape_at(path) for path in copies.frozen}
@@ -55,12 +54,12 @@ class Precision:
     """Of both moments of AdamW; another optimizer counts as that."""
 
 
-def find_precision(config: RunConfig) -> Precision:
+def find_precision(settings: ForecastSettings) -> Precision:
     """The formats of a recipe. Moments and gradients have at least float32; so has what the optimizer steps on, which
     in one process without an adapter is a copy beside weights of a half format."""
-    item = BYTES[config.model.dtype]
+    item = BYTES[settings.model.dtype]
     wide = max(item, 4)
-    has_rows, is_adapted = config.train.ranks > 1, config.model.lora is not None
+    has_rows, is_adapted = settings.train.ranks > 1, settings.model.lora is not None
     return Precision(
         weight=item,
         trained=wide if has_rows or is_adapted else item,
@@ -70,10 +69,10 @@ def find_precision(config: RunConfig) -> Precision:
     )
 
 
-def count_trained(config: RunConfig, shape: ModelShape) -> int:
+def count_trained(settings: ForecastSettings, shape: ModelShape) -> int:
     """Parameters of the policy that are trained: all, or those of its adapter. An adapter that cannot be read counts as
     the default one; where the model was not measured, layers that Llama-like decoders lack are not counted."""
-    lora = config.model.lora
+    lora = settings.model.lora
     if lora is None:
         return shape.num_parameters
     rank, targets = lora.rank, lora.target_modules
@@ -101,10 +100,11 @@ class Model:
     """Whether a step keeps what its weights and moments were."""
 
 
-def list_models(config: RunConfig, shapes: Shapes, copies: Copies) -> list[Model]:
+def list_models(settings: ForecastSettings, shapes: Shapes) -> list[Model]:
     """The models of one learner's trainer, the policy first; every one of them is cut where there are ranks."""
-    precision, shape, adapted = find_precision(config), shapes.policy, copies.is_adapted
-    base, trained = shape.num_parameters * precision.weight, count_trained(config, shape)
+    precision, shape, copies = find_precision(settings), shapes.policy, settings.copies
+    adapted = copies.is_adapted
+    base, trained = shape.num_parameters * precision.weight, count_trained(settings, shape)
     adapter = trained * precision.trained if adapted else 0
     # Copies of a policy with an adapter share the frozen weights in one process; every model's rows have their own.
     copied, frozen_rows = adapter if adapted else base, base + adapter
@@ -128,7 +128,7 @@ def list_models(config: RunConfig, shapes: Shapes, copies: Copies) -> list[Model
         head = shape.hidden_size + 1
         layers = 0
         if copies.critic == "separate":
-            layers = _count_backbone(config, shape)
+            layers = _count_backbone(settings, shape)
         of_layers = layers * (precision.trained if adapted else precision.weight)
         rows = layers * precision.trained + (shape.num_backbone * precision.weight if adapted and layers else 0)
         models.append(
@@ -146,12 +146,12 @@ def list_models(config: RunConfig, shapes: Shapes, copies: Copies) -> list[Model
     return models
 
 
-def _count_backbone(config: RunConfig, shape: ModelShape) -> int:
+def _count_backbone(settings: ForecastSettings, shape: ModelShape) -> int:
     """Trained numbers of a copy of the policy without its output layer."""
-    lora = config.model.lora
+    lora = settings.model.lora
     if lora is None:
         return shape.num_backbone
     output = shape.count_adapter(1, ["lm_head"])
-    whole = count_trained(config, shape)
+    whole = count_trained(settings, shape)
     has_output = not isinstance(lora.target_modules, str) and "lm_head" in lora.target_modules
     return whole - (lora.rank * output if has_output else 0)

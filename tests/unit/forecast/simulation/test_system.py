@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnwise.forecast.simulation import system
+from turnwise.forecast.simulation.costs import Costs, EngineCosts
+from turnwise.forecast.simulation.outcome import Outcome
+from turnwise.forecast.simulation.system import Schedule, SimulatedRun
+from turnwise.forecast.simulation.work import AssumedWork, Member, Spread, Turn, Work
 from turnwise.rollout import gate
 from turnwise.rollout.gate import AdmissionRule, Late
-from turnwise.simulation import system
-from turnwise.simulation.costs import Costs, EngineCosts
-from turnwise.simulation.outcome import Outcome
-from turnwise.simulation.system import Schedule, SimulatedRun
-from turnwise.simulation.work import AssumedWork, Member, Spread, Turn, Work
 
 CONSTANT = Costs(engine=EngineCosts(step_s=0.1), train_s=2.0, publish_s=0.5)
 """An engine that does not notice how many share it."""

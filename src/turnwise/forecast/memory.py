@@ -1,12 +1,12 @@
 """Predict the peak memory of a recipe's engine and trainer from its numbers alone, without torch.
 
-Counted is what lives at the same time: what stays (the models of `config/copies.py` with their moments, packed weights,
-key-value cache, staged files, libraries of further processes) and what a phase adds: sampling, a training step, the
-publication of a version. In one process only one phase runs at a time; where rollouts go on during a step, or other
-processes sample, sampling adds to the others.
+Counted is what lives at the same time: what stays (the models of `building/copies.py` with their moments, packed
+weights, key-value cache, staged files, libraries of further processes) and what a phase adds: sampling, a training
+step, the publication of a version. In one process only one phase runs at a time; where rollouts go on during a step, or
+other processes sample, sampling adds to the others.
 
 On a CPU a training step takes more than its arrays, because the C library keeps the freed blocks of a backward pass
-(`config/activations.py`). `benchmarks/memory.py` compares the prediction with processes.
+(`forecast/activations.py`). `benchmarks/memory.py` compares the prediction with processes.
 
 On a GPU ("cuda") the plan is that of the GPU with most: with ranks the trainer's, which also holds the policy that the
 engine samples from. Not counted: what torch's allocator rounds up and keeps, the work space of kernels (attention
@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from turnwise.config.activations import count_training
-from turnwise.config.copies import Copies
-from turnwise.config.engine_kinds.table import find_engine_kind
-from turnwise.config.held import Model, Precision, Shapes, find_precision, list_models, read_shapes
-from turnwise.config.run import RunConfig
-from turnwise.config.sampling_memory import plan_engine
-from turnwise.config.shape import ModelShape
+from turnwise.forecast.activations import count_training
+from turnwise.forecast.copies import Copies
+from turnwise.forecast.held import Model, Precision, Shapes, find_precision, list_models, read_shapes
+from turnwise.forecast.sampling_memory import plan_engine
+from turnwise.forecast.settings import ForecastSettings
+from turnwise.models.shape import ModelShape
 
 WORKER_BYTES = 260 << 20
 """Interpreter and libraries of one engine worker or rank, without what it shares with other processes: measured."""
@@ -83,24 +82,21 @@ class MemoryPlan:
         return stays + (self.sampling + max(phases) if self.is_overlapped else max(self.sampling, *phases))
 
 
-def plan_memory(
-    config: RunConfig, copies: Copies, *, shapes: Shapes | None = None, device: str = "cpu"
-) -> MemoryPlan | None:
+def plan_memory(settings: ForecastSettings, *, shapes: Shapes | None = None, device: str = "cpu") -> MemoryPlan | None:
     """Predict the memory of a recipe on `device`, "cpu" or "cuda"; None if the model's sizes are unknown.
 
     `shapes` None reads those in the models' own config.json. `train.micro_batch_tokens` = 0 counts as 16384, the most
     it may become.
     """
-    shapes = shapes or read_shapes(config, copies)
+    shapes = shapes or read_shapes(settings)
     if shapes is None:
         return None
-    players = config.rollout.num_workers
-    plan = _plan_run(config, copies, shapes, device)
+    players = settings.rollout.num_workers
+    plan = _plan_run(settings, shapes, device)
     if not players:
         return plan
-    # A process plays roles that do not learn with engines of its own.
-    each = _plan_run(_strip(config), Copies(is_adapted=copies.is_adapted, frozen=copies.frozen), shapes, device)
-    sent = _count_sent(config, shapes)
+    each = _plan_run(_strip(settings), shapes, device)
+    sent = _count_sent(settings, shapes)
     return replace(
         plan,
         models=(*plan.models, ("rollout processes", players * each.weights)),
@@ -132,53 +128,53 @@ class RankMemory:
         return self.states + self.gathered + self.activations + self.logits
 
 
-def plan_rank(config: RunConfig, copies: Copies, shapes: Shapes, *, num_ranks: int) -> RankMemory:
+def plan_rank(settings: ForecastSettings, shapes: Shapes, *, num_ranks: int) -> RankMemory:
     """The memory of each of `num_ranks` on GPUs; every one computes micro-batches of its own, so that activations do
     not depend on how many there are."""
-    ranked = config.model_copy(update={"train": config.train.model_copy(update={"ranks": num_ranks})})
+    ranked = replace(settings, train=settings.train.model_copy(update={"ranks": num_ranks}))
     precision, has_rows = find_precision(ranked), num_ranks > 1
-    models = list_models(ranked, shapes, copies)
+    models = list_models(ranked, shapes)
     weights = sum(model.rows if has_rows else model.whole for model in models)
     optimized = sum(_count_states(model, precision) for model in models)
     kept_back = sum(_count_snapshot(model, precision) for model in models if model.steps_back)
     gradients = max(model.trained for model in models) * precision.gradient
-    activations = count_training(config, shapes.policy, device="cuda", has_logits=False)
+    activations = count_training(settings, shapes.policy, device="cuda", has_logits=False)
     return RankMemory(
         states=(weights + optimized + kept_back + gradients) // num_ranks,
         gathered=_count_gathered(ranked, shapes.policy, precision) if has_rows else 0,
         activations=activations,
-        logits=count_training(config, shapes.policy, device="cuda") - activations,
+        logits=count_training(settings, shapes.policy, device="cuda") - activations,
     )
 
 
-def _plan_run(config: RunConfig, copies: Copies, shapes: Shapes, device: str) -> MemoryPlan:
+def _plan_run(settings: ForecastSettings, shapes: Shapes, device: str) -> MemoryPlan:
     """Everything but rollout processes."""
-    shape, precision, on_cpu = shapes.policy, find_precision(config), device == "cpu"
-    learners, ranks = copies.num_learners, config.train.ranks
-    kind = find_engine_kind(config.engine.kind)
-    footprint = kind.footprint(config.engine.options)
+    shape, precision, on_cpu = shapes.policy, find_precision(settings), device == "cpu"
+    copies, kind = settings.copies, settings.engine_kind
+    learners, ranks = copies.num_learners, settings.train.ranks
+    footprint = kind.footprint(settings.engine.options)
     workers, guests = footprint.num_workers, learners * footprint.num_guests
-    models = list_models(config, shapes, copies)
-    held = _list_held(config, copies, shapes, models, on_cpu=on_cpu)
+    models = list_models(settings, shapes)
+    held = _list_held(settings, shapes, models, on_cpu=on_cpu)
     if guests:
         held.append((f"processes of {kind.name}", guests * models[0].whole))
     # Rows that ranks keep in the memory of the CPU take none of a GPU's; on it they divide what they hold.
-    is_away = config.train.offload_to_cpu and not on_cpu
+    is_away = settings.train.offload_to_cpu and not on_cpu
     share = 1 if on_cpu else ranks
     optimized = 0 if is_away else sum(_count_states(model, precision) for model in models) // share
     gradients = 0 if is_away else max(model.trained for model in models) * precision.gradient // share
     # What one learner's step takes back, and what all but the last one's may take back when a later one fails.
     kept_back = [(_count_snapshot(model, precision), model.steps_back) for model in models]
     snapshots = sum(size * (steps_back + learners - 1) for size, steps_back in kept_back)
-    added = count_training(config, shape, device=device) + (
-        _count_gathered(config, shape, precision) if ranks > 1 else 0
+    added = count_training(settings, shape, device=device) + (
+        _count_gathered(settings, shape, precision) if ranks > 1 else 0
     )
-    engine = plan_engine(config, shape, device=device)
+    engine = plan_engine(settings, shape, device=device)
     engines = learners + copies.num_past
-    others = [plan_engine(config, shapes.frozen.get(path, shape), device=device) for path in copies.frozen]
+    others = [plan_engine(settings, shapes.frozen.get(path, shape), device=device) for path in copies.frozen]
     processes = (workers if workers > 1 else 0) + (learners * ranks if ranks > 1 else 0)
     is_staged = on_cpu and footprint.is_staged
-    sent = _count_sent(config, shapes)
+    sent = _count_sent(settings, shapes)
     base = shape.num_parameters * precision.weight if copies.is_adapted else 0
     return MemoryPlan(
         models=tuple(held),
@@ -198,10 +194,11 @@ def _plan_run(config: RunConfig, copies: Copies, shapes: Shapes, device: str) ->
 
 
 def _list_held(
-    config: RunConfig, copies: Copies, shapes: Shapes, models: list[Model], *, on_cpu: bool
+    settings: ForecastSettings, shapes: Shapes, models: list[Model], *, on_cpu: bool
 ) -> list[tuple[str, int]]:
     """Name and weights of every model, those of the policy first."""
-    shape, precision, learners, ranks = shapes.policy, find_precision(config), copies.num_learners, config.train.ranks
+    shape, precision, copies = shapes.policy, find_precision(settings), settings.copies
+    learners, ranks = copies.num_learners, settings.train.ranks
     base = shape.num_parameters * precision.weight
     adapter = models[0].whole - base  # of the policy, which has all its weights
     held = [("policy", learners * models[0].whole)]
@@ -209,7 +206,7 @@ def _list_held(
         held.append(("served copy", learners * (adapter if copies.is_adapted else base)))
     if ranks == 1:
         held += [(model.name, learners * model.whole) for model in models[1:]]
-    elif on_cpu or not config.train.offload_to_cpu:
+    elif on_cpu or not settings.train.offload_to_cpu:
         share = 1 if on_cpu else ranks
         held += [(f"{model.name}, rows of ranks", learners * model.rows // share) for model in models]
     if copies.num_past:
@@ -229,29 +226,31 @@ def _count_snapshot(model: Model, precision: Precision) -> int:
     return model.trained * (precision.trained + precision.moments + precision.master)
 
 
-def _count_gathered(config: RunConfig, shape: ModelShape, precision: Precision) -> int:
+def _count_gathered(settings: ForecastSettings, shape: ModelShape, precision: Precision) -> int:
     """Bytes of the part of a model that one rank has put together: a layer and the next one, or embedding and output
     layer, which are one part; and the gradient of that part before it is cut."""
     outside = shape.num_head * (1 if shape.tied else 2)
     layer = max(0, shape.num_parameters - outside) // shape.num_layers
     gradient = precision.weight + (precision.gradient if precision.gradient != precision.weight else 0)
-    trained = 0 if config.model.lora is not None else max(outside, layer)
+    trained = 0 if settings.model.lora is not None else max(outside, layer)
     return (outside + 2 * layer) * precision.weight + trained * gradient
 
 
-def _count_sent(config: RunConfig, shapes: Shapes) -> int:
+def _count_sent(settings: ForecastSettings, shapes: Shapes) -> int:
     """Bytes of a version of the weights as it is given to other processes: all, or those of the adapter."""
-    policy = list_models(config, shapes, Copies(is_adapted=config.model.lora is not None))[0]
-    base = shapes.policy.num_parameters * find_precision(config).weight
-    return policy.whole - base if config.model.lora is not None else base
+    policy = list_models(settings, shapes)[0]
+    base = shapes.policy.num_parameters * find_precision(settings).weight
+    return policy.whole - base if settings.model.lora is not None else base
 
 
-def _strip(config: RunConfig) -> RunConfig:
-    """What one rollout process runs: an engine for its share of the conversations."""
-    share = -(-config.engine.max_concurrency // config.rollout.num_workers)
-    sections = {
-        "engine": config.engine.model_copy(update={"max_concurrency": share}),
-        "rollout": config.rollout.model_copy(update={"num_workers": 0}),
-        "train": config.train.model_copy(update={"ranks": 1}),
-    }
-    return config.model_copy(update=sections)
+def _strip(settings: ForecastSettings) -> ForecastSettings:
+    """What one rollout process runs: an engine for its share of the conversations, and engines of its own for roles
+    that do not learn."""
+    share = -(-settings.engine.max_concurrency // settings.rollout.num_workers)
+    return replace(
+        settings,
+        engine=settings.engine.model_copy(update={"max_concurrency": share}),
+        rollout=settings.rollout.model_copy(update={"num_workers": 0}),
+        train=settings.train.model_copy(update={"ranks": 1}),
+        copies=Copies(is_adapted=settings.copies.is_adapted, frozen=settings.copies.frozen),
+    )

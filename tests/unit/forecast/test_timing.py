@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.config.copies import list_copies
+from turnwise.building.forecasting import read_forecast_settings
+from turnwise.building.resolved import resolve
 from turnwise.config.load import load_config
-from turnwise.config.memory import plan_memory
-from turnwise.config.shape import ModelShape, read_model_shape
-from turnwise.config.timing import Speed, StepTokens, count_tokens, plan_time, predict_step
+from turnwise.config.run import RunConfig
+from turnwise.forecast.memory import plan_memory
+from turnwise.forecast.timing import StepTokens, count_tokens, plan_time, predict_step
 from turnwise.models.calibration import measure_speed
+from turnwise.models.shape import ModelShape, read_policy_shape
+from turnwise.models.speed import Speed
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
 SHAPE = ModelShape(
@@ -24,6 +27,10 @@ SHAPE = ModelShape(
     tied=True,
     model_type="llama",
 )
+
+
+def count_recipe(config: RunConfig) -> StepTokens:
+    return count_tokens(read_forecast_settings(resolve(config)))
 
 
 def test_a_step_counts_products_attention_and_the_optimizer():
@@ -42,14 +49,14 @@ def test_a_step_counts_products_attention_and_the_optimizer():
 def test_the_tokens_of_a_step_are_those_of_full_trajectories():
     config = load_config([RECIPE], ["rollout.tasks_per_step=2", "rollout.group_size=3", "train.shared_prefix=true"])
     # Five turns of 24 sampled tokens leave 384 - 120 = 264 of the budget for what is not sampled.
-    assert count_tokens(config) == StepTokens(prompt=528, sampled=720, computed=2 * (264 + 3 * 120), context=192)
+    assert count_recipe(config) == StepTokens(prompt=528, sampled=720, computed=2 * (264 + 3 * 120), context=192)
     config = load_config([RECIPE], ["rollout.tasks_per_step=2", "rollout.group_size=3", "train.shared_prefix=false"])
-    assert count_tokens(config).computed == 6 * 384
+    assert count_recipe(config).computed == 6 * 384
 
 
 def test_a_recipe_whose_sizes_are_unknown_has_no_prediction(tmp_path):
     config = load_config([RECIPE], [f"model.path={tmp_path}"])
-    assert plan_time(config, Speed(training=1.0, sampling=1.0, optimizer=1.0)) is None
+    assert plan_time(read_forecast_settings(resolve(config)), Speed(training=1.0, sampling=1.0, optimizer=1.0)) is None
 
 
 def test_the_family_of_a_loaded_model_decides_what_the_engine_copies(tmp_path):
@@ -59,7 +66,7 @@ def test_the_family_of_a_loaded_model_decides_what_the_engine_copies(tmp_path):
     for family in ("llama", "mixtral"):
         (tmp_path / "config.json").write_text(json.dumps({**table, "model_type": family}))
         recipe = load_config([RECIPE], [f"model.path={tmp_path}"])
-        plan = plan_memory(recipe, list_copies(recipe))
+        plan = plan_memory(read_forecast_settings(resolve(recipe)))
         assert plan is not None
         copied[family] = plan.packed
     assert copied["llama"] > 0
@@ -67,7 +74,8 @@ def test_the_family_of_a_loaded_model_decides_what_the_engine_copies(tmp_path):
 
 
 def test_a_speed_is_measured_on_this_machine():
-    shape = read_model_shape(load_config([RECIPE]))
+    recipe = load_config([RECIPE])
+    shape = read_policy_shape(recipe.model, vocab_size=recipe.tokenizer.vocab_size)
     assert shape is not None
     speed = measure_speed(shape, rows=4)
     assert min(speed.training, speed.sampling, speed.optimizer) > 1e5

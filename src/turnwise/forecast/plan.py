@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnwise.config.copies import Copies
-from turnwise.config.held import Shapes, count_trained, read_shapes
-from turnwise.config.memory import LIBRARY_BYTES, MemoryPlan, plan_memory
-from turnwise.config.run import RunConfig
+from turnwise.forecast.held import Shapes, count_trained, read_shapes
+from turnwise.forecast.memory import LIBRARY_BYTES, MemoryPlan, plan_memory
+from turnwise.forecast.settings import ForecastSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,47 +78,31 @@ def _mib(num_bytes: int) -> str:
 
 
 def compute_plan(
-    config: RunConfig,
-    copies: Copies,
+    settings: ForecastSettings,
     *,
     shapes: Shapes | None = None,
-    branches: str = "none",
     device: str = "cpu",
 ) -> Plan:
     """Compute the bounds from the recipe alone, and memory on `device` ("cpu" or "cuda").
 
-    `copies` are the models of the run, `shapes` their sizes; None reads the models' own config.json.
-    `branches` is the kind of branches that the recipe's credit method samples (`CreditMethod.branches`)."""
-    rollout = config.rollout
+    `shapes` are the sizes of the run's models; None reads the models' own config.json."""
+    rollout = settings.rollout
     trajectories = rollout.tasks_per_step * rollout.group_size
-    num_branches = trajectories * _branches_per_attempt(config, branches)
+    num_branches = trajectories * settings.branches_per_attempt
     sampled = min(rollout.max_tokens, rollout.max_turns * rollout.max_turn_tokens)
-    demonstrations = config.sft.num_demonstrations if config.sft.steps and not config.sft.path else 0
-    shapes = shapes or read_shapes(config, copies)
+    shapes = shapes or read_shapes(settings)
     shape = None if shapes is None else shapes.policy
-    has_adapter = config.model.lora is not None
-    trained = 0 if shape is None else count_trained(config, shape)
+    has_adapter = settings.model.lora is not None
+    trained = 0 if shape is None else count_trained(settings, shape)
     return Plan(
         trajectories_per_step=trajectories,
         branches_per_step=num_branches,
         max_tokens_per_step=(trajectories + num_branches) * rollout.max_tokens,
         max_sampled_tokens_per_step=(trajectories + num_branches) * sampled,
-        micro_batch_tokens=config.train.micro_batch_tokens,
-        demonstrations=demonstrations,
-        training_tasks=demonstrations + config.train.steps * rollout.tasks_per_step,
+        micro_batch_tokens=settings.train.micro_batch_tokens,
+        demonstrations=settings.num_demonstrations,
+        training_tasks=settings.num_demonstrations + settings.train.steps * rollout.tasks_per_step,
         parameters=None if shape is None else shape.num_parameters + (trained if has_adapter else 0),
         trained=None if shape is None else trained,
-        memory=plan_memory(config, copies, shapes=shapes, device=device),
+        memory=plan_memory(settings, shapes=shapes, device=device),
     )
-
-
-def _branches_per_attempt(config: RunConfig, branches: str) -> int:
-    """Most branches of one attempt: "values" continues from every turn, "random" adds leaves in rounds, "entropy" has
-    one budget."""
-    branching = config.credit.branching
-    return {
-        "none": 0,
-        "values": branching.num_continuations * config.rollout.max_turns,
-        "random": branching.num_branches * branching.num_rounds,
-        "entropy": branching.num_branches,
-    }[branches]

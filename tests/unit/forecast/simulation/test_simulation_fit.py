@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from turnwise.core.errors import DataError
+from turnwise.forecast.simulation.costs import Costs, EngineCosts
+from turnwise.forecast.simulation.fit import RunTimes, fit_costs, read_times
+from turnwise.forecast.simulation.system import Schedule, SimulatedRun
+from turnwise.forecast.simulation.work import AssumedWork, Spread, StoredWork, divide
 from turnwise.rollout.gate import AdmissionRule
-from turnwise.simulation.costs import Costs, EngineCosts
-from turnwise.simulation.fit import RunTimes, fit_costs, read_times
-from turnwise.simulation.system import Schedule, SimulatedRun
-from turnwise.simulation.work import AssumedWork, Spread, StoredWork, divide
 
 WORK = AssumedWork(
     prompt=60,

@@ -14,7 +14,6 @@ from typing import Any
 
 from turnwise.config.catalog import find_model
 from turnwise.config.model import ModelSection
-from turnwise.config.run import RunConfig
 
 ATTENTION_LAYERS = ("attention", "full_attention", "sliding_attention", "chunked_attention", "full", "hybrid")
 """What `layer_types` calls layers that keep keys and values of every token."""
@@ -205,12 +204,10 @@ class ModelShape:
         )
 
 
-def read_model_shape(config: RunConfig) -> ModelShape | None:
+def read_policy_shape(model: ModelSection, *, vocab_size: int) -> ModelShape | None:
     """Read the sizes in `model.config`, or in the config.json of `model.path`; None if one of the usual sizes is
-    missing."""
-    if config.model.path:
-        return read_shape_at(config.model.path)
-    return read_section_shape(config.model, vocab_size=config.tokenizer.vocab_size)
+    missing. `vocab_size` is that of a tokenizer that is trained."""
+    return read_shape_at(model.path) if model.path else read_section_shape(model, vocab_size=vocab_size)
 
 
 def read_section_shape(model: ModelSection, *, vocab_size: int) -> ModelShape | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 
-from turnwise.simulation.agenda import Agenda
-from turnwise.simulation.costs import Costs
-from turnwise.simulation.engine import SimulatedEngine
+from turnwise.forecast.simulation.agenda import Agenda
+from turnwise.forecast.simulation.costs import Costs
+from turnwise.forecast.simulation.engine import SimulatedEngine
 
 
 class EnginePool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnwise.config.engine_kinds.kind import read_count
-from turnwise.config.engine_kinds.table import find_engine_kind
-from turnwise.config.held import BYTES
-from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape
+from turnwise.forecast.held import BYTES
+from turnwise.forecast.settings import ForecastSettings
+from turnwise.models.shape import ModelShape
 
 PAGE_SIZE = 32
 """Tokens per page of the paged engine."""
@@ -45,10 +44,10 @@ class EngineMemory:
     """Further, while all workers sample, at most."""
 
 
-def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineMemory:
+def plan_engine(settings: ForecastSettings, shape: ModelShape, *, device: str) -> EngineMemory:
     """The memory of the recipe's engine on `device`, "cpu" or "cuda"; nothing for engines that are other programs."""
-    item, engine, options = BYTES[config.model.dtype], config.engine, config.engine.options
-    kind = find_engine_kind(engine.kind)
+    item, engine, options = BYTES[settings.model.dtype], settings.engine, settings.engine.options
+    kind = settings.engine_kind
     if kind.has_weights_outside:
         return EngineMemory(packed=0, cache=0, sampling=SAMPLING_BYTES if device == "cpu" else 0)
     footprint = kind.footprint(options)
@@ -78,18 +77,18 @@ def plan_engine(config: RunConfig, shape: ModelShape, *, device: str) -> EngineM
     on_gpu = sampling + GATHERED * item * (paged and not is_flex)
     on_cpu = workers * (int(SAMPLING_FACTOR * sampling) + SAMPLING_BYTES)
     return EngineMemory(
-        packed=workers * _count_packed(config, shape, device) * item if paged else 0,
+        packed=workers * _count_packed(settings, shape, device) * item if paged else 0,
         cache=tokens * shape.num_cached * item + states,
         sampling=on_cpu if device == "cpu" else on_gpu,
     )
 
 
-def _count_packed(config: RunConfig, shape: ModelShape, device: str) -> int:
+def _count_packed(settings: ForecastSettings, shape: ModelShape, device: str) -> int:
     """Numbers in the engine's copy of weights."""
-    if not config.engine.options.get("fused", True) or shape.model_type not in PACKED_FAMILIES:
+    if not settings.engine.options.get("fused", True) or shape.model_type not in PACKED_FAMILIES:
         return 0
-    if config.model.dtype == "float32" and device == "cpu":
+    if settings.model.dtype == "float32" and device == "cpu":
         return shape.num_linear
-    if config.model.lora is not None:
+    if settings.model.lora is not None:
         return shape.num_linear - shape.num_head
     return shape.num_joined

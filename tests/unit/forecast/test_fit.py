@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from turnwise.config import fit
-from turnwise.config.copies import list_copies
+from turnwise.building.forecasting import read_forecast_settings
+from turnwise.building.resolved import resolve
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.forecast import fit
 
 TINY = {
     "hidden_size": 8,
@@ -22,7 +23,8 @@ LIBRARIES = 400 * 2**20
 
 
 def fit_memory(recipe: RunConfig, *, memory_bytes: int) -> RunConfig:
-    return fit.fit_memory(recipe, list_copies(recipe), memory_bytes=memory_bytes)
+    tokens = fit.fit_memory(read_forecast_settings(resolve(recipe)), memory_bytes=memory_bytes)
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"micro_batch_tokens": tokens})})
 
 
 def make_config(*, micro_batch_tokens: int = 0, max_concurrency: int = 3, max_context: int = 10) -> RunConfig:

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from turnwise.core.occupancy import Occupancy
 from turnwise.core.waiting import WaitsFor, describe_waits
+from turnwise.forecast.simulation.agenda import Agenda
+from turnwise.forecast.simulation.costs import Costs
+from turnwise.forecast.simulation.engine import Reply
+from turnwise.forecast.simulation.outcome import Outcome, SimulatedStep
+from turnwise.forecast.simulation.pool import EnginePool
+from turnwise.forecast.simulation.stations import Station
+from turnwise.forecast.simulation.work import Turn, Work
 from turnwise.rollout.gate import AdmissionRule, Batch, Gate
 from turnwise.rollout.order import start_order
-from turnwise.simulation.agenda import Agenda
-from turnwise.simulation.costs import Costs
-from turnwise.simulation.engine import Reply
-from turnwise.simulation.outcome import Outcome, SimulatedStep
-from turnwise.simulation.pool import EnginePool
-from turnwise.simulation.stations import Station
-from turnwise.simulation.work import Turn, Work
 
 LATE_POLL_S = 0.1
 """Interval at which a real run checks whether an overdue group has enough finished members to be cut."""

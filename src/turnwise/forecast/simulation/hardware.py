@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from turnwise.config.memory import RankMemory
-from turnwise.config.shape import ModelShape
 from turnwise.core.errors import ConfigError
-from turnwise.simulation.costs import Costs, EngineCosts, Placement
-from turnwise.simulation.work import Work
+from turnwise.forecast.memory import RankMemory
+from turnwise.forecast.simulation.costs import Costs, EngineCosts, Placement
+from turnwise.forecast.simulation.work import Work
+from turnwise.models.shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

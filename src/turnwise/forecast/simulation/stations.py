@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from turnwise.simulation.agenda import Agenda
+from turnwise.forecast.simulation.agenda import Agenda
 
 
 class Station:

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from turnwise.cli.main import app
-from turnwise.config.shape import ModelShape
 from turnwise.core.errors import ConfigError
-from turnwise.simulation.hardware import Cluster, Efficiency, Gpu, estimate_costs
+from turnwise.forecast.simulation.hardware import Cluster, Efficiency, Gpu, estimate_costs
+from turnwise.models.shape import ModelShape
 
 SHAPE = ModelShape(
     vocab_size=100,
@@ -23,7 +23,7 @@ SHAPE = ModelShape(
 )
 GPU = Gpu(flops=1e6, memory=40_000, bandwidth=1e5, link=1e4)
 EXACT = Efficiency(decoding=1.0, computing=1.0, step_s=0.5, memory=1.0, publish_s=1.0)
-TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
+TINY = Path(__file__).parents[4] / "recipes" / "search_r1" / "tiny.toml"
 
 
 def test_a_roofline_by_hand() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from turnwise.forecast.simulation.costs import Costs
+from turnwise.forecast.simulation.outcome import Outcome
+from turnwise.forecast.simulation.system import Schedule, SimulatedRun
+from turnwise.forecast.simulation.work import Work
 from turnwise.rollout.gate import AdmissionRule
-from turnwise.simulation.costs import Costs
-from turnwise.simulation.outcome import Outcome
-from turnwise.simulation.system import Schedule, SimulatedRun
-from turnwise.simulation.work import Work
 
 FILL = 5
 """Number of steps at either end that rates leave out: one more than the largest staleness."""

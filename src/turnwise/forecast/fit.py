@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import replace
 
-from turnwise.config.activations import MAX_MICRO_BATCH_TOKENS
-from turnwise.config.copies import Copies
-from turnwise.config.held import Shapes, read_shapes
-from turnwise.config.memory import LIBRARY_BYTES, plan_memory
-from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.forecast.activations import MAX_MICRO_BATCH_TOKENS
+from turnwise.forecast.held import Shapes, read_shapes
+from turnwise.forecast.memory import LIBRARY_BYTES, plan_memory
+from turnwise.forecast.settings import ForecastSettings
 
 MEMORY_SHARE = 0.8
 """Share of the memory that a chosen micro-batch may fill: the plan is up to 20% off, and other programs need some."""
@@ -18,74 +18,74 @@ MICRO_BATCH_STEP = 256
 """A chosen micro-batch is a multiple of this many tokens."""
 
 
-Predict = Callable[[RunConfig], int]
+Predict = Callable[[ForecastSettings], int]
 """Peak memory of a recipe with all libraries, in bytes; 0 if the sizes of the model are unknown."""
 
 
 def fit_memory(
-    config: RunConfig, copies: Copies, *, memory_bytes: int, shapes: Shapes | None = None, device: str = "cpu"
-) -> RunConfig:
-    """Return the recipe with `train.micro_batch_tokens` chosen for a machine with `memory_bytes`, if it is 0.
+    settings: ForecastSettings, *, memory_bytes: int, shapes: Shapes | None = None, device: str = "cpu"
+) -> int:
+    """Return `train.micro_batch_tokens`, chosen for a machine with `memory_bytes` if it is 0.
 
     The largest multiple of 256 up to 16384 is chosen with which engine and trainer together are predicted to fill at
     most 80% of the memory of `device` ("cpu" or "cuda"); 16384 if the sizes of the model are unknown. A value of the
     recipe's own is kept if the prediction fits the whole memory.
-    `copies` and `shapes` as for `plan_memory`.
+    `shapes` as for `plan_memory`.
     Raises ConfigError with a value that fits if the recipe's own does not, or if no micro-batch does.
     """
-    shapes = shapes or read_shapes(config, copies)
+    shapes = shapes or read_shapes(settings)
 
-    def predict(changed: RunConfig) -> int:
-        plan = None if shapes is None else plan_memory(changed, copies, shapes=shapes, device=device)
+    def predict(changed: ForecastSettings) -> int:
+        plan = None if shapes is None else plan_memory(changed, shapes=shapes, device=device)
         return 0 if plan is None else plan.peak + LIBRARY_BYTES
 
-    tokens = config.train.micro_batch_tokens
+    tokens = settings.train.micro_batch_tokens
     if tokens == 0:
-        fitting = _find_micro_batch(config, memory_bytes, predict)
+        fitting = _find_micro_batch(settings, memory_bytes, predict)
         if fitting is not None:
-            return _with_micro_batch(config, fitting)
-        needed = predict(_with_micro_batch(config, MICRO_BATCH_STEP))
+            return fitting
+        needed = predict(_with_micro_batch(settings, MICRO_BATCH_STEP))
         lead = f"no train.micro_batch_tokens fits: even {MICRO_BATCH_STEP} needs"
     else:
-        needed = predict(config)
+        needed = predict(settings)
         if needed <= memory_bytes:
-            return config
+            return tokens
         lead = f"train.micro_batch_tokens={tokens} does not fit: the run needs"
     raise ConfigError(
         f"{lead} {_gib(needed)}, and a run may fill {_gib(int(MEMORY_SHARE * memory_bytes))} of the "
-        f"{_gib(memory_bytes)} of this machine ({device}); {_find_remedy(config, memory_bytes, predict)}"
+        f"{_gib(memory_bytes)} of this machine ({device}); {_find_remedy(settings, memory_bytes, predict)}"
     )
 
 
-def _find_micro_batch(config: RunConfig, memory_bytes: int, predict: Predict) -> int | None:
+def _find_micro_batch(settings: ForecastSettings, memory_bytes: int, predict: Predict) -> int | None:
     """The largest micro-batch that fits, in tokens; None if none does."""
     # Not by bisection: the prediction falls where arrays get large enough for the C library to give them back.
     for tokens in range(MAX_MICRO_BATCH_TOKENS, 0, -MICRO_BATCH_STEP):
-        if predict(_with_micro_batch(config, tokens)) <= MEMORY_SHARE * memory_bytes:
+        if predict(_with_micro_batch(settings, tokens)) <= MEMORY_SHARE * memory_bytes:
             return tokens
     return None
 
 
-def _find_remedy(config: RunConfig, memory_bytes: int, predict: Predict) -> str:
+def _find_remedy(settings: ForecastSettings, memory_bytes: int, predict: Predict) -> str:
     """Say which change makes the recipe fit: a smaller micro-batch, else fewer conversations, else a smaller model."""
-    tokens = _find_micro_batch(config, memory_bytes, predict)
+    tokens = _find_micro_batch(settings, memory_bytes, predict)
     if tokens is not None:
         return f"use train.micro_batch_tokens={tokens}, or 0 to have it chosen"
-    smallest = _with_micro_batch(config, MICRO_BATCH_STEP)
+    smallest = _with_micro_batch(settings, MICRO_BATCH_STEP)
 
     def predict_open(max_concurrency: int) -> int:
         engine = smallest.engine.model_copy(update={"max_concurrency": max_concurrency})
-        return predict(smallest.model_copy(update={"engine": engine}))
+        return predict(replace(smallest, engine=engine))
 
-    counts = range(1, config.engine.max_concurrency + 1)
+    counts = range(1, settings.engine.max_concurrency + 1)
     fitting = bisect_right(counts, int(MEMORY_SHARE * memory_bytes), key=predict_open)
     if fitting:
         return f"use engine.max_concurrency={fitting} or less, or a lower engine.max_context"
     return "use a smaller model, a lower rollout.max_tokens or engine.max_context, or a machine with more memory"
 
 
-def _with_micro_batch(config: RunConfig, tokens: int) -> RunConfig:
-    return config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_tokens": tokens})})
+def _with_micro_batch(settings: ForecastSettings, tokens: int) -> ForecastSettings:
+    return replace(settings, train=settings.train.model_copy(update={"micro_batch_tokens": tokens}))
 
 
 def _gib(num_bytes: int) -> str:

@@ -8,16 +8,18 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
+from turnwise.building.forecasting import read_forecast_settings
+from turnwise.building.resolved import resolve
 from turnwise.building.sizes import measure_recipe
 from turnwise.cli.main import app
-from turnwise.config.copies import list_copies
-from turnwise.config.held import Shapes
-from turnwise.config.memory import plan_rank
 from turnwise.config.run import RunConfig
-from turnwise.simulation.hardware import GPUS, Cluster, describe_today, estimate_costs, plan_gpus, plan_traffic
+from turnwise.forecast.held import Shapes
+from turnwise.forecast.memory import plan_rank
+from turnwise.forecast.settings import ForecastSettings
+from turnwise.forecast.simulation.hardware import GPUS, Cluster, describe_today, estimate_costs, plan_gpus, plan_traffic
 
-TINY = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+TINY = Path(__file__).parents[4] / "recipes" / "search_r1" / "tiny.toml"
+BENCHMARKS = Path(__file__).parents[4] / "benchmarks"
 MARGIN = 0.15
 """How far a plan may be from the estimate by hand, which rounds a layer's activations to 34 bytes per hidden number."""
 
@@ -40,8 +42,12 @@ SIZES, PARAMETERS, TOKENS, recipe = (
 )
 
 
+def read_settings(config: RunConfig) -> ForecastSettings:
+    return read_forecast_settings(resolve(config))
+
+
 def measure(config: RunConfig) -> Shapes:
-    shapes = measure_recipe(config, list_copies(config))
+    shapes = measure_recipe(config, resolve(config).copies)
     assert shapes is not None
     return shapes
 
@@ -52,24 +58,24 @@ def test_memory_of_a_trainers_gpu(size: str, ranks: int) -> None:
     config = recipe(size)
     shapes = measure(config)
     assert shapes.policy.num_parameters == PARAMETERS[size]
-    memory = plan_rank(config, list_copies(config), shapes, num_ranks=ranks)
+    memory = plan_rank(read_settings(config), shapes, num_ranks=ranks)
     assert memory.peak == pytest.approx(sum(BENCHMARK.estimate(size, ranks).values()), rel=MARGIN)
     assert memory.states == 16 * PARAMETERS[size] // ranks
 
 
 def test_activations_do_not_depend_on_the_number_of_ranks() -> None:
     shapes = measure(recipe("7B"))
-    plans = [plan_rank(recipe("7B"), list_copies(recipe("7B")), shapes, num_ranks=ranks) for ranks in (2, 8, 64)]
+    plans = [plan_rank(read_settings(recipe("7B")), shapes, num_ranks=ranks) for ranks in (2, 8, 64)]
     assert len({(plan.activations, plan.logits, plan.gathered) for plan in plans}) == 1
     assert plans[0].states == 4 * plans[1].states
     # What the recipe says about ranks is for this machine.
     config = recipe("7B", train={"ranks": 8})
-    assert plan_rank(config, list_copies(config), shapes, num_ranks=8) == plans[1]
+    assert plan_rank(read_settings(config), shapes, num_ranks=8) == plans[1]
 
 
 def test_one_gpu_holds_masters() -> None:
     """Weights in bfloat16, a float32 copy, two moments and gradients: 2 + 4 + 8 + 4 bytes."""
-    memory = plan_rank(recipe("7B"), list_copies(recipe("7B")), measure(recipe("7B")), num_ranks=1)
+    memory = plan_rank(read_settings(recipe("7B")), measure(recipe("7B")), num_ranks=1)
     assert memory.states == 18 * PARAMETERS["7B"]
     assert memory.gathered == 0
 
@@ -112,7 +118,7 @@ def test_an_engines_gpu_by_hand() -> None:
     config = recipe("7B")
     cluster = Cluster(gpu=GPUS["h100"], num_gpus=64, trainer_gpus=32)
     shapes = measure(config)
-    trainer = plan_rank(config, list_copies(config), shapes, num_ranks=32)
+    trainer = plan_rank(read_settings(config), shapes, num_ranks=32)
     memory = plan_gpus(trainer, shapes.policy, cluster, item=2, context=config.rollout.max_tokens, num_open=64)
     assert memory.engine == 2 * PARAMETERS["7B"] + 2 * 8192 * 2 * 28 * 4 * 128 * 2
 

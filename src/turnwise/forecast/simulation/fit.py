@@ -16,10 +16,10 @@ from typing import Any
 
 from turnwise.core.errors import DataError
 from turnwise.core.types import Trajectory
-from turnwise.simulation.costs import Costs, EngineCosts
-from turnwise.simulation.outcome import Outcome
-from turnwise.simulation.system import Schedule, SimulatedRun
-from turnwise.simulation.work import Member, StoredWork, Turn
+from turnwise.forecast.simulation.costs import Costs, EngineCosts
+from turnwise.forecast.simulation.outcome import Outcome
+from turnwise.forecast.simulation.system import Schedule, SimulatedRun
+from turnwise.forecast.simulation.work import Member, StoredWork, Turn
 from turnwise.store.groups import GroupStore
 from turnwise.store.run_folder import RunFolder
 

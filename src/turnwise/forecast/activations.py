@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnwise.config.held import BYTES
-from turnwise.config.run import RunConfig
-from turnwise.config.shape import ModelShape
-from turnwise.config.train_algorithms.table import find_algorithm
+from turnwise.forecast.held import BYTES
+from turnwise.forecast.settings import ForecastSettings
+from turnwise.models.shape import ModelShape
 
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
@@ -45,11 +44,11 @@ class Tokens:
     """Tokens of a trajectory."""
 
 
-def count_micro_batch(config: RunConfig, *, is_packed: bool = True) -> Tokens:
+def count_micro_batch(settings: ForecastSettings, *, is_packed: bool = True) -> Tokens:
     """The micro-batch of a recipe; rows that are padded share nothing."""
-    rollout, limit = config.rollout, config.train.micro_batch_tokens or MAX_MICRO_BATCH_TOKENS
+    rollout, limit = settings.rollout, settings.train.micro_batch_tokens or MAX_MICRO_BATCH_TOKENS
     sampled = min(rollout.max_tokens - 1, rollout.max_turns * rollout.max_turn_tokens)
-    members = rollout.group_size if config.train.shared_prefix and is_packed else 1
+    members = rollout.group_size if settings.train.shared_prefix and is_packed else 1
     computed = rollout.max_tokens - sampled + members * sampled  # of a group that shares all it did not sample
     return Tokens(
         computed=max(limit, rollout.max_tokens),
@@ -59,39 +58,39 @@ def count_micro_batch(config: RunConfig, *, is_packed: bool = True) -> Tokens:
     )
 
 
-def count_training(config: RunConfig, shape: ModelShape, *, device: str, has_logits: bool = True) -> int:
+def count_training(settings: ForecastSettings, shape: ModelShape, *, device: str, has_logits: bool = True) -> int:
     """Bytes that one process adds in a forward and backward pass over a full micro-batch: what the pass keeps, and
     logits unless `has_logits` is False (a critic has none)."""
-    tokens = count_micro_batch(config, is_packed=shape.is_packed)
-    arrays = list(_list_saved(config, shape, tokens))
-    if config.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
-        inputs = tokens.computed * shape.hidden_size * BYTES[config.model.dtype]
+    tokens = count_micro_batch(settings, is_packed=shape.is_packed)
+    arrays = list(_list_saved(settings, shape, tokens))
+    if settings.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
+        inputs = tokens.computed * shape.hidden_size * BYTES[settings.model.dtype]
         arrays = [(count / shape.num_layers, size) for count, size in arrays] + [(shape.num_layers, inputs)]
     if has_logits:
-        arrays += _list_logits(config, shape, tokens)
+        arrays += _list_logits(settings, shape, tokens)
     live = sum(count * size for count, size in arrays)
     if device != "cpu":
         return int(live)
     small = sum(count * size for count, size in arrays if size < LARGE_ARRAY_BYTES)
     # A large array takes what small ones left free, where there is that much, and is cut up with it.
-    waste = WASTE if config.model.lora is None else ADAPTER_WASTE
-    if config.train.recompute_activations:
+    waste = WASTE if settings.model.lora is None else ADAPTER_WASTE
+    if settings.train.recompute_activations:
         waste = RECOMPUTED_WASTE
     return int(live + waste * (small + min(small, live - small)))
 
 
-def _list_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
+def _list_logits(settings: ForecastSettings, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
     """Numbers of arrays of logits in float32 that live at once, and the bytes of one: of all trained tokens of a
     micro-batch where these are few or the loss reads the whole distribution, else of one chunk of them, and the output
     layer's gradient of a chunk and of those before."""
-    loss, item = config.loss, BYTES[config.model.dtype]
-    by_gradient = find_algorithm(config.train.algorithm).has_credit
+    loss, item = settings.loss, BYTES[settings.model.dtype]
+    by_gradient = settings.has_credit
     rows = tokens.computed * tokens.share
     chunks = -(-int(rows * shape.vocab_size) // CHUNK_NUMBERS)
     exact = by_gradient and bool(loss.teacher.path) and loss.teacher.kind == "exact"
     if chunks > 1 and not exact:
         yield LOGIT_COPIES, rows / chunks * shape.vocab_size * 4
-        if config.model.lora is None:
+        if settings.model.lora is None:
             yield 1, shape.num_head * max(item, 4)
             yield 1, shape.num_head * item
         return
@@ -99,11 +98,11 @@ def _list_logits(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterab
     yield LOGIT_COPIES + REFERENCE_COPIES * beside + TEACHER_COPIES * exact, rows * shape.vocab_size * 4
 
 
-def _list_saved(config: RunConfig, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
+def _list_saved(settings: ForecastSettings, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:
     """Numbers of arrays that a forward pass keeps for the backward pass, and the bytes of one."""
-    item = BYTES[config.model.dtype]
+    item = BYTES[settings.model.dtype]
     if shape.is_packed:
-        is_adapted = config.model.lora is not None
+        is_adapted = settings.model.lora is not None
         for count, width, size in shape.list_saved_arrays(tokens.repeats, item, is_adapted=is_adapted):
             yield count, tokens.computed * width * size
         return

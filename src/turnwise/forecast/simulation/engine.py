@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from turnwise.core.occupancy import Occupancy
-from turnwise.simulation.agenda import Agenda
-from turnwise.simulation.costs import EngineCosts
+from turnwise.forecast.simulation.agenda import Agenda
+from turnwise.forecast.simulation.costs import EngineCosts
 
 
 @dataclass(slots=True, eq=False)
