@@ -5,6 +5,7 @@ What the player sees is the `ansi` rendering where there is one, else the observ
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -68,7 +69,9 @@ class GymnasiumGame(TextGame):
                 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
                 options["desc"] = generate_random_map(size=chosen.map_size, seed=seed)
-            self._env = gymnasium.make(chosen.id, render_mode="ansi" if _draws_text(chosen.id) else None, **options)
+            if _draws_text(chosen.id, json.dumps(options)):  # a class that draws nothing need not take the argument
+                options["render_mode"] = "ansi"
+            self._env = gymnasium.make(chosen.id, **options)
         if not isinstance(self._env.action_space, gymnasium.spaces.Discrete):
             raise ConfigError(
                 f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones: register one "
@@ -135,10 +138,11 @@ class GymnasiumGame(TextGame):
 
 
 @cache
-def _draws_text(name: str) -> bool:
+def _draws_text(name: str, options: str) -> bool:
+    """Whether an environment, with these options of `gymnasium.make` as JSON, has the `ansi` rendering."""
     import gymnasium
 
-    env = gymnasium.make(name, disable_env_checker=True)
+    env = gymnasium.make(name, disable_env_checker=True, **json.loads(options))
     try:
         return "ansi" in env.metadata.get("render_modes", ())
     finally:
