@@ -336,7 +336,7 @@ class LocalSession:
             while len(view):
                 view = view[os.write(fd, view) :]
         except OSError as error:
-            raise SandboxError(f"{path} could not be written: {error.strerror}") from error
+            raise SandboxError(f"{path} could not be written: {error.strerror}; it holds a part") from error
         finally:
             os.close(fd)
 

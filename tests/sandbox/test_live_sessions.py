@@ -725,3 +725,26 @@ def test_what_is_no_python_shows_no_other_file(with_session, code):
         assert "ast.py" not in shown
 
     with_session(work)
+
+
+def test_a_file_that_cannot_be_used_says_why(with_session):
+    async def work(session):
+        await session.run("import os; open('shut', 'w'); os.chmod('shut', 0); os.mkdir('folder')")
+        refused = {"shut": "Permission denied", "folder": "Is a directory", "/x": "give a relative one"}
+        for path, said in refused.items():
+            with pytest.raises(SandboxError, match=said):
+                await session.write_file(path, b"")
+        with pytest.raises(SandboxError, match="no such plain file that may be read"):
+            await session.read_file("shut")
+
+    with_session(work)
+
+
+@pytest.mark.parametrize(("language", "code"), [("bash", "set -e; false"), ("python", "import os; os._exit(3)")])
+def test_a_session_that_is_over_names_what_may_have_ended_it(with_session, language, code):
+    async def work(session):
+        error = (await session.run(code)).error
+        assert error.startswith("the session ended: ")
+        assert ("set -e" if language == "bash" else "exit()") in error
+
+    with_session(work, language)
