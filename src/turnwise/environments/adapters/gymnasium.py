@@ -81,9 +81,16 @@ class GymnasiumGame(TextGame):
         numbers = range(start, start + count)
         names = ACTIONS.get(chosen.id.rpartition("/")[2].partition("-")[0], ())
         self._names = dict(zip(names if len(names) == count else map(str, numbers), numbers, strict=True))
-        self._state, info = self._env.reset(seed=seed)
+        self._state, info = self._read("reset", self._env.reset(seed=seed), ("observation", "info"))
         self._mask = self._read_mask(info)
         return self._look()
+
+    def _read(self, method: str, result: Any, fields: Sequence[str]) -> tuple[Any, ...]:
+        """What a method returned. Raises EnvironmentFault where it is not these values, as in gym before 0.26."""
+        if not isinstance(result, tuple) or len(result) != len(fields):
+            count = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+            raise EnvironmentFault(f"{self._chosen.id}: {method} returns {count}; it must be ({', '.join(fields)})")
+        return result
 
     def _read_mask(self, info: Mapping[str, Any]) -> dict[int, bool] | None:
         """Which actions may be taken, by number; None where nothing says so. Raises EnvironmentFault for another
@@ -112,7 +119,10 @@ class GymnasiumGame(TextGame):
 
     def step(self, action: str) -> Outcome:
         """See `TextGame.step`. An episode that the environment's own time limit ends is not won."""
-        self._state, reward, terminated, truncated, info = self._env.step(self._names[action])
+        fields = ("observation", "reward", "terminated", "truncated", "info")
+        self._state, reward, terminated, truncated, info = self._read(
+            "step", self._env.step(self._names[action]), fields
+        )
         self._mask = self._read_mask(info)
         return Outcome(
             text=self._look(),
