@@ -301,7 +301,7 @@ class _Place:
         if header["op"] == "write":
             return {}, [files.create_file(self.scratch_fd, path)]
         fd = files.open_file(self.scratch_fd, path)
-        return ({"error": "there is no such plain file"}, []) if fd is None else ({}, [fd])
+        return ({"error": "there is no such plain file that may be read"}, []) if fd is None else ({}, [fd])
 
     def _become_live(self, packet: bytes, fds: list[int]) -> NoReturn:
         status = STARTUP_FAILED

@@ -694,3 +694,57 @@ def test_a_shell_prints_a_lot(with_session):
         assert (await shell.run("echo ok")).stdout == b"ok\n"
 
     with_session(work, "bash", replace(LIMITS, wall_s=20.0))
+
+
+def test_a_shell_knows_the_status_before_and_traces_nothing_of_its_own(with_session):
+    async def work(session):
+        await session.run("(exit 5)")
+        assert (await session.run("echo $?")).stdout == b"5\n"
+        assert (await session.run("echo $?")).stdout == b"0\n"
+        traced = [await session.run(command) for command in ("set -x", "echo hi", "set +x", "echo y")]
+        assert [b"turnwise" in each.stderr or b"printf" in each.stderr for each in traced] == [False] * 4
+        assert b"echo hi" in traced[1].stderr
+        assert (traced[3].stdout, traced[3].stderr) == (b"y\n", b"")
+
+    with_session(work, language="bash")
+
+
+def test_a_module_that_was_written_can_be_imported(with_session):
+    async def work(session):
+        await session.write_file("prices.py", b"FACTOR = 4\n")
+        assert (await session.run("import prices, sys\nprices.FACTOR, sys.path.count('')")).value == "(4, 1)"
+
+    with_session(work)
+
+
+@pytest.mark.parametrize("code", ["x = (", "await f()", "for i in (1, 2):\nprint(i)", "x = '\0'"])
+def test_what_is_no_python_shows_no_other_file(with_session, code):
+    async def work(session):
+        shown = (await session.run(code)).stderr.decode()
+        assert "SyntaxError" in shown or "IndentationError" in shown
+        assert "ast.py" not in shown
+
+    with_session(work)
+
+
+def test_a_file_that_cannot_be_used_says_why(with_session):
+    async def work(session):
+        await session.run("import os; open('shut', 'w'); os.chmod('shut', 0); os.mkdir('folder')")
+        refused = {"shut": "Permission denied", "folder": "Is a directory", "/x": "give a relative one"}
+        for path, said in refused.items():
+            with pytest.raises(SandboxError, match=said):
+                await session.write_file(path, b"")
+        with pytest.raises(SandboxError, match="no such plain file that may be read"):
+            await session.read_file("shut")
+
+    with_session(work)
+
+
+@pytest.mark.parametrize(("language", "code"), [("bash", "set -e; false"), ("python", "import os; os._exit(3)")])
+def test_a_session_that_is_over_names_what_may_have_ended_it(with_session, language, code):
+    async def work(session):
+        error = (await session.run(code)).error
+        assert error.startswith("the session ended: ")
+        assert ("set -e" if language == "bash" else "exit()") in error
+
+    with_session(work, language)

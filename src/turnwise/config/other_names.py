@@ -29,6 +29,10 @@ WHOLE_DISTRIBUTION = (
     "training samples from the whole distribution, because that is what the trainer scores; remove it (evaluations "
     "have evaluate.{})"
 )
+_PENALTIES = (
+    "training samples from the whole distribution, because that is what the trainer scores, and evaluations sample "
+    "without penalties too; remove it"
+)
 _RANKS_CUT = (
     "a layer cut between ranks gives norms of queries and keys a gradient of its own heads only; train.ranks cuts "
     "every model between ranks without that"
@@ -203,6 +207,10 @@ OTHER_NAMES: dict[str, OtherName] = {
     },
     **{
         name: OtherName("", WHOLE_DISTRIBUTION.format(name)) for name in ("top_p", "top_k", "min_p")
+    },
+    **{
+        name: OtherName("", _PENALTIES)
+        for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")
     },
     **{
         name: OtherName("", _RANKS_CUT)

@@ -294,6 +294,11 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
             "leave loss.correction.level at 'token' and the veto at 0",
         ),
         (
+            loss.updates_per_step > (most := config.rollout.tasks_per_step * config.rollout.group_size),
+            f"loss.updates_per_step={loss.updates_per_step} cuts the {most} trajectories of a step into more parts "
+            "than there are, so that steps which train.lr is planned over never come; lower it",
+        ),
+        (
             loss.correction.low > loss.correction.high,
             f"loss.correction.low={loss.correction.low} is above loss.correction.high={loss.correction.high}",
         ),
@@ -359,8 +364,7 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
         (
             not has_credit
             and bool(config.loss.kl.coefficient or config.loss.teacher.path or not config.loss.mask_observations),
-            f"train.algorithm={name!r} has a loss of its own; drop loss.kl, loss.teacher and "
-            "loss.mask_observations",
+            f"train.algorithm={name!r} has a loss of its own; drop loss.kl, loss.teacher and loss.mask_observations",
         ),
         (
             config.train.keep_best > 0 and not (config.evaluate.every and config.evaluate.tasks),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from turnwise.core.errors import ConfigError, boundary
@@ -98,13 +99,27 @@ def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environm
     """
     module_name, _, class_name = find_path(name, key=key).partition(":")
     with boundary(ConfigError, f"{key}.name={name!r} cannot be imported (is its folder on PYTHONPATH?)"):
-        family_class = getattr(importlib.import_module(module_name), class_name)
+        module = importlib.import_module(module_name)
+    family_class = getattr(module, class_name, None)
+    if not callable(family_class):
+        raise ConfigError(f"{key}.name={name!r}: {_describe_missing(module, class_name)}")
     with boundary(ConfigError, f"{key}.args of {name!r}"):
         if is_plain_class(family_class):
             return ClassFamily(family_class, **arguments)
         family = family_class(**arguments)
     if not isinstance(family, EnvironmentFamily):
         raise ConfigError(
-            f"{key}.name={name!r} lacks one of task, build_environment, policy, texts (see EnvironmentFamily)"
+            f"{key}.name={name!r} lacks one of task, build_environment, policy, texts (see EnvironmentFamily), and is "
+            "no class with a method reset and tools either"
         )
     return family
+
+
+def _describe_missing(module: ModuleType, name: str) -> str:
+    """Why a module's attribute is no environment: it is an object of a class, or not there."""
+    thing = getattr(module, name, None)
+    if thing is not None:
+        return f"{name} is an object of the class {type(thing).__name__}; name the class, which every episode builds"
+    classes = [each for each, value in vars(module).items() if isinstance(value, type) and each[0] != "_"]
+    own = [each for each in classes if getattr(module, each).__module__ == module.__name__]
+    return f"{module.__name__} has no {name!r} at its top level; its classes are {', '.join(own or classes) or 'none'}"

@@ -77,10 +77,10 @@ async def apply_patch(sandbox: Sandbox, layers: Sequence[Layer], patch: str) -> 
 
 
 def _explain(text: str, patch: bytes) -> str:
-    """Why a way did not apply the patch: the file that `patch` did not find, or the last line of its output."""
+    """Why a way did not apply the patch: what `patch` printed, with the file and the remedy; else its last line."""
     missing = re.search(r"can't find file to patch at input line (\d+)", text)
     if missing is None:
-        return _last_line(text)
+        return _explain_hunks(text)
     above = patch.decode("utf-8", "surrogateescape").split("\n")[: int(missing[1])]
     named = [read_path(line[4:]) for line in above if line.startswith(("--- ", "+++ "))]
     path = next((each for each in reversed(named) if each != NO_FILE), "")
@@ -92,6 +92,24 @@ def _explain(text: str, patch: bytes) -> str:
         f"it names {path}, of which the first folder is taken away as git's a/ and b/ are, and the rest is not in the "
         "tree; make it with git diff --default-prefix"
     )
+
+
+def _explain_hunks(text: str) -> str:
+    """The last line that `patch` said, of which its own words name no file, or one that nobody keeps."""
+    last = _last_line(text)
+    if "Only garbage was found" in last:
+        return "it has no hunk of a unified diff; write --- a/FILE, +++ b/FILE and @@ -1,3 +1,3 @@ above the lines"
+    if malformed := re.search(r"malformed patch at line (\d+)|unexpected end of file in patch", last):
+        place = f"line {malformed[1]}" if malformed[1] else "its end"
+        return f"at {place} a hunk has other lines than its @@ counts; count them again"
+    if not re.search(r"\d+ out of \d+ hunks? (FAILED|ignored)", last):
+        return last
+    if exists := re.findall(r"would create the file (.+?),\n", text):
+        return f"it would make {exists[-1]}, which exists; change its lines instead"
+    path = next(iter(re.findall(r"^[Pp]atching file (.+)$", text, re.MULTILINE)[-1:]), "a file")
+    if "previously applied" in text:
+        return f"{path} seems to have the change already: {last.partition(' -- ')[0]}"
+    return f"{path} does not have the lines that it names: {last.partition(' -- ')[0]}"
 
 
 def _last_line(text: str) -> str:

@@ -128,11 +128,9 @@ class SandboxTools:
         session = await self._session(self._files_in)
         try:
             content = await session.read_file(path)
-        except sandbox_errors.SandboxError:
+        except sandbox_errors.SandboxError as cause:
             await ask_sandbox(session.run(""))  # raises when the session is over: not the model's fault
-            raise ToolFailure(
-                f"cannot read {path!r}: it is missing, too large, no plain file, or not below the working folder"
-            ) from None
+            raise ToolFailure(f"cannot read {path!r}: {cause}") from None
         return clip_middle(content.decode("utf-8", "replace"), self._max_chars)
 
     async def write_file(self, path: str, content: str) -> str:
@@ -146,11 +144,9 @@ class SandboxTools:
         data = content.encode()
         try:
             await session.write_file(path, data)
-        except sandbox_errors.SandboxError:
+        except sandbox_errors.SandboxError as cause:
             await ask_sandbox(session.run(""))  # as in `read_file`
-            raise ToolFailure(
-                f"cannot write {path!r}: there is no room for it, or it is not below the working folder"
-            ) from None
+            raise ToolFailure(f"cannot write {path!r}: {cause}") from None
         return f"wrote {len(data)} bytes to {path}"
 
     async def close(self) -> None:

@@ -9,8 +9,9 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,7 +22,11 @@ from turnwise.core.holding import named
 from turnwise.core.threads import OwnThread, run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
 from turnwise.tools.arguments import read_arguments
+from turnwise.tools.docstrings import to_plain_google
 from turnwise.tools.members import find_members, read_members
+
+MAX_ITEMS = 100_000
+"""Most values that are taken from a generator."""
 
 # Environments are built thousands of times with the same functions as tools; weak, so that closures can be freed.
 _specs: WeakKeyDictionary[Callable[..., object], ToolSpec] = WeakKeyDictionary()
@@ -59,7 +64,8 @@ def _read_spec(function: Callable[..., object]) -> ToolSpec:
         ConfigError,
         f"tool {name!r} needs type hints and a Google-style docstring with an 'Args:' entry for every parameter",
     ):
-        schema = get_json_schema(_unbound(function) if inspect.ismethod(function) else function)["function"]
+        is_written = inspect.ismethod(function) or inspect.isfunction(function)
+        schema = get_json_schema(_plain(function) if is_written else function)["function"]
     return ToolSpec(name=schema["name"], description=schema["description"], parameters=schema["parameters"])
 
 
@@ -83,14 +89,16 @@ def _parameters(function: Callable[..., object]) -> tuple[inspect.Parameter, ...
         return ()
 
 
-def _unbound(method: Callable[..., object]) -> Callable[..., object]:
-    """Return a function that looks like the bound method: without `self` in signature and annotations."""
+def _plain(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that looks like the function or bound method: without `self`, its docstring in the form that
+    is read."""
 
     def bare(*_: object) -> None: ...
 
-    bare.__name__, bare.__doc__ = method.__name__, method.__doc__
-    bare.__annotations__ = inspect.get_annotations(method, eval_str=True)
-    bare.__signature__ = inspect.signature(method, eval_str=True)  # type: ignore[attr-defined]
+    bare.__name__, doc = function.__name__, function.__doc__
+    bare.__doc__ = doc and to_plain_google(doc)
+    bare.__annotations__ = inspect.get_annotations(function, eval_str=True)
+    bare.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
     return bare
 
 
@@ -156,9 +164,9 @@ def _read_result(result: object) -> str | Awaitable[object]:
 def to_text(result: object) -> str:
     """Convert a tool's result to what the model reads: text unchanged, anything else as JSON.
 
-    Numbers and arrays of numpy and torch are JSON numbers and lists, bytes are read as UTF-8, None is `null`; values
-    that JSON cannot represent are written with `str`. Half of a surrogate pair, which is not text, becomes a
-    replacement character.
+    Numbers and arrays of numpy and torch are JSON numbers and lists, bytes are read as UTF-8, None is `null`, what a
+    generator yields is a list; values that JSON cannot represent are written with `str`. Half of a surrogate pair,
+    which is not text, becomes a replacement character.
     """
     text = _decode(result) if isinstance(result, str | bytes | bytearray) else _write_json(result)
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -193,6 +201,13 @@ def _to_plain(value: object) -> object:
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
+    if isinstance(value, Iterator):  # of a generator function: what it yields, not its address
+        items = list(islice(value, MAX_ITEMS + 1))
+        if len(items) > MAX_ITEMS:
+            raise ValueError(f"the result yields more than {MAX_ITEMS:,} values; return text or a list")
+        return items
+    if isinstance(value, AsyncIterator):
+        raise ValueError("the result is an async generator; return text or a list")
     return _decode(value) if isinstance(value, bytes | bytearray) else str(value)
 
 

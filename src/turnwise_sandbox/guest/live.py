@@ -46,6 +46,7 @@ class LiveInterpreter:
     def serve(self) -> None:
         """Send a first packet, from which the supervisor learns this process's pid; then answer packets until the
         socket closes."""
+        sys.path.insert(0, "")  # as at Python's own prompt: modules in the working folder can be imported
         wire.send_packet(self._connection, wire.READY)
         while True:
             try:
@@ -90,7 +91,7 @@ class LiveInterpreter:
         return {"value": value, "error": error}
 
     def _evaluate(self, source: bytes, name: str) -> str | None:
-        tree = ast.parse(source, name)
+        tree = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)  # no frame of `ast` in a traceback
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         if tree.body:
             exec(compile(tree, name, "exec", dont_inherit=True), self._namespace)

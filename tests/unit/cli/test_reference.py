@@ -114,6 +114,7 @@ def test_what_stands_for_another_name_exists_and_hides_nothing() -> None:
         ({"train": {"learning_rate": 1e-6}}, "run.seed=1", r"'train\.learning_rate'; here it is 'train\.lr'$"),
         ({"loss": {"clip_eps": 0.2}}, "run.seed=1", r"here it is 'loss\.options\.clip_low'$"),
         ({}, "generator.sampling_params.top_p=0.9", r"evaluations have evaluate\.top_p"),
+        ({}, "rollout.repetition_penalty=1.1", "evaluations sample without penalties too; remove it"),
         ({}, "train.per_device_train_batch_size=4", r"here it is 'train\.micro_batch_tokens': rows are packed"),
     ],
 )

@@ -450,3 +450,11 @@ def test_options_that_the_optimizer_does_not_read_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=expected):
             load_config([], overrides)
+
+
+def test_more_updates_than_trajectories_are_refused(tmp_path: Path) -> None:
+    # 2 tasks of 4 members are 8 trajectories: 8 parts of one each, and no ninth
+    recipe = write(tmp_path, RATED + "[rollout]\ntasks_per_step = 2\ngroup_size = 4\n")
+    assert load_config([recipe], ["loss.updates_per_step=8"]).loss.updates_per_step == 8
+    with pytest.raises(ConfigError, match=r"loss.updates_per_step=9 cuts the 8 trajectories of a step"):
+        load_config([recipe], ["loss.updates_per_step=9"])

@@ -68,7 +68,7 @@ def test_a_package_cannot_take_a_name_that_is_taken(folder: Path) -> None:
     [
         ("no_such_name", "neither a known name .*search_qa"),
         ("no_such_module:Thing", "is its folder on PYTHONPATH"),
-        ("json:NoSuchClass", "cannot be imported"),
+        ("json:NoSuchClass", "its classes are JSONDecoder"),
         ("json:JSONEncoder", "lacks one of task"),
         ("turnwise.environments.tool_environment:ToolEnvironment", "lacks one of task"),
     ],
@@ -84,3 +84,17 @@ def test_a_package_that_is_broken_is_named_only_when_it_is_used(folder: Path) ->
     assert find_path("broken") == "broken_package:Coin"
     with pytest.raises(ConfigError, match=r"'broken' cannot be imported.*broken at import"):
         load_family("broken", {})
+
+
+def test_what_is_no_environment_is_told_what_is_there(folder: Path) -> None:
+    text = MODULE + "\n\nclass Other:\n    pass\n\n\nclass Group:\n    Inner = Coin\n\n\ncoin = Coin()\n"
+    (folder / "few_coins.py").write_text(text)
+    wrong = {
+        "Coim": "few_coins has no 'Coim' at its top level; its classes are Coin, Other, Group",
+        "Group.Inner": "few_coins has no 'Group.Inner' at its top level; its classes are Coin, Other, Group",
+        "coin": "coin is an object of the class Coin; name the class, which every episode builds",
+        "Other": "is no class with a method reset and tools either",
+    }
+    for name, said in wrong.items():
+        with pytest.raises(ConfigError, match=said):
+            load_family(f"few_coins:{name}", {})

@@ -1,6 +1,7 @@
 """Patches of the tiny repository: what resolves, what does not, and under which name."""
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -65,6 +66,9 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
             "surrogate": gold.replace("a + b", "a + b  # \ud83d"),
             "without prefixes": gold.replace("a/src", "src").replace("b/src", "src"),
             "of a parent folder": gold.replace("a/src", "a/sums/src").replace("b/src", "b/sums/src"),
+            "of another form": "*** Begin Patch\n*** Update File: src/sums/core.py\n@@\n-a\n+b\n*** End Patch\n",
+            "miscounted": re.sub(r"@@ -(\d+),\d+ \+(\d+),\d+ @@", r"@@ -\1,90 +\2,90 @@", gold),
+            "makes what is there": "--- /dev/null\n+++ b/src/sums/core.py\n@@ -0,0 +1 @@\n+x = 1\n",
         },
     )
     assert {label: grade.ending for label, grade in grades.items()} == {
@@ -87,7 +91,14 @@ def test_the_gold_patch_resolves_and_others_do_not(sums: Repository) -> None:
         "fuzzy": "resolved",
         "without prefixes": "patch_failed",
         "of a parent folder": "patch_failed",
+        "of another form": "patch_failed",
+        "miscounted": "patch_failed",
+        "makes what is there": "patch_failed",
     }
+    assert "no hunk of a unified diff; write --- a/FILE" in grades["of another form"].reason
+    assert "a hunk has other lines than its @@ counts" in grades["miscounted"].reason
+    assert grades["makes what is there"].reason.startswith("it would make src/sums/core.py, which exists")
+    assert grades["stale"].reason.startswith("src/sums/core.py does not have the lines that it names: 1 out of 1")
     assert "names src/sums/core.py, of which the first folder" in grades["without prefixes"].reason
     assert "git diff --default-prefix" in grades["without prefixes"].reason
     assert grades["of a parent folder"].reason == "it changes sums/src/sums/core.py, which is not in the tree"

@@ -369,3 +369,50 @@ class Pear:
 def test_what_a_model_reads_of_results_that_are_no_text(result: object, text: str) -> None:
     assert to_text(result) == text
     to_text(result).encode()
+
+
+def test_docstrings_with_types_and_further_headings_are_read() -> None:
+    def find(query: str, *, mode: str = "fast", limit: int = 10) -> str:
+        """Search.
+
+        Args:
+            query (str): What to look for.
+            mode (Literal["fast", "deep"], optional): One of:
+                fast or deep.
+
+        Keyword Args:
+            limit: Most results.
+
+        Returns:
+            str: Lines.
+        """
+        return ""
+
+    spec = to_tool(find).spec
+    said = {name: each["description"] for name, each in spec.parameters["properties"].items()}
+    assert spec.description == "Search."
+    assert said == {"query": "What to look for.", "mode": "One of: fast or deep.", "limit": "Most results."}
+
+
+def test_what_a_generator_yields_is_its_result() -> None:
+    def lines() -> Any:
+        """List lines."""
+        yield "a"
+        yield 2
+
+    def endless() -> Any:
+        """Count."""
+        at = 0
+        while True:
+            yield at
+            at += 1
+
+    async def streamed() -> Any:
+        """Stream."""
+        yield "a"
+
+    call = ToolCall(id="1", name="lines", arguments="{}")
+    assert asyncio.run(run_tool(to_tool(lines), call, timeout_s=20, max_chars=100)).observation == '["a", 2]'
+    for function, said in ((endless, "more than 100,000 values"), (streamed, "an async generator; return text")):
+        with pytest.raises(EnvironmentFault, match=said):
+            asyncio.run(run_tool(to_tool(function), call, timeout_s=20, max_chars=100))

@@ -5,6 +5,7 @@ The player sees the `ansi` rendering if there is one, otherwise the observation'
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -70,7 +71,9 @@ class GymnasiumGame(TextGame):
                 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
                 options["desc"] = generate_random_map(size=chosen.map_size, seed=seed)
-            self._env = gymnasium.make(chosen.id, render_mode="ansi" if _draws_text(chosen.id) else None, **options)
+            if _draws_text(chosen.id, json.dumps(options)):  # a class that draws nothing need not take the argument
+                options["render_mode"] = "ansi"
+            self._env = gymnasium.make(chosen.id, **options)
         if not isinstance(self._env.action_space, gymnasium.spaces.Discrete):
             raise ConfigError(
                 f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones: register one "
@@ -80,9 +83,16 @@ class GymnasiumGame(TextGame):
         numbers = range(start, start + count)
         names = ACTIONS.get(chosen.id.rpartition("/")[2].partition("-")[0], ())
         self._names = dict(zip(names if len(names) == count else map(str, numbers), numbers, strict=True))
-        self._state, info = self._env.reset(seed=seed)
+        self._state, info = self._read("reset", self._env.reset(seed=seed), ("observation", "info"))
         self._mask = self._read_mask(info)
         return self._look()
+
+    def _read(self, method: str, result: Any, fields: Sequence[str]) -> tuple[Any, ...]:
+        """What a method returned. Raises EnvironmentFault where it is not these values, as in gym before 0.26."""
+        if not isinstance(result, tuple) or len(result) != len(fields):
+            count = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+            raise EnvironmentFault(f"{self._chosen.id}: {method} returns {count}; it must be ({', '.join(fields)})")
+        return result
 
     def _read_mask(self, info: Mapping[str, Any]) -> dict[int, bool] | None:
         """Return which actions may be taken, by number; None if there is no mask. Raises EnvironmentFault for a mask of
@@ -111,7 +121,10 @@ class GymnasiumGame(TextGame):
 
     def step(self, action: str) -> Outcome:
         """See `TextGame.step`. An episode ended by the environment's own time limit is not won."""
-        self._state, reward, terminated, truncated, info = self._env.step(self._names[action])
+        fields = ("observation", "reward", "terminated", "truncated", "info")
+        self._state, reward, terminated, truncated, info = self._read(
+            "step", self._env.step(self._names[action]), fields
+        )
         self._mask = self._read_mask(info)
         return Outcome(
             text=self._look(),
@@ -137,10 +150,11 @@ class GymnasiumGame(TextGame):
 
 
 @cache
-def _draws_text(name: str) -> bool:
+def _draws_text(name: str, options: str) -> bool:
+    """Whether an environment, with these options of `gymnasium.make` as JSON, has the `ansi` rendering."""
     import gymnasium
 
-    env = gymnasium.make(name, disable_env_checker=True)
+    env = gymnasium.make(name, disable_env_checker=True, **json.loads(options))
     try:
         return "ansi" in env.metadata.get("render_modes", ())
     finally:

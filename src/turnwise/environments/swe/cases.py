@@ -91,8 +91,10 @@ def split_cases(cases: Mapping[str, Case], heldout: Sequence[str] | None) -> dic
     for split, members in splits.items():
         if not members:
             names = sorted({check_key(case.instance.repository)[0] for case in cases.values()})
-            raise DataError(
-                f"the split {split!r} has no instance; the file has those of {', '.join(names)}: name in heldout some "
-                "of them and not all"
+            remedy = (
+                "name in heldout some of them and not all"
+                if len(names) > 1
+                else "a package trains or is held out as a whole, so add instances of a second one"
             )
+            raise DataError(f"the split {split!r} has no instance; the file has those of {', '.join(names)}: {remedy}")
     return splits

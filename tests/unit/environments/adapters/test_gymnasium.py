@@ -135,3 +135,49 @@ def test_a_registered_environment_with_a_start_and_a_mask_is_played() -> None:
     assert seen[0].startswith("error: '5' is no legal action; choose one of: 6, 7")
     assert "0.3 0.7" in seen[1]
     assert reward.part("success") == 1.0
+
+
+def test_an_environment_without_a_rendering_need_not_take_render_mode() -> None:
+    need("gymnasium", "a")
+    import gymnasium
+
+    class Counter(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
+        action_space = gymnasium.spaces.Discrete(2)
+        observation_space = gymnasium.spaces.Discrete(20)
+
+        def __init__(self, start: int) -> None:
+            self.start = start
+
+        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[int, dict[str, object]]:
+            return self.start, {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:
+            return self.start + action, 1.0, True, False, {}
+
+    gymnasium.register("turnwise/Counter-v0", entry_point=Counter)
+    game = GymnasiumGame(GymnasiumArguments(id="turnwise/Counter-v0", make={"start": 7}))
+    assert game.open(seed=0) == "7"
+    assert game.step("1").text == "8"
+
+
+def test_what_the_old_interface_returns_is_named() -> None:
+    need("gymnasium", "a")
+    import gymnasium
+
+    class Old(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
+        action_space = gymnasium.spaces.Discrete(2)
+        observation_space = gymnasium.spaces.Discrete(20)
+
+        def reset(self, *, seed: int | None = None, options: object = None) -> object:
+            return (3, {}) if seed else 3
+
+        def step(self, action: int) -> object:
+            return 1, 1.0, True, {}
+
+    gymnasium.register("turnwise/Old-v0", entry_point=Old, disable_env_checker=True)
+    game = GymnasiumGame(GymnasiumArguments(id="turnwise/Old-v0"))
+    with pytest.raises(EnvironmentFault, match=r"Old-v0: reset returns int; it must be \(observation, info\)"):
+        game.open(seed=0)
+    game.open(seed=1)
+    with pytest.raises(EnvironmentFault, match=r"step returns 4 values; it must be \(observation, reward, terminated"):
+        game.step("1")

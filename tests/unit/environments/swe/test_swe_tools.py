@@ -113,10 +113,11 @@ def test_edits_change_what_they_name_or_nothing(family: Swe) -> None:
         ("edit_diff", {"diff": DIFF}),
         ("edit_diff", {"diff": "no diff"}),
         ("edit_diff", {"diff": DIFF.replace(CORE, "../outside")}),
+        ("edit", {"path": CORE, "old": "def add", "new": "def add"}),
         bash(f"sed -n 5p {CORE}; cat new/file.py; ls -a | wc -l; [ -x new/file.py ] && echo executable"),
     )
     assert shown[0].startswith(f"error: the text occurs 3 times in {CORE}")
-    assert shown[1].startswith(f"error: the text occurs 0 times in {CORE}")
+    assert shown[1].startswith(f"error: {CORE} does not have the text; copy it from a view")
     assert shown[2] == f"error: {CORE} exists; give the old text that the new one replaces"
     assert shown[3] == "made new/file.py"
     assert shown[7].startswith("error: there are no lines 4 to 4: new/file.py has 2")
@@ -124,7 +125,8 @@ def test_edits_change_what_they_name_or_nothing(family: Swe) -> None:
     assert shown[9] == "changed new/file.py at line 1"
     assert shown[10] == f"changed {CORE}"
     assert [text.startswith("error: the diff does not apply") for text in shown[11:14]] == [True] * 3
-    assert shown[14] == "    return a + b\nw = 5\ny = 2\n6\nexecutable"  # ., .., new, pyproject.toml, src, tests
+    assert shown[14] == "error: the old and the new text are the same; nothing would change"
+    assert shown[15] == "    return a + b\nw = 5\ny = 2\n6\nexecutable"  # ., .., new, pyproject.toml, src, tests
 
 
 def test_edits_keep_the_line_ends_of_a_file(family: Swe) -> None:

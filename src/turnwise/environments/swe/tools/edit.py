@@ -27,6 +27,10 @@ class Edit:
             return await self._make(path, new)
         content = await self._workspace.read(path)
         found = find_text(content, old.encode())
+        if old == new:
+            raise ToolFailure("the old and the new text are the same; nothing would change")
+        if not found:
+            raise ToolFailure(f"{path} does not have the text; copy it from a view, without line numbers")
         if len(found) != 1:
             raise ToolFailure(
                 f"the text occurs {len(found)} times in {path}; give one with enough lines around it to occur once"
