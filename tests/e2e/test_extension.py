@@ -1,4 +1,4 @@
-"""`examples/extension`: a package that adds an environment, a command and a section of the report."""
+"""`examples/extension`: a package that adds an environment, a loss, credit, an engine, a command and a section."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Scored
+from turnwise.engines.settings import EngineSettings
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.registry import load_family
 from turnwise.reporting.report import write_report
 from turnwise.store.run_folder import RunFolder
 
 ROOT = EXAMPLE.parents[1]
+LIMITS = EngineSettings(max_concurrency=2, max_context=64)
 
 
 @pytest.fixture
@@ -87,29 +89,49 @@ def test_what_cannot_be_loaded_is_named_where_it_is_used_and_nowhere_else(path: 
         "TEXT = 'no command'\n"
         "def fail(reported):\n    raise ValueError('<out of luck>')\n"
         "FAILS = Section(title='F', draw=fail)\n"
+        "UNTITLED = Section(title=None, draw=fail)\n"
+        "def plain(rolls: int | str):\n    print(rolls)\n"
     )
-    commands = {"gone": "missing_module:run", "text": "luckless:TEXT"}
-    sections = {"fails": "luckless:FAILS", "text": "luckless:TEXT", "results": "luckless:FAILS"}
-    write_entry_points(path, "luckless", {"turnwise.commands": commands, "turnwise.report_sections": sections})
+    (path / "leaves.py").write_text("raise SystemExit(3)\n")
+    (path / "later.py").write_text(
+        "from turnwise.reporting.installed import Section\nNEW = Section(title='N', draw=str, place='top')\n"
+    )
+    commands = {"gone": "missing_module:run", "text": "luckless:TEXT", "untyped": "luckless:plain", "out": "leaves:run"}
+    paths = {"fails": "FAILS", "text": "TEXT", "results": "FAILS", "untitled": "UNTITLED"}
+    sections = {**{name: f"luckless:{path}" for name, path in paths.items()}, "new": "later:NEW"}
+    groups = {"turnwise.commands": commands, "turnwise.report_sections": sections}
+    write_entry_points(path, "luckless", groups, requires="turnwise>=9")
     code, text = invoke("--help")
     assert code == 0
     assert " gone " in text
-    with pytest.raises(ConfigError, match=r"'gone' in the group .* of package luckless: ModuleNotFound"):
+    with pytest.raises(ConfigError, match=r"command='gone' of the package luckless .*update one .*ModuleNotFound"):
         invoke("gone", "--anything", "1")
-    with pytest.raises(ConfigError, match="the command 'text' of package luckless, is a str; name a function"):
+    with pytest.raises(ConfigError, match="command='text' of the package luckless is a str; name a function"):
         invoke("text")
+    with pytest.raises(ConfigError, match="command='untyped' of the package luckless cannot be made a command: Asser"):
+        invoke("untyped")
+    with pytest.raises(ConfigError, match=r"command='out' of the package luckless .* ends the program \(SystemExit: 3"):
+        invoke("out")
     page = write_report(run).read_text()
-    assert "<h2>fails of luckless</h2><p>Cannot be drawn: luckless:FAILS: ValueError: &lt;out of luck&gt;" in page
-    assert "luckless:TEXT is a str; name a Section" in page
-    assert "&#x27;results&#x27; is a section of the report&#x27;s own" in page
+    assert "<h2>fails</h2><p>Cannot be drawn: " in page
+    assert "section=&#x27;fails&#x27; of the package luckless: ValueError: " in page
+    assert "&lt;out of luck&gt;" in page
+    assert "section=&#x27;text&#x27; of the package luckless is a str; name a Section" in page
+    assert "section=&#x27;results&#x27; of the package luckless has the name of one of the report&#x27;s own" in page
+    assert "section=&#x27;untitled&#x27; of the package luckless has the title None; give text" in page
+    assert "(later:NEW, made for &#x27;turnwise&gt;=9&#x27;) cannot be imported by Turnwise" in page
     assert 'id="config"' in page
 
 
-def test_a_name_of_two_packages_is_refused_and_one_of_ours_stays_ours(path: Path) -> None:
+def test_a_name_of_two_packages_is_refused_and_one_of_ours_stays_ours(path: Path, run: RunFolder) -> None:
     install_example(path)
-    paths = {"dice": "turnwise_dice.command:dice", "metrics": "turnwise_dice.command:dice"}
-    write_entry_points(path, "other-dice", {"turnwise.commands": paths})
-    with pytest.raises(ConfigError, match=r"'dice' in the group .* comes from other-dice and turnwise-dice"):
+    commands = {"dice": "turnwise_dice.command:dice", "metrics": "turnwise_dice.command:dice"}
+    sections = {"best_step": "turnwise_dice.section:BEST_STEP"}
+    write_entry_points(path, "other-dice", {"turnwise.commands": commands, "turnwise.report_sections": sections})
+    page = write_report(run).read_text()
+    assert "best_step&#x27; is offered several times (other-dice and turnwise-dice); uninstall all" in page
+    assert "The best step" not in page
+    with pytest.raises(ConfigError, match=r"command='dice' is offered .*other-dice and turnwise-dice.*uninstall"):
         invoke("dice", "4")
     code, text = invoke("metrics")
     assert code == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from installed import write_entry_points
 
 from turnwise.building import learners
 from turnwise.building.checks import check_methods
@@ -125,16 +126,7 @@ def config(*overrides: str) -> RunConfig:
 
 def install(folder: Path, package: str, groups: dict[str, dict[str, str]], *, requires: str = "") -> None:
     """What pip leaves of a package: a module and its entry points."""
-    information = folder / f"{package}-1.0.dist-info"
-    information.mkdir()
-    requirement = f"Requires-Dist: {requires}\n" if requires else ""
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n{requirement}")
-    lines = [
-        line
-        for group, names in groups.items()
-        for line in (f"[{group}]", *(f"{name} = {path}" for name, path in names.items()))
-    ]
-    (information / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    write_entry_points(folder, package, groups, requires=requires)
     (folder / f"{package}.py").write_text(MODULE.replace("NAME", package))
 
 
