@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def _scan(group: str, path: tuple[tuple[str, int], ...]) -> tuple[Offer, ...]:
 
 def _find_requirement(package: Distribution) -> str:
     """What a package requires of Turnwise, as its metadata says it."""
-    found = [each for each in package.requires or () if each.lower().startswith("turnwise")]
+    found = [each for each in package.requires or () if re.match(r"turnwise(?![\w.-])", each, re.IGNORECASE)]
     return found[0] if found else ""
 
 

@@ -217,6 +217,7 @@ def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> 
         ("loss.method", "old", "is not a module|No module named"),
         ("loss.method", "newer", r"package late_rows \(late_rows:NEW, made for 'turnwise>=9'\) cannot .*TypeError"),
         ("loss.method", "lost", r"module 'bad_rows' has no attribute 'GONE'"),
+        ("loss.method", "leaves", r"package beside_rows \(beside_rows_late:NEW\) cannot .*SystemExit: 3"),
     ],
 )
 def test_what_leads_nowhere_is_refused_in_one_line(folder: Path, option: str, value: str, words: str) -> None:
@@ -229,6 +230,10 @@ def test_what_leads_nowhere_is_refused_in_one_line(folder: Path, option: str, va
     install(folder, "bad_rows", {"turnwise.losses": losses})
     install(folder, "second_rows", {"turnwise.losses": {"twice": "second_rows:SOFT_CLIP"}})
     install(folder, "late_rows", {"turnwise.losses": {"newer": "late_rows:NEW"}}, requires="turnwise>=9")
+    # The requirement of another package, whose name starts with that of Turnwise, is none of Turnwise.
+    leaves = {"turnwise.losses": {"leaves": "beside_rows_late:NEW"}}
+    install(folder, "beside_rows", leaves, requires="turnwise-dice>=9")
+    (folder / "beside_rows_late.py").write_text("raise SystemExit(3)\n")
     (folder / "late_rows.py").write_text(
         "from turnwise.algorithms.losses.method import LossMethod\nNEW = LossMethod(name='newer', gpu_kernel=3)\n"
     )
