@@ -9,11 +9,14 @@ from pathlib import Path
 EXAMPLE = Path(__file__).parents[1] / "examples" / "extension"
 
 
-def write_entry_points(folder: Path, package: str, groups: Mapping[str, Mapping[str, str]]) -> None:
+def write_entry_points(
+    folder: Path, package: str, groups: Mapping[str, Mapping[str, str]], *, requires: str = ""
+) -> None:
     """Let a folder of the path say that it holds a package with these entry points, group by group."""
     information = folder / f"{package.replace('-', '_')}-1.0.dist-info"
     information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    requirement = f"Requires-Dist: {requires}\n" if requires else ""
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n{requirement}")
     lines = []
     for group, names in groups.items():
         lines += [f"[{group}]", *(f"{name} = {path}" for name, path in names.items())]

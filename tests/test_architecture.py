@@ -23,9 +23,9 @@ FLOORS = {
     **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching", "serving"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
     **dict.fromkeys(
-        ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast", "synthesis", "testing"], 4
+        ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast", "synthesis"], 4
     ),
-    **dict.fromkeys(["pipeline", "planning"], 5),
+    **dict.fromkeys(["pipeline", "planning", "testing"], 5),
     "building": 6,
     "runs": 7,
     **dict.fromkeys(["api", "cli"], 8),

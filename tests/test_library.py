@@ -45,11 +45,15 @@ def test_the_stub_exports_every_name_it_imports() -> None:
 def test_importing_the_library_imports_nothing_heavy() -> None:
     program = (
         "import sys; before = set(sys.modules); import turnwise; print(*sorted(set(sys.modules) - before))\n"
-        "turnwise.Task; print(*sorted(set(sys.modules) - before))"
+        "turnwise.Task; print(*sorted(set(sys.modules) - before))\n"
+        "import turnwise.testing; print(*sorted(set(sys.modules) - before))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    imported, after_a_type = (set(line.split()) for line in result.stdout.splitlines())
+    imported, after_a_type, after_testing = (set(line.split()) for line in result.stdout.splitlines())
     assert {"torch", "transformers", "numpy", "pydantic"} & imported == set()
     # Types need numpy and no more.
     assert {"torch", "transformers", "pydantic"} & after_a_type == set()
     assert "numpy" in after_a_type
+    # Who checks an environment waits for neither.
+    assert {"torch", "transformers"} & after_testing == set()
+    assert "turnwise.testing.environment_check" in after_testing

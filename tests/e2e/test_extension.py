@@ -1,9 +1,11 @@
-"""`examples/extension`: a package that adds an environment, a command and a section of the report."""
+"""`examples/extension`: a package that adds an environment, a loss, credit, an engine, a command and a section."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
+import math
 import os
 import shutil
 import subprocess
@@ -12,20 +14,32 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from installed import EXAMPLE, install_example, write_entry_points
 from typer.testing import CliRunner
 
+from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
+from turnwise.algorithms.losses.inputs import LossInputs
+from turnwise.building.credit import find_credit
+from turnwise.building.objectives import build_policy_loss
+from turnwise.building.resolved import resolve
 from turnwise.cli.main import app
-from turnwise.config.load import dump_resolved
+from turnwise.config.credit import CreditSection
+from turnwise.config.load import dump_resolved, load_config
 from turnwise.config.run import RunConfig
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored
+from turnwise.engines.registry import build_engine
+from turnwise.engines.settings import EngineSettings
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.registry import load_family
 from turnwise.reporting.report import write_report
+from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
+from turnwise.testing import build_tiny_model
 
 ROOT = EXAMPLE.parents[1]
+LIMITS = EngineSettings(max_concurrency=2, max_context=64)
 
 
 @pytest.fixture
@@ -81,35 +95,105 @@ def test_its_section_is_in_the_report(path: Path, run: RunFolder) -> None:
     assert page.index('id="best_step"') < page.index('id="config"')
 
 
+def test_its_recipe_trains_by_its_loss_credit_and_engine(path: Path, tmp_path: Path) -> None:
+    small = ["tokenizer.num_texts=60", "tokenizer.vocab_size=320", "sft.steps=2", "sft.num_demonstrations=4"]
+    small += ["sft.batch_size=2", "rollout.tasks_per_step=2", "rollout.group_size=2", "train.num_threads=1"]
+    small += ["train.steps=1", "evaluate.tasks=2", f"run.output={tmp_path}"]
+    config = load_config([EXAMPLE / "recipe.toml"], small)
+    with pytest.raises(ConfigError, match=r"engine.kind='bounded' is none of paged"):
+        run_train(config, resume=None, display=False)
+    install_example(path)
+    folder = RunFolder.open(run_train(config, resume=None, display=False))
+    assert [row["step"] for row in folder.read_metrics() if row["phase"] == "train"] == [1]
+    none_left = load_config([EXAMPLE / "recipe.toml"], [*small, "engine.options.max_requests=0"])
+    with pytest.raises(EnvironmentFault, match=r"all requests are used up; raise engine.options.max_requests"):
+        run_train(none_left, resume=None, display=False)
+    with pytest.raises(ConfigError, match=r"max_request is unknown to engine.kind='bounded'; did you mean 'max_reques"):
+        build_engine("bounded", build_tiny_model(), common=LIMITS, options={"max_request": 1})
+
+
+def test_its_loss_and_its_credit_compute_what_they_say(path: Path) -> None:
+    install_example(path)
+    loss = build_policy_loss(resolve(load_config([EXAMPLE / "recipe.toml"], ["loss.options.width=0.5"])))
+    policy, old = torch.tensor([-0.5], requires_grad=True), torch.tensor([-1.0])
+    inputs = LossInputs(
+        policy_logprobs=policy,
+        old_logprobs=old,
+        behavior_logprobs=old,
+        advantages=torch.tensor([2.0]),
+        sequence=torch.zeros(1, dtype=torch.int64),
+    )
+    assert loss.function(inputs).losses.item() == pytest.approx(-2 * 0.5 * math.tanh(0.5 / 0.5))
+    credit = find_credit(CreditSection(method="above_median", options={"scale": 2.0})).build()
+    turns = (CreditTurn(num_tokens=1),)
+    group = [CreditTrajectory(group="task", reward=reward, turns=turns) for reward in (1.0, 0.25, 0.0, None)]
+    # Twice the reward minus 0.25, the median of the three that have one.
+    given = [None if each is None else each[0].tolist() for each in credit(group)]
+    assert given == [[1.5], [0.0], [-0.5], None]
+
+
+def test_its_rows_are_listed_with_the_package_and_what_fails_with_the_reason(path: Path) -> None:
+    install_example(path)
+    write_entry_points(path, "luckless", {"turnwise.losses": {"gone": "missing_module:LOSS", "soft": "json:dumps"}})
+    tables = json.loads(invoke("algorithms", "--json")[1])
+    rows = {row["name"]: row for row in (*tables["credit"], *tables["loss"])}
+    assert (rows["grpo"]["of"], rows["above_median"]["of"]) == ("built in", "turnwise-dice")
+    assert (rows["soft_clip"]["of"], rows["soft_clip"]["options"]) == ("turnwise-dice", {"width": 0.2})
+    assert "package luckless (missing_module:LOSS) cannot be imported" in rows["gone"]["does"]
+    text = invoke("algorithms")[1]
+    assert text.count("(of turnwise-dice)") == 2
+    assert text.count("(of luckless)") == 2
+
+
 def test_what_cannot_be_loaded_is_named_where_it_is_used_and_nowhere_else(path: Path, run: RunFolder) -> None:
     (path / "luckless.py").write_text(
         "from turnwise.reporting.installed import Section\n"
         "TEXT = 'no command'\n"
         "def fail(reported):\n    raise ValueError('<out of luck>')\n"
         "FAILS = Section(title='F', draw=fail)\n"
+        "UNTITLED = Section(title=None, draw=fail)\n"
+        "def plain(rolls: int | str):\n    print(rolls)\n"
     )
-    commands = {"gone": "missing_module:run", "text": "luckless:TEXT"}
-    sections = {"fails": "luckless:FAILS", "text": "luckless:TEXT", "results": "luckless:FAILS"}
-    write_entry_points(path, "luckless", {"turnwise.commands": commands, "turnwise.report_sections": sections})
+    (path / "leaves.py").write_text("raise SystemExit(3)\n")
+    (path / "later.py").write_text(
+        "from turnwise.reporting.installed import Section\nNEW = Section(title='N', draw=str, place='top')\n"
+    )
+    commands = {"gone": "missing_module:run", "text": "luckless:TEXT", "untyped": "luckless:plain", "out": "leaves:run"}
+    paths = {"fails": "FAILS", "text": "TEXT", "results": "FAILS", "untitled": "UNTITLED"}
+    sections = {**{name: f"luckless:{path}" for name, path in paths.items()}, "new": "later:NEW"}
+    groups = {"turnwise.commands": commands, "turnwise.report_sections": sections}
+    write_entry_points(path, "luckless", groups, requires="turnwise>=9")
     code, text = invoke("--help")
     assert code == 0
     assert " gone " in text
-    with pytest.raises(ConfigError, match=r"'gone' in the group .* of package luckless: ModuleNotFound"):
+    with pytest.raises(ConfigError, match=r"command='gone' of the package luckless .*update one .*ModuleNotFound"):
         invoke("gone", "--anything", "1")
-    with pytest.raises(ConfigError, match="the command 'text' of package luckless, is a str; name a function"):
+    with pytest.raises(ConfigError, match="command='text' of the package luckless is a str; name a function"):
         invoke("text")
+    with pytest.raises(ConfigError, match="command='untyped' of the package luckless cannot be made a command: Asser"):
+        invoke("untyped")
+    with pytest.raises(ConfigError, match=r"command='out' of the package luckless .* ends the program \(SystemExit: 3"):
+        invoke("out")
     page = write_report(run).read_text()
-    assert "<h2>fails of luckless</h2><p>Cannot be drawn: luckless:FAILS: ValueError: &lt;out of luck&gt;" in page
-    assert "luckless:TEXT is a str; name a Section" in page
-    assert "&#x27;results&#x27; is a section of the report&#x27;s own" in page
+    assert "<h2>fails</h2><p>Cannot be drawn: " in page
+    assert "section=&#x27;fails&#x27; of the package luckless: ValueError: " in page
+    assert "&lt;out of luck&gt;" in page
+    assert "section=&#x27;text&#x27; of the package luckless is a str; name a Section" in page
+    assert "section=&#x27;results&#x27; of the package luckless has the name of one of the report&#x27;s own" in page
+    assert "section=&#x27;untitled&#x27; of the package luckless has the title None; give text" in page
+    assert "(later:NEW, made for &#x27;turnwise&gt;=9&#x27;) cannot be imported by Turnwise" in page
     assert 'id="config"' in page
 
 
-def test_a_name_of_two_packages_is_refused_and_one_of_ours_stays_ours(path: Path) -> None:
+def test_a_name_of_two_packages_is_refused_and_one_of_ours_stays_ours(path: Path, run: RunFolder) -> None:
     install_example(path)
-    paths = {"dice": "turnwise_dice.command:dice", "metrics": "turnwise_dice.command:dice"}
-    write_entry_points(path, "other-dice", {"turnwise.commands": paths})
-    with pytest.raises(ConfigError, match=r"'dice' in the group .* comes from other-dice and turnwise-dice"):
+    commands = {"dice": "turnwise_dice.command:dice", "metrics": "turnwise_dice.command:dice"}
+    sections = {"best_step": "turnwise_dice.section:BEST_STEP"}
+    write_entry_points(path, "other-dice", {"turnwise.commands": commands, "turnwise.report_sections": sections})
+    page = write_report(run).read_text()
+    assert "best_step&#x27; is offered several times (other-dice and turnwise-dice); uninstall all" in page
+    assert "The best step" not in page
+    with pytest.raises(ConfigError, match=r"command='dice' is offered .*other-dice and turnwise-dice.*uninstall"):
         invoke("dice", "4")
     code, text = invoke("metrics")
     assert code == 0

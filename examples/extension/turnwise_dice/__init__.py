@@ -1,1 +1,1 @@
-"""Adds an environment, a command and a section of the report to Turnwise."""
+"""Adds an environment, a loss, a credit method, an engine, a command and a section of the report to Turnwise."""

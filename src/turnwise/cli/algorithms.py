@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnwise.core.errors import ConfigError
+from turnwise.core.offers import list_offers
+
 if TYPE_CHECKING:
     from turnwise.algorithms.credit import CreditMethod
+    from turnwise.algorithms.losses.method import LossMethod
     from turnwise.audit.explain import Explanation, TurnCredit
 
 app = typer.Typer(
@@ -25,7 +29,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def table(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List every credit method (`credit.method`) and loss (`loss.method`) with its options and aliases."""
+    """List every credit method (`credit.method`) and loss (`loss.method`) with its options and aliases, those of
+    installed packages too."""
     if context.invoked_subcommand is not None:
         return
     rows = read_tables()
@@ -33,45 +38,75 @@ def table(context: typer.Context, as_json: JsonOption = False) -> None:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     for title, of_kind in rows.items():
-        _show_table(title, [_put_aliases_below_the_name(row) for row in of_kind])
+        _show_table(title, [_put_below_the_name(row) for row in of_kind])
 
 
 def read_tables() -> dict[str, list[dict[str, Any]]]:
-    """The tables as plain data: `credit` and `loss`."""
+    """The tables as plain data, `credit` and `loss`: built-in rows, then those that installed packages offer."""
     from turnwise.algorithms.credit_table import CREDIT_METHODS
     from turnwise.algorithms.losses.table import LOSSES
+    from turnwise.building.credit import GROUP as CREDIT_GROUP
+    from turnwise.building.credit import find_credit
+    from turnwise.building.losses import GROUP as LOSS_GROUP
+    from turnwise.building.losses import find_loss
+    from turnwise.config.credit import CreditSection
+    from turnwise.config.loss import LossSection
 
+    credit = [_describe_credit(method, "built in") for method in CREDIT_METHODS.values()]
+    loss = [_describe_loss(method, "built in") for method in LOSSES.values()]
+    credit += _read_offers(
+        CREDIT_GROUP, lambda name, of: _describe_credit(find_credit(CreditSection(method=name)).method, of), "estimates"
+    )
+    loss += _read_offers(
+        LOSS_GROUP, lambda name, of: _describe_loss(find_loss(LossSection(method=name)).method, of), "does"
+    )
+    return {"credit": credit, "loss": loss}
+
+
+def _describe_credit(method: CreditMethod, source: str) -> dict[str, Any]:
     return {
-        "credit": [
-            {
-                "name": m.name,
-                "also called": list(m.aliases),
-                "estimates": m.summary,
-                "formula": m.formula,
-                "paper": m.paper,
-                "options": dict(m.defaults),
-                "group of one": m.group_of_one,
-                "constant group": m.constant_group,
-                "needs": list(m.needs),
-                "compares": m.compares,
-                "samples": _list_sampled(m),
-            }
-            for m in CREDIT_METHODS.values()
-        ],
-        "loss": [
-            {
-                "name": m.name,
-                "also called": list(m.aliases),
-                "does": m.summary,
-                "formula": m.formula,
-                "paper": m.paper,
-                "options": dict(m.defaults),
-                "aggregation": m.default_aggregation,
-                "ratio to": m.anchor,
-            }
-            for m in LOSSES.values()
-        ],
+        "name": method.name,
+        "of": source,
+        "also called": list(method.aliases),
+        "estimates": method.summary,
+        "formula": method.formula,
+        "paper": method.paper,
+        "options": dict(method.defaults),
+        "group of one": method.group_of_one,
+        "constant group": method.constant_group,
+        "needs": list(method.needs),
+        "compares": method.compares,
+        "samples": _list_sampled(method),
     }
+
+
+def _describe_loss(method: LossMethod, source: str) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "of": source,
+        "also called": list(method.aliases),
+        "does": method.summary,
+        "formula": method.formula,
+        "paper": method.paper,
+        "options": dict(method.defaults),
+        "aggregation": method.default_aggregation,
+        "ratio to": method.anchor,
+    }
+
+
+def _read_offers(group: str, describe: Callable[[str, str], dict[str, Any]], summary: str) -> list[dict[str, Any]]:
+    """A row per name that packages offer in a group; one that cannot be used says why in the column `summary`."""
+    owners: dict[str, list[str]] = {}
+    for offer in list_offers(group):
+        owners.setdefault(offer.name, []).append(offer.package)
+    rows = []
+    for name, packages in owners.items():
+        source = " and ".join(packages)
+        try:
+            rows.append(describe(name, source))
+        except ConfigError as cause:
+            rows.append({"name": name, "of": source, summary: str(cause)})
+    return rows
 
 
 def _list_sampled(method: CreditMethod) -> list[str]:
@@ -80,10 +115,11 @@ def _list_sampled(method: CreditMethod) -> list[str]:
     return [*branches[method.branches], *(name.replace("_", " ") for name in method.annotators)]
 
 
-def _put_aliases_below_the_name(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with one column fewer, because a terminal has few columns."""
-    columns = {key: value for key, value in row.items() if key != "also called"}
-    return {**columns, "name": "\n".join([row["name"], *row["also called"]])}
+def _put_below_the_name(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with aliases and package in the column of the name: the terminal has few columns."""
+    columns = {key: value for key, value in row.items() if key not in ("also called", "of")}
+    owner = [] if row["of"] == "built in" else [f"(of {row['of']})"]
+    return {**columns, "name": "\n".join([row["name"], *row.get("also called", []), *owner])}
 
 
 def _show_table(title: str, rows: list[dict[str, Any]]) -> None:
@@ -96,7 +132,7 @@ def _show_table(title: str, rows: list[dict[str, Any]]) -> None:
     for column in rows[0]:
         shown.add_column(column, overflow="fold", no_wrap=column == "name", ratio=3 if column == "formula" else None)
     for row in rows:
-        shown.add_row(*(Text(_to_text(value)) for value in row.values()))
+        shown.add_row(*(Text(_to_text(row.get(column, ""))) for column in rows[0]))
     print_table(shown)
 
 

@@ -44,7 +44,7 @@ def env(
         _print_names()
         return
     from turnwise.config.load import parse_value
-    from turnwise.runs.environment_check import Plan, check_environment
+    from turnwise.testing import CheckPlan, check_environment
 
     def read(item: str) -> tuple[str, Any]:
         key, separator, value = item.partition("=")
@@ -56,7 +56,7 @@ def env(
     build, controls = _from_recipe(Path(name), chosen) if name.endswith(".toml") else (_builder(name, chosen), {})
     controls.update({item: dict([read(item)]) for item in control or []})
     build()  # a wrong name or argument is an error of the command, not of the environment
-    lines = check_environment(build, controls=controls, plan=Plan(num_tasks=tasks, max_turns=max_turns))
+    lines = check_environment(build, controls=controls, plan=CheckPlan(num_tasks=tasks, max_turns=max_turns))
     if as_json:
         print(json.dumps([asdict(line) for line in lines], indent=1))
     else:

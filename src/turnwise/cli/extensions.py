@@ -9,46 +9,49 @@ from typing import Any
 
 import typer
 
-from turnwise.core.errors import ConfigError
-from turnwise.core.extensions import Extension, list_extensions
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.offers import Offer, find_offer, import_object, list_offers
 
 GROUP = "turnwise.commands"
-"""An entry point is a function, which becomes a command, or a `typer.Typer`, which becomes a command with
-subcommands."""
+"""An entry point is a function, which becomes a command, or a `typer.Typer`, which becomes one with commands of its
+own."""
+KEY = "command"
+"""What a name is called in errors."""
 
 
 def list_commands(taken: Collection[str]) -> list[str]:
-    """Names of the commands that packages add. Names that are taken are left out."""
-    return [extension.name for extension in list_extensions(GROUP) if extension.name not in taken]
+    """Names of the commands that packages add. Those that are taken are left out."""
+    return [name for name in dict.fromkeys(offer.name for offer in list_offers(GROUP)) if name not in taken]
 
 
 def find_command(name: str) -> Any:
-    """The command with that name; None if no package has one. A command that cannot be loaded raises the reason when it
-    is called."""
-    extension = next((each for each in list_extensions(GROUP) if each.name == name), None)
-    if extension is None:
-        return None
+    """The command of that name, None if no package has one. One that cannot be loaded says so when it is called."""
     try:
-        return _build(name, _read(extension))
+        offer = find_offer(GROUP, name, key=KEY, takes_path=False)
+        if offer is None:
+            return None
+        loaded = _read(offer)
+        with boundary(ConfigError, f"{KEY}={name!r} of the package {offer.package} cannot be made a command"):
+            return _build(name, loaded)
     except ConfigError as cause:
         return _build(name, _refuse(cause), ignore_unknown_options=True, allow_extra_args=True)
 
 
 def warn_of_taken(name: str) -> None:
-    """Warn which package has a command that is hidden by Turnwise's own command of the same name."""
-    owners = next((each.owners for each in list_extensions(GROUP) if each.name == name), ())
+    """Say which package has a command that Turnwise's own of the same name hides."""
+    owners = [offer.package for offer in list_offers(GROUP) if offer.name == name]
     if owners:
         print(f"the command {name!r} of {' and '.join(owners)} is hidden by Turnwise's own; rename it", file=sys.stderr)
 
 
-def _read(extension: Extension) -> Any:
-    """The object of an entry point. Raises ConfigError if it cannot become a command."""
-    loaded = extension.load()
+def _read(offer: Offer) -> Any:
+    """The object of an offer. Raises ConfigError when it is none that makes a command."""
+    loaded = import_object(KEY, offer.name, offer)
     if isinstance(loaded, typer.Typer) or inspect.isfunction(loaded):
         return loaded
     raise ConfigError(
-        f"{extension.paths[0]}, the command {extension.name!r} of package {extension.owners[0]}, is a "
-        f"{type(loaded).__name__}; name a function or a typer.Typer"
+        f"{KEY}={offer.name!r} of the package {offer.package} is a {type(loaded).__name__}; name a function or a "
+        "typer.Typer"
     )
 
 

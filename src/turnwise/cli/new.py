@@ -73,8 +73,8 @@ class @Class@:
         return "guess", {"number": (self.low + self.high) // 2}
 ''',
     "tests/test_@name@.py": """\
-from turnwise.runs.environment_check import check_environment
 from turnwise.environments.registry import load_family
+from turnwise.testing import check_environment
 
 import @name@
 

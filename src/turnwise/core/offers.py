@@ -4,16 +4,23 @@ A package offers a name in an entry-point group, such as `turnwise.losses`:
 
     [project.entry-points."turnwise.losses"]
     soft_clip = "my_package.losses:SOFT_CLIP"
+
+Each group is named where its objects are used: `turnwise.environments`, `turnwise.losses`, `turnwise.credit`,
+`turnwise.annotators`, `turnwise.engines`, `turnwise.commands`, `turnwise.report_sections`.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, entry_points
+from operator import attrgetter
+from types import ModuleType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from turnwise.core.errors import ConfigError, boundary
@@ -34,13 +41,22 @@ class Offer:
 
 
 def list_offers(group: str) -> tuple[Offer, ...]:
-    """List what installed packages offer in an entry-point group, by name, without importing any of it."""
-    return _scan(group, tuple(sys.path))
+    """What installed packages offer in an entry-point group, by name. Imports none of it."""
+    return _scan(group, tuple((folder, _find_change(folder)) for folder in sys.path))
+
+
+def _find_change(folder: str) -> int:
+    """When a package was last put into a folder or taken out, in ns; 0 where that is not known."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 @cache
-def _scan(group: str, path: tuple[str, ...]) -> tuple[Offer, ...]:
-    """List the offers of the packages in `path`, which is `sys.path`: it decides what is installed."""
+def _scan(group: str, path: tuple[tuple[str, int], ...]) -> tuple[Offer, ...]:
+    """The offers of the packages in `path`, which is `sys.path` with the last change of each folder: the two decide
+    what is installed."""
     offers = {
         Offer(
             name=entry.name,
@@ -54,24 +70,27 @@ def _scan(group: str, path: tuple[str, ...]) -> tuple[Offer, ...]:
 
 
 def _find_requirement(package: Distribution) -> str:
-    """Return the requirement on Turnwise in a package's metadata."""
-    found = [each for each in package.requires or () if each.lower().startswith("turnwise")]
+    """What a package requires of Turnwise, as its metadata says it."""
+    found = [each for each in package.requires or () if re.match(r"turnwise(?![\w.-])", each, re.IGNORECASE)]
     return found[0] if found else ""
 
 
-def find_offer(group: str, name: str, *, key: str, built_in: Collection[str] = ()) -> Offer | None:
-    """Find the offer that `key` = `name` refers to; None if no package offers it.
+def find_offer(
+    group: str, name: str, *, key: str, built_in: Collection[str] = (), takes_path: bool = True
+) -> Offer | None:
+    """What `key` = `name` means among the offers of a group; None where no package offers it.
 
-    Raises ConfigError if several packages offer the name, or one offers a `built_in` name."""
+    Raises ConfigError where several packages offer the name, or one offers a `built_in` name. The remedy is an import
+    path where `key` `takes_path`."""
     matches = [offer for offer in list_offers(group) if offer.name == name]
     if not matches:
         return None
     owners = [*(["built in"] if name in built_in else []), *(offer.package for offer in matches)]
     if len(owners) > 1:
-        raise ConfigError(
-            f"{key}={name!r} is offered several times ({' and '.join(owners)}); use the import path of one: "
-            + ", ".join(offer.path for offer in matches)
-        )
+        remedy = "uninstall all packages but one"
+        if takes_path:
+            remedy = "use the import path of one: " + ", ".join(offer.path for offer in matches)
+        raise ConfigError(f"{key}={name!r} is offered several times ({' and '.join(owners)}); {remedy}")
     return matches[0]
 
 
@@ -79,7 +98,7 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
     """Import the object at the path "package.module:NAME", or that of an offer called `path`.
 
     Raises ConfigError naming `key` and what importing raised."""
-    what = f"{key}={path!r} cannot be imported"
+    what = f"{key}={path!r} cannot be imported (is its folder on PYTHONPATH?)"
     if offer is not None:
         from turnwise import __version__
 
@@ -90,7 +109,21 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
         )
     module_name, _, name = (path if offer is None else offer.path).partition(":")
     with boundary(ConfigError, what):
-        return getattr(importlib.import_module(module_name), name)
+        try:
+            module = importlib.import_module(module_name)
+        except SystemExit as left:  # no Exception: it would end the command without a word
+            raise ImportError(f"importing it ends the program (SystemExit: {left})") from left
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        raise ConfigError(f"{key}={path!r}: {module_name} has no {name!r}; it has {_list_members(module)}") from None
+
+
+def _list_members(module: ModuleType) -> str:
+    """The public classes and functions of a module, those that it defines itself if there are any."""
+    members = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    own = [name for name in members if getattr(getattr(module, name), "__module__", None) == module.__name__]
+    return ", ".join((own or members)[:20]) or "no class and no function"
 
 
 def import_function(key: str, path: str) -> Callable[..., Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.extensions import list_extensions
+from turnwise.core.offers import describe_offers, find_offer, import_object, list_offers
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
@@ -56,38 +54,32 @@ class Named:
     path: str
     """Import path "package.module:Class"."""
     source: str
-    """"built in", or the installed packages that define the name; several packages clash."""
+    """"built in", or the installed package that offers it; a name of several sources is refused where it is used."""
 
 
 def list_environments() -> list[Named]:
     """List every environment with a short name, built-in ones first, without importing any."""
     named = [Named(name=name, path=path, source="built in") for name, path in FAMILIES.items()]
-    named += [
-        Named(name=each.name, path=" or ".join(each.paths), source=" and ".join(each.owners))
-        for each in list_extensions(GROUP)
-    ]
-    return named
+    return named + [Named(name=each.name, path=each.path, source=each.package) for each in list_offers(GROUP)]
 
 
-def find_path(name: str, *, key: str = "environment") -> str:
-    """Return the import path of a short name; any other name is returned unchanged.
+def find_class(name: str, *, key: str = "environment") -> Any:
+    """What a short name or the import path "package.module:Class" names.
 
-    Raises ConfigError if several packages define the name, or if it is neither a name nor a path.
+    Raises ConfigError when several packages offer the name, when it is no name and no path, or cannot be imported.
     """
-    named = list_environments() if ":" not in name else []
-    matches = [each for each in named if each.name == name]
-    if len(matches) > 1 or any(" and " in each.source for each in matches):
-        owners = " and ".join(each.source for each in matches)
-        raise ConfigError(
-            f"{key}.name={name!r} is the name of several environments ({owners}); use the import path of one: "
-            + ", ".join(each.path for each in matches)
-        )
-    if matches:
-        return matches[0].path
-    if ":" not in name:
-        known = ", ".join(each.name for each in named)
-        raise ConfigError(f"{key}.name={name!r} is neither a known name ({known}) nor a path 'package.module:Class'")
-    return name
+    option = f"{key}.name"
+    if ":" in name:
+        return import_object(option, name)
+    offer = find_offer(GROUP, name, key=option, built_in=FAMILIES)
+    if offer is not None:
+        return import_object(option, name, offer)
+    if name in FAMILIES:
+        return import_object(option, FAMILIES[name])
+    raise ConfigError(
+        f"{option}={name!r} is neither a known name ({', '.join(FAMILIES)}) nor a path 'package.module:Class'"
+        + describe_offers(GROUP)
+    )
 
 
 def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environment") -> EnvironmentFamily:
@@ -97,12 +89,12 @@ def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environm
     Raises ConfigError if the name leads nowhere, the arguments are refused, or the object is not an
     `EnvironmentFamily`.
     """
-    module_name, _, class_name = find_path(name, key=key).partition(":")
-    with boundary(ConfigError, f"{key}.name={name!r} cannot be imported (is its folder on PYTHONPATH?)"):
-        module = importlib.import_module(module_name)
-    family_class = getattr(module, class_name, None)
+    family_class = find_class(name, key=key)
     if not callable(family_class):
-        raise ConfigError(f"{key}.name={name!r}: {_describe_missing(module, class_name)}")
+        raise ConfigError(
+            f"{key}.name={name!r} is an object of the class {type(family_class).__name__}; name the class, which every "
+            "episode builds"
+        )
     with boundary(ConfigError, f"{key}.args of {name!r}"):
         if is_plain_class(family_class):
             return ClassFamily(family_class, **arguments)
@@ -113,13 +105,3 @@ def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environm
             "no class with a method reset and tools either"
         )
     return family
-
-
-def _describe_missing(module: ModuleType, name: str) -> str:
-    """Why a module's attribute is no environment: it is an object of a class, or not there."""
-    thing = getattr(module, name, None)
-    if thing is not None:
-        return f"{name} is an object of the class {type(thing).__name__}; name the class, which every episode builds"
-    classes = [each for each, value in vars(module).items() if isinstance(value, type) and each[0] != "_"]
-    own = [each for each in classes if getattr(module, each).__module__ == module.__name__]
-    return f"{module.__name__} has no {name!r} at its top level; its classes are {', '.join(own or classes) or 'none'}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
@@ -17,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Literal, TypeVar
 
 from turnwise.core.errors import ConfigError, SandboxError, TurnwiseError, boundary
+from turnwise.core.offers import import_object
 from turnwise.core.threads import run_in_thread
 from turnwise.tools.sandboxed import ask_sandbox
 from turnwise_sandbox.grading.channel import PairRunner
@@ -37,13 +37,11 @@ def load_sandbox(name: str, arguments: Mapping[str, Any]) -> Callable[[], Sandbo
 
     Raises ConfigError if the path leads nowhere; errors of the call itself are raised when it is made, on first use.
     """
-    module_name, colon, attribute = BUILT_IN.get(name, name).partition(":")
-    if not colon:
+    if ":" not in name and name not in BUILT_IN:
         raise ConfigError(
             f"sandbox={name!r} is not built in ({', '.join(BUILT_IN)}) nor a path 'package.module:callable'"
         )
-    with boundary(ConfigError, f"sandbox={name!r} cannot be imported"):
-        build = getattr(importlib.import_module(module_name), attribute)
+    build = import_object("sandbox", BUILT_IN.get(name, name))
 
     def open_sandbox() -> Sandbox:
         with boundary(ConfigError, f"sandbox={name!r} with sandbox_args={dict(arguments)!r}"):

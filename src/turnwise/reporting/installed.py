@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwise.config.shown import ShownRecipe
 from turnwise.core.errors import ConfigError, TurnwiseError, boundary
-from turnwise.core.extensions import Extension, list_extensions
+from turnwise.core.offers import find_offer, import_object, list_offers
 from turnwise.reporting.summaries import Summary
 from turnwise.store.run_folder import RunFolder
 
@@ -43,22 +43,28 @@ def draw_installed(reported: Reported, taken: Collection[str]) -> Iterator[tuple
 
     `taken` are the ids of the report's own sections.
     """
-    for extension in list_extensions(GROUP):
+    for name in dict.fromkeys(offer.name for offer in list_offers(GROUP)):
         try:
-            yield _draw(extension, reported, taken)
+            yield _draw(name, reported, taken)
         except TurnwiseError as cause:
-            name = f"{extension.name} of {' and '.join(extension.owners)}"
-            yield f"failed-{escape(extension.name)}", escape(name), f"<p>Cannot be drawn: {escape(str(cause))}</p>"
+            yield f"failed-{escape(name)}", escape(name), f"<p>Cannot be drawn: {escape(str(cause))}</p>"
 
 
-def _draw(extension: Extension, reported: Reported, taken: Collection[str]) -> tuple[str, str, str]:
-    if extension.name in taken:
-        raise ConfigError(f"{extension.name!r} is a section of the report's own; rename it")
-    section = extension.load()
+def _draw(name: str, reported: Reported, taken: Collection[str]) -> tuple[str, str, str]:
+    key = "report section"
+    offer = find_offer(GROUP, name, key=key, takes_path=False)
+    assert offer is not None  # `name` is one of the offers
+    what = f"{key}={name!r} of the package {offer.package}"
+    if name in taken:
+        raise ConfigError(f"{what} has the name of one of the report's own; rename it")
+    section = import_object(key, name, offer)
     if not isinstance(section, Section):
-        raise ConfigError(f"{extension.paths[0]} is a {type(section).__name__}; name a Section(title=..., draw=...)")
-    with boundary(ConfigError, extension.paths[0]):
+        raise ConfigError(f"{what} is a {type(section).__name__}; name a Section(title=..., draw=...)")
+    title: object = section.title
+    if not isinstance(title, str):
+        raise ConfigError(f"{what} has the title {title!r}; give text")
+    with boundary(ConfigError, what):
         content = section.draw(reported)
     if not isinstance(content, str):
-        raise ConfigError(f"{extension.paths[0]} returned a {type(content).__name__}; return HTML as text")
-    return escape(extension.name), escape(section.title), content
+        raise ConfigError(f"{what} returned a {type(content).__name__}; return HTML as text")
+    return escape(name), escape(title), content

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from numbers import Real
 
 from turnwise.core.errors import ConfigError, RewardError, boundary
+from turnwise.core.offers import import_object
 from turnwise.rewards.answers import REWARDS, AnswerCase, AnswerReward
 
 MAX_FAILED = 0.5
@@ -49,13 +49,11 @@ def load_reward(name: str) -> AnswerReward:
     """
     reward: object = REWARDS.get(name)
     if reward is None:
-        module, colon, attribute = name.partition(":")
-        if not colon:
+        if ":" not in name:
             raise ConfigError(
                 f"reward={name!r} is unknown; use {', '.join(REWARDS)} or an import path 'package.module:NAME'"
             )
-        with boundary(ConfigError, f"reward={name!r} cannot be imported"):
-            reward = getattr(importlib.import_module(module), attribute)
+        reward = import_object("reward", name)
     if not isinstance(reward, AnswerReward):
         raise ConfigError(f"reward={name!r} is a {type(reward).__name__}; it must be an AnswerReward")
     check_reward(reward)

@@ -1,11 +1,12 @@
-"""A policy with random weights and its text format, small enough to be built in every test."""
+"""A policy with random weights and its text format, small enough to be built in every test.
+
+Importing this loads no torch: who checks an environment waits for none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from turnwise.models.build import build_model
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 
@@ -42,4 +43,6 @@ def build_tiny_model(
     """A Qwen3 model of about 30,000 parameters with random weights, a function of `seed`, on the CPU.
 
     `changes` replace fields of `TINY_CONFIG`."""
+    from turnwise.models.build import build_model
+
     return build_model("qwen3", {**TINY_CONFIG, **changes}, vocab_size=vocab_size, seed=seed, dtype=dtype)

@@ -92,6 +92,7 @@ class LiveInterpreter:
 
     def _evaluate(self, source: bytes, name: str) -> str | None:
         tree = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)  # no frame of `ast` in a traceback
+        assert isinstance(tree, ast.Module)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         if tree.body:
             exec(compile(tree, name, "exec", dont_inherit=True), self._namespace)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from installed import write_entry_points
 
 from turnwise.building import learners
 from turnwise.building.checks import check_methods
@@ -126,16 +127,7 @@ def config(*overrides: str) -> RunConfig:
 
 def install(folder: Path, package: str, groups: dict[str, dict[str, str]], *, requires: str = "") -> None:
     """What pip leaves of a package: a module and its entry points."""
-    information = folder / f"{package}-1.0.dist-info"
-    information.mkdir()
-    requirement = f"Requires-Dist: {requires}\n" if requires else ""
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n{requirement}")
-    lines = [
-        line
-        for group, names in groups.items()
-        for line in (f"[{group}]", *(f"{name} = {path}" for name, path in names.items()))
-    ]
-    (information / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    write_entry_points(folder, package, groups, requires=requires)
     (folder / f"{package}.py").write_text(MODULE.replace("NAME", package))
 
 
@@ -225,7 +217,8 @@ def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> 
         ("loss.method", "ppo", r"loss.method='ppo' is offered several times \(built in and bad_rows\)"),
         ("loss.method", "old", "is not a module|No module named"),
         ("loss.method", "newer", r"package late_rows \(late_rows:NEW, made for 'turnwise>=9'\) cannot .*TypeError"),
-        ("loss.method", "lost", r"module 'bad_rows' has no attribute 'GONE'"),
+        ("loss.method", "lost", r"bad_rows has no 'GONE'; it has "),
+        ("loss.method", "leaves", r"package beside_rows \(beside_rows_late:NEW\) cannot .*SystemExit: 3"),
     ],
 )
 def test_what_leads_nowhere_is_refused_in_one_line(folder: Path, option: str, value: str, words: str) -> None:
@@ -238,6 +231,10 @@ def test_what_leads_nowhere_is_refused_in_one_line(folder: Path, option: str, va
     install(folder, "bad_rows", {"turnwise.losses": losses})
     install(folder, "second_rows", {"turnwise.losses": {"twice": "second_rows:SOFT_CLIP"}})
     install(folder, "late_rows", {"turnwise.losses": {"newer": "late_rows:NEW"}}, requires="turnwise>=9")
+    # The requirement of another package, whose name starts with that of Turnwise, is none of Turnwise.
+    leaves = {"turnwise.losses": {"leaves": "beside_rows_late:NEW"}}
+    install(folder, "beside_rows", leaves, requires="turnwise-dice>=9")
+    (folder / "beside_rows_late.py").write_text("raise SystemExit(3)\n")
     (folder / "late_rows.py").write_text(
         "from turnwise.algorithms.losses.method import LossMethod\nNEW = LossMethod(name='newer', gpu_kernel=3)\n"
     )

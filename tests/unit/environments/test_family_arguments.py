@@ -92,7 +92,7 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 def test_a_family_that_leads_nowhere_is_named() -> None:
     with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, countdown"):
         load_family("serch", {})
-    with pytest.raises(ConfigError, match=r"environment.name='json:nothing' cannot be imported"):
+    with pytest.raises(ConfigError, match=r"environment.name='json:nothing': json has no 'nothing'"):
         load_family("json:nothing", {})
     with pytest.raises(ConfigError, match=r"a.args of 'json:loads': TypeError"):
         load_family("json:loads", {"seed": 1}, key="a")

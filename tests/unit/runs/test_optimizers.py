@@ -69,7 +69,7 @@ def own_module(monkeypatch: pytest.MonkeyPatch) -> None:
         (["train.optimizer=own:Counting"], "keeps 'count' as int; checkpoints hold tensors only"),
         (["train.optimizer=own:Hidden"], "does not go on from the state it keeps"),
         (["train.optimizer=own:Elsewhere"], "does not step on the groups"),
-        (["train.optimizer=own:Nothing"], "cannot be imported"),
+        (["train.optimizer=own:Nothing"], "own has no 'Nothing'; it has Counting"),
         (["train.optimizer=torch.optim:LBFGS"], "LBFGS doesn't support per-parameter options"),
         ([*SGD, "train.optimizer_options={momento=0.9}"], "unexpected keyword argument 'momento'"),
         (["train.optimizer_options={epss=1.0}"], "unexpected keyword argument 'epss'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from random import Random
 from typing import Any
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.offers import import_object
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.arguments import check_index, choose_policy, read_arguments
@@ -154,11 +154,9 @@ def _load_reward(name: str) -> RowReward | None:
     """Load the user's function; None for a built-in reward. Raises ConfigError if the name leads nowhere."""
     if name in ("exact_match", "f1", "tool"):
         return None
-    module, colon, function = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise ConfigError(f"reward={name!r} is none of exact_match, f1, tool, nor a path 'package.module:function'")
-    with boundary(ConfigError, f"reward={name!r} cannot be imported"):
-        reward: RowReward = getattr(importlib.import_module(module), function)
+    reward: RowReward = import_object("reward", name)
     if not callable(reward):
         raise ConfigError(f"reward={name!r} is not a function; name one over (row, replies, tool records)")
     return reward

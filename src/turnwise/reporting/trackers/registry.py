@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
 from turnwise.config.trackers import check_tracker_name
 from turnwise.core.errors import ConfigError, TrackerError, boundary
+from turnwise.core.offers import import_object
 from turnwise.reporting.trackers.tracker import Tracker
 
 _CLASSES = {
@@ -34,11 +34,7 @@ def build_tracker(name: str) -> Tracker:
         raise ConfigError(str(error)) from None
     if name in _LOWEST:
         _check_package(name)
-    module, _, attribute = _CLASSES.get(name, name).partition(":")
-    try:
-        build = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as cause:
-        raise ConfigError(f"tracker {name}: {cause}; name an importable class as package.module:Class") from cause
+    build = import_object("tracker", _CLASSES.get(name, name))
     with boundary(TrackerError, f"tracker {name}"):
         return cast(Tracker, build())
 

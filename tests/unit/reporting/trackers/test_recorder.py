@@ -75,7 +75,7 @@ def test_a_run_is_followed_and_finished(tmp_path: Path) -> None:
         ("Dying", "it said nothing"),
         ("Hanging", "did not finish in time"),
         ("Needy", "No module named 'a_package_nobody_has'"),
-        ("Absent", "name an importable class"),
+        ("Absent", "has no attribute 'Absent'"),
     ],
 )
 def test_a_tracker_that_fails_costs_one_note(tmp_path: Path, name: str, reason: str) -> None:
@@ -182,9 +182,14 @@ def test_what_a_tracker_raises_is_named(tmp_path: Path) -> None:
         ("tensorbord", "tracker 'tensorbord' is unknown; use one of tensorboard, wandb, mlflow, trackio"),
         ("no_such_module:Tracker", "No module named 'no_such_module'"),
         ("own_trackers:None_", "has no attribute 'None_'"),
+        ("misspelt_trackers:Tracker", r"tracker='misspelt_trackers:Tracker' cannot be imported .*SyntaxError"),
     ],
 )
-def test_a_tracker_that_does_not_exist(name: str, message: str) -> None:
+def test_a_tracker_that_does_not_exist(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "misspelt_trackers.py").write_text("class Tracker\n")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=message):
         build_tracker(name)
 

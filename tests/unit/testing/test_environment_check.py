@@ -18,7 +18,7 @@ from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.memory.chunks.family import Chunks
 from turnwise.environments.tool_calls.family import ToolCalls
-from turnwise.runs.environment_check import Line, Plan, check_environment
+from turnwise.testing import CheckLine, CheckPlan, check_environment
 
 
 class Sound:
@@ -113,12 +113,12 @@ class Moody(Sound):
         raise RuntimeError("not today")
 
 
-def check(plain: type, **plan: Any) -> dict[str, Line]:
-    lines = check_environment(lambda **changes: ClassFamily(plain, **changes), plan=Plan(num_tasks=16, **plan))
+def check(plain: type, **plan: Any) -> dict[str, CheckLine]:
+    lines = check_environment(lambda **changes: ClassFamily(plain, **changes), plan=CheckPlan(num_tasks=16, **plan))
     return {line.check: line for line in lines}
 
 
-def failures(lines: dict[str, Line]) -> set[str]:
+def failures(lines: dict[str, CheckLine]) -> set[str]:
     return {line.check for line in lines.values() if line.verdict == "fail"}
 
 
@@ -131,7 +131,7 @@ def test_a_sound_environment_passes() -> None:
 
 
 def test_an_environment_that_asks_is_played_conversation_by_conversation() -> None:
-    lines = check_environment(Chunks, controls={"erased": {"memory": "erased"}}, plan=Plan(num_tasks=10))
+    lines = check_environment(Chunks, controls={"erased": {"memory": "erased"}}, plan=CheckPlan(num_tasks=10))
     assert failures({line.check: line for line in lines}) == set()
     verdicts = {line.check: line for line in lines}
     assert verdicts["oracle"].text == "succeeds on 100% of 10 tasks (at least 95%)"
@@ -185,7 +185,7 @@ def test_an_episode_that_hangs_fails_its_line_in_time() -> None:
             return "late"
 
     lines = check_environment(
-        lambda **changes: ClassFamily(Slow, tool_timeout_s=0.1, **changes), plan=Plan(num_tasks=2, timeout_s=1)
+        lambda **changes: ClassFamily(Slow, tool_timeout_s=0.1, **changes), plan=CheckPlan(num_tasks=2, timeout_s=1)
     )
     assert {line.check for line in lines if line.verdict == "fail"} >= {"tools", "oracle", "random"}
 
@@ -195,7 +195,7 @@ def test_controls_must_make_the_oracle_fail() -> None:
         return ToolCalls(prompt="short", kinds={"1call": 1.0}, **changes)
 
     controls: dict[str, dict[str, Any]] = {"shuffled": {"schema": "shuffled"}, "nothing": {"seed": 1}}
-    lines = {line.check: line for line in check_environment(build, controls=controls, plan=Plan(num_tasks=16))}
+    lines = {line.check: line for line in check_environment(build, controls=controls, plan=CheckPlan(num_tasks=16))}
     assert lines["control shuffled"].verdict == "pass"
     assert lines["control nothing"].verdict == "fail"
     assert failures(lines) == {"control nothing"}
@@ -223,7 +223,7 @@ class Shared(ClassFamily):
 def test_tasks_that_are_no_function_of_split_and_index_or_shared_are_found(
     family: type[ClassFamily], found: str, words: str
 ) -> None:
-    lines = check_environment(lambda **changes: family(Sound, **changes), plan=Plan(num_tasks=4))
+    lines = check_environment(lambda **changes: family(Sound, **changes), plan=CheckPlan(num_tasks=4))
     (line,) = (line for line in lines if line.verdict == "fail")
     assert line.check == found
     assert words in line.text
@@ -281,6 +281,6 @@ def test_whatever_a_family_raises_is_a_line() -> None:
                 raise KeyError("row 3")
             return super().task(split, index)
 
-    lines = check_environment(lambda **changes: Raising(Sound, **changes), plan=Plan(num_tasks=4))
+    lines = check_environment(lambda **changes: Raising(Sound, **changes), plan=CheckPlan(num_tasks=4))
     assert [(line.check, line.verdict) for line in lines] == [("tasks", "fail")]
     assert "row 3" in lines[0].text

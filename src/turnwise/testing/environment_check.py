@@ -44,7 +44,7 @@ Verdict = Literal["pass", "fail", "skip"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class CheckLine:
     """One line of the report."""
 
     check: str
@@ -54,7 +54,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CheckPlan:
     """How much is played."""
 
     num_tasks: int = 40
@@ -68,7 +68,7 @@ class Plan:
 class _Checked:
     """The tasks of one family and how they are played."""
 
-    def __init__(self, family: EnvironmentFamily, plan: Plan) -> None:
+    def __init__(self, family: EnvironmentFamily, plan: CheckPlan) -> None:
         self.family, self.plan = family, plan
         self.tasks = _take(family, "heldout", plan.num_tasks)
 
@@ -109,19 +109,19 @@ def check_environment(
     build: Callable[..., EnvironmentFamily],
     *,
     controls: Mapping[str, Mapping[str, Any]] | None = None,
-    plan: Plan | None = None,
-) -> list[Line]:
+    plan: CheckPlan | None = None,
+) -> list[CheckLine]:
     """Every line of the report. `build` makes the family, with a control's changes as keyword arguments.
 
     What the environment raises is a failed line that says what; nothing is raised. Runs an event loop of its own.
     """
-    return asyncio.run(_check(build, controls or {}, plan or Plan()))
+    return asyncio.run(_check(build, controls or {}, plan or CheckPlan()))
 
 
 async def _check(
-    build: Callable[..., EnvironmentFamily], controls: Mapping[str, Mapping[str, Any]], plan: Plan
-) -> list[Line]:
-    lines: list[Line] = []
+    build: Callable[..., EnvironmentFamily], controls: Mapping[str, Mapping[str, Any]], plan: CheckPlan
+) -> list[CheckLine]:
+    lines: list[CheckLine] = []
 
     async def run(check: str, work: Callable[[], Awaitable[tuple[Verdict, str]]]) -> bool:
         try:
@@ -129,7 +129,7 @@ async def _check(
                 verdict, text = await work()
         except (TurnwiseError, TimeoutError) as error:
             verdict, text = "fail", str(error) or f"ran past {plan.timeout_s:g} s"
-        lines.append(Line(check=check, verdict=verdict, text=text))
+        lines.append(CheckLine(check=check, verdict=verdict, text=text))
         return verdict == "pass"
 
     async def check_tasks() -> tuple[Verdict, str]:
@@ -145,7 +145,7 @@ async def _check(
     for name, changes in controls.items():
         await run(f"control {name}", lambda changes=changes: _check_control(checked, build, changes))  # type: ignore[misc]
     if not controls:
-        lines.append(Line(check="controls", verdict="skip", text="none given (--control search=off)"))
+        lines.append(CheckLine(check="controls", verdict="skip", text="none given (--control search=off)"))
     await run("same seed, same episode", lambda: _check_seeds(checked))
     await run("no leaks between episodes", lambda: _check_leaks(checked))
     await run("malformed calls", lambda: _check_malformed(checked))
