@@ -80,6 +80,7 @@ def read_chat_row(row: Row) -> ChatRow | None:
     `turnwise data sft`). Raises DataError saying what is wrong with it."""
     prompt, replies = _find_messages(row)
     messages = [read_message(message, index) for index, message in enumerate([*prompt, *replies])]
+    messages = order_results(link_results(messages))
     weights = [_read_weight(message, index) for index, message in enumerate([*prompt, *replies])]
     system = row.get("system")
     if isinstance(system, str) and system:
@@ -88,7 +89,6 @@ def read_chat_row(row: Row) -> ChatRow | None:
         messages.insert(0, Message(role="system", content=(TextPart(text=system),)))
         weights.insert(0, False)
     num_prompt = len(messages) - len(replies)
-    messages = link_results(messages)
     _check_order(messages, num_prompt)
     trains = [
         message.role == "assistant" and weight and index >= num_prompt
@@ -288,6 +288,36 @@ def link_results(messages: Sequence[Message]) -> list[Message]:
             message = replace(message, tool_call_id=call_id, name=name)
         linked.append(message)
     return linked
+
+
+def order_results(messages: Sequence[Message]) -> list[Message]:
+    """Put results side by side into the order of the calls that they answer, as a rollout has them: no template says
+    which call a result belongs to.
+
+    Raises DataError for a result of a call that no message made, and for more results of an id than calls with it.
+    """
+    ordered: list[Message] = []
+    open_calls: dict[str, list[int]] = {}
+    run: list[tuple[int, Message]] = []
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            ordered += [each for _, each in sorted(run, key=lambda placed: placed[0])]
+            ordered.append(message)
+            run = []
+            for number, call in enumerate(message.tool_calls):
+                open_calls.setdefault(call.id, []).append(number)
+            continue
+        place = run[-1][0] if run else -1  # one that answers no call stays behind the one before it
+        if message.tool_call_id is not None:
+            if not open_calls.get(message.tool_call_id):
+                known = "has its result already" if message.tool_call_id in open_calls else "is of no call before it"
+                raise DataError(
+                    f"message {index}: tool_call_id={_show(message.tool_call_id)} {known}; give each result the id of "
+                    "its call, or leave the message out"
+                )
+            place = open_calls[message.tool_call_id].pop(0)
+        run.append((place, message))
+    return ordered + [each for _, each in sorted(run, key=lambda placed: placed[0])]
 
 
 def _check_order(messages: Sequence[Message], num_prompt: int) -> None:
