@@ -11,6 +11,7 @@ Lists, tools and arguments may be JSON texts, as Parquet has them. Columns that 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -49,6 +50,8 @@ _WEIGHTS = ("weight", "train", "training", "trainable", "loss_mask", "loss")
 _LAYOUTS = (
     'expected "messages", or "prompt" and "completion", or "conversations" (docs/data.md, conversations of your own)'
 )
+_MADE_UP = re.compile(r"call_\d+_\d+")
+"""The id of a call that the row gave none."""
 _CUT = frozenset({StopReason.MAX_TURN_TOKENS.value, StopReason.MAX_TOKENS.value})
 
 
@@ -186,7 +189,7 @@ def read_message(message: Row, index: int) -> Message:
         if message.get("content") is None:
             raise DataError(f'{where}: a message of role {name!r} has no "content"; give it a text')
         tool = _read_text(message.get("name"), f"{where}: name")
-        answers = _read_text(message.get("tool_call_id"), f"{where}: tool_call_id")
+        answers = _read_text(message.get("tool_call_id"), f"{where}: tool_call_id") or None
         return Message(role=role, content=(TextPart(text=content),), tool_call_id=answers, name=tool)
     thoughts = [message[key] for key in _THOUGHTS if message.get(key)]
     reasoning = _read_text(thoughts[0], f"{where}: reasoning_content") if thoughts else None
@@ -269,19 +272,21 @@ def _read_tool(item: Any, index: int) -> ToolSpec:
 def link_results(messages: Sequence[Message]) -> list[Message]:
     """Give every tool's result that lacks them the id of the call that it answers and the tool's name.
 
-    Results come in the order of the calls before them. One that answers no call (a malformed one) stays without.
+    Results come in the order of the calls before them; so do those with ids, where the row gave the calls none. One that
+    answers no call (a malformed one) stays without.
     """
     linked: list[Message] = []
     waiting: list[ToolCall] = []
     names: dict[str, str] = {}
     answered = {message.tool_call_id for message in messages}
+    made = {call.id for message in messages for call in message.tool_calls}
     for message in messages:
         if message.role == "assistant":
             waiting = [call for call in message.tool_calls if call.id not in answered]
             names = {call.id: call.name for call in message.tool_calls}
         elif message.role == "tool":
             call_id, name = message.tool_call_id, message.name
-            if call_id is None and waiting:
+            if call_id not in made and waiting and (call_id is None or _MADE_UP.fullmatch(waiting[0].id)):
                 call_id = waiting.pop(0).id
             if name is None and call_id is not None:
                 name = names.get(call_id)

@@ -91,6 +91,14 @@ def test_results_without_ids_answer_the_calls_in_order() -> None:
     assert [(m.tool_call_id, m.name) for m in row.messages[2:4]] == [(ids[0], "left"), (ids[1], "right")]
 
 
+@pytest.mark.parametrize("given", ["", "x1"])
+def test_results_with_ids_answer_calls_without_ids_in_order(given: str) -> None:
+    calls = [{"function": {"name": name, "arguments": "{}"}} for name in ("left", "right")]
+    results = [{"role": "tool", "tool_call_id": given and given + text, "content": text} for text in "ab"]
+    row = read(messages=[ASK, {"role": "assistant", "tool_calls": calls}, *results, SAY])
+    assert [(m.text, m.name) for m in row.messages[2:4]] == [("a", "left"), ("b", "right")]
+
+
 def test_results_side_by_side_are_in_the_order_of_their_calls() -> None:
     calls = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in ("left", "right", "up")]
     asked = {"role": "assistant", "tool_calls": calls}
