@@ -272,8 +272,8 @@ def _read_tool(item: Any, index: int) -> ToolSpec:
 def link_results(messages: Sequence[Message]) -> list[Message]:
     """Give every tool's result that lacks them the id of the call that it answers and the tool's name.
 
-    Results come in the order of the calls before them; so do those with ids, where the row gave the calls none. One that
-    answers no call (a malformed one) stays without.
+    Results come in the order of the calls before them; so do those with ids, where calls have none. One that answers no
+    call (a malformed one) stays without.
     """
     linked: list[Message] = []
     waiting: list[ToolCall] = []

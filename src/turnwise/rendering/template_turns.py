@@ -90,8 +90,8 @@ def read_turns(
         raise RenderError(f"{cause}, when asked for a question, a reply and another question; {_REMEDY}") from cause
     if _mark(0) not in whole and _reads_parts(render):
         raise RenderError(
-            "the chat template reads the content of a message as a list of parts, as those of vision-language models do, "
-            f"and drops a content that is a text; let it write such a content as it is: {_WHERE}"
+            "the chat template reads the content of a message as a list of parts, as those of vision-language models "
+            f"do, and drops a content that is a text; let it write such a content as it is: {_WHERE}"
         )
     _check_order(whole, (0, 1, 2))
     history = opening[: _find_difference(opening, whole)]

@@ -42,6 +42,7 @@ _SIGNS = str.maketrans(
         "\u2009": r"\,",
     }
 )
+_DEGREES = r"([-+]?\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))"
 _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -59,6 +60,8 @@ _REWRITES = tuple(
         (r"(?<![\d.,/}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         (r"\\mathrm\{e\}", "e"),
         (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
+        # math-verify takes the argument of a function for radians, with or without the sign
+        (rf"\\(sin|cos|tan|cot|sec|csc)\s*(?:{_DEGREES}|\(\s*{_DEGREES}\s*\))", r"\\\1\\frac{\2\3\\pi}{180}"),
         (r"\\text\{\s*([-+\d.,/]+)\s*\}", r"\1"),
         (r"\A[A-Za-z]\s*\\in\s*(?=[\[(\\])", ""),
     )

@@ -125,7 +125,7 @@ def test_a_template_that_reads_lists_of_parts_only_is_named() -> None:
     body = r"{{ '<|im_start|>' + m.role + '\n' }}" + of_parts + r"{{ '<|im_end|>\n' }}"
     template = loop(body, CHATML_PROMPT)
     tokenizer = build_tokenizer(Family(name="", tokens=CHATML_TOKENS, template=template))
-    with pytest.raises(RenderError, match="reads the content of a message as a list of parts, .*let it write"):
+    with pytest.raises(RenderError, match=r"reads the content of a message as a list of parts, .*let it write"):
         TemplateRenderer(tokenizer)
 
 

@@ -37,6 +37,8 @@ from turnwise.rewards.units import drop_unit, read_unit
         (r"x \in (3,\infty)", r"(3,\infty)"),
         ("$$", ""),
         (r"\varnothing", r"\emptyset"),
+        (r"\sin 30^\circ", r"\sin\frac{30\pi}{180}"),
+        (r"2\cos(-7.5^{\circ})", r"2\cos\frac{-7.5\pi}{180}"),
     ],
 )
 def test_spelling(answer: str, spelled: str) -> None:
