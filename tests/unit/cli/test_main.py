@@ -225,7 +225,7 @@ def test_numbers_beside_a_long_reply_are_whole_in_a_pipe(monkeypatch: pytest.Mon
         credit=dict.fromkeys(columns, credit),
     )
     stored = Explanation(prompt="", stop="done", reward=1.0, group_rewards=(1.0,), columns=columns, turns=(turn,))
-    monkeypatch.setattr("turnwise.audit.explain.explain_trajectory", lambda *_: stored)
+    monkeypatch.setattr("turnwise.runs.explain.explain_trajectory", lambda *_: stored)
     shown = invoke("algorithms", "explain", "run", "0/0")
     assert all(column in shown for column in (*columns, "1234567"))
     assert shown.count("-1.0000 to +1.0000") == 8
