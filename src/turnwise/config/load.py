@@ -6,6 +6,7 @@ import copy
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from turnwise.core.errors import ConfigError
 
 Source = Path | Mapping[str, Any]
 """A recipe file, or its tables."""
+_ALTERNATIVE = re.compile(r"(?:literal|list|tuple|dict|constrained-\w+)\[.*\]")
+"""How pydantic names one of several types of an option."""
 
 
 def load_config(
@@ -109,7 +112,7 @@ def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources
     if (plain := key.lstrip("+-~")) != key:
         raise ConfigError(f"{source} has {key[: -len(plain)]!r} in front; an option is set and added by its name alone")
     if '"' in key or "'" in key:
-        raise ConfigError(f"{source} has quotes in its name; write the table around it, TABLE={{\"a.b\" = VALUE}}")
+        raise ConfigError(f'{source} has quotes in its name; write the table around it, TABLE={{"a.b" = VALUE}}')
     *parents, last = key.split(".")
     table = tree
     for name in parents:
@@ -124,15 +127,19 @@ def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources
 
 def _read_recipe(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(
             f"recipe file {str(path)!r} does not exist; name a TOML file, or an override as section.key=value"
         ) from None
-    except (OSError, UnicodeDecodeError) as cause:
+    except UnicodeDecodeError as cause:
+        raise ConfigError(f"recipe file {str(path)!r} is no UTF-8 ({cause}); save it as UTF-8") from cause
+    except OSError as cause:
         raise ConfigError(f"recipe file {str(path)!r} cannot be read: {cause}") from cause
     except tomllib.TOMLDecodeError as cause:
-        raise ConfigError(f"recipe file {str(path)!r} is not valid TOML: {cause}") from cause
+        other = path.suffix.lower() in (".yaml", ".yml", ".json", ".py")
+        remedy = "; a recipe is TOML: a line [train], then lines such as steps = 100" if other else ""
+        raise ConfigError(f"recipe file {str(path)!r} is not valid TOML: {cause}{remedy}") from cause
 
 
 def _merge(tree: dict[str, Any], new: Mapping[str, Any], source: str, prefix: str, sources: dict[str, str]) -> None:
@@ -153,15 +160,27 @@ def _validate(tree: dict[str, Any], sources: Mapping[str, str], default_source: 
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(str(part) for part in problem["loc"])
+        problem, place, may_be_list = _join_alternatives(error.errors())
+        key = ".".join(str(part) for part in place)
         source = _find_source(key, sources) or default_source
         if problem["type"] == "extra_forbidden":
             raise ConfigError(f"{source}: unknown key {_suggest(key, problem['input'])}") from None
         raise ConfigError(
             f"{source}: {key} is {problem['input']!r}; "
             + _describe_expected(problem["type"], problem["msg"], problem["input"])
+            + (', or a list, such as ["a", "b"]' if may_be_list else "")
         ) from None
+
+
+def _join_alternatives(problems: Sequence[Any]) -> tuple[Any, tuple[int | str, ...], bool]:
+    """The problem to tell, its place without the alternatives of a type that pydantic writes behind the option
+    (`literal['a']`, `list[str]`), and whether the option may also be a list."""
+    problem = (
+        max(problems, key=lambda each: len(each["loc"])) if isinstance(problems[0]["input"], list) else problems[0]
+    )
+    place = tuple(part for part in problem["loc"] if not (isinstance(part, str) and _ALTERNATIVE.fullmatch(part)))
+    has_list = any(each["type"] == "list_type" for each in problems) and problem["type"] != "list_type"
+    return problem, place, has_list and len(place) < len(problem["loc"])
 
 
 def _prefixes(key: str) -> list[str]:
@@ -191,7 +210,7 @@ def _describe_expected(kind: str, message: str, value: Any) -> str:
         return f"{message.replace('Input should be', 'it must be', 1)}; leave out an option that is to be none"
     if kind in ("model_type", "dict_type"):
         is_other = isinstance(value, str) and value.lstrip().startswith("{")  # JSON, YAML, or Hydra's own form
-        return "it must be a table" + ("; write it as in TOML, {name = \"text\", count = 3}" if is_other else "")
+        return "it must be a table" + ('; write it as in TOML, {name = "text", count = 3}' if is_other else "")
     if kind == "invalid-json-value":
         return "it must be a number, a string, a boolean, a list or a table"
     return message.replace("Input should be", "it must be", 1).removeprefix("Value error, ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import Field, field_validator
 
 from turnwise.config.credit import CreditSection, CriticSection
@@ -35,6 +37,16 @@ class RunSection(Section):
         if not name.strip() or name.startswith(".") or any(sign in name for sign in "/\\\0\n*?["):
             raise ValueError("it must be a name for a folder, without slashes, *, ? and [; run.output says where")
         return name
+
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, output: str) -> str:
+        if named := re.search(r"\$(?:\{\w+\}|[A-Za-z_]\w*)", output):
+            raise ValueError(
+                f"{named[0]} is not filled in here; write the folder, or give the option in the command, "
+                f'"run.output={output}" in double quotes, where the shell fills it in'
+            )
+        return output
 
 
 class RunConfig(Section):

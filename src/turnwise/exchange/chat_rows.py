@@ -11,6 +11,7 @@ Lists, tools and arguments may be JSON texts, as Parquet has them. Columns that 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -49,6 +50,8 @@ _WEIGHTS = ("weight", "train", "training", "trainable", "loss_mask", "loss")
 _LAYOUTS = (
     'expected "messages", or "prompt" and "completion", or "conversations" (docs/data.md, conversations of your own)'
 )
+_MADE_UP = re.compile(r"call_\d+_\d+")
+"""The id of a call that the row gave none."""
 _CUT = frozenset({StopReason.MAX_TURN_TOKENS.value, StopReason.MAX_TOKENS.value})
 
 
@@ -80,6 +83,7 @@ def read_chat_row(row: Row) -> ChatRow | None:
     sft`). Raises DataError saying what is wrong with it."""
     prompt, replies = _find_messages(row)
     messages = [read_message(message, index) for index, message in enumerate([*prompt, *replies])]
+    messages = order_results(link_results(messages))
     weights = [_read_weight(message, index) for index, message in enumerate([*prompt, *replies])]
     system = row.get("system")
     if isinstance(system, str) and system:
@@ -88,7 +92,6 @@ def read_chat_row(row: Row) -> ChatRow | None:
         messages.insert(0, Message(role="system", content=(TextPart(text=system),)))
         weights.insert(0, False)
     num_prompt = len(messages) - len(replies)
-    messages = link_results(messages)
     _check_order(messages, num_prompt)
     trains = [
         message.role == "assistant" and weight and index >= num_prompt
@@ -186,7 +189,7 @@ def read_message(message: Row, index: int) -> Message:
         if message.get("content") is None:
             raise DataError(f'{where}: a message of role {name!r} has no "content"; give it a text')
         tool = _read_text(message.get("name"), f"{where}: name")
-        answers = _read_text(message.get("tool_call_id"), f"{where}: tool_call_id")
+        answers = _read_text(message.get("tool_call_id"), f"{where}: tool_call_id") or None
         return Message(role=role, content=(TextPart(text=content),), tool_call_id=answers, name=tool)
     thoughts = [message[key] for key in _THOUGHTS if message.get(key)]
     reasoning = _read_text(thoughts[0], f"{where}: reasoning_content") if thoughts else None
@@ -269,25 +272,57 @@ def _read_tool(item: Any, index: int) -> ToolSpec:
 def link_results(messages: Sequence[Message]) -> list[Message]:
     """Add to every tool result that lacks them the id of the call that it answers and the tool's name.
 
-    Results come in the order of the calls before them. A result without a call (a malformed one) stays as it is.
+    Results come in the order of the calls before them; so do those with ids, where calls have none. One that answers no
+    call (a malformed one) stays without.
     """
     linked: list[Message] = []
     waiting: list[ToolCall] = []
     names: dict[str, str] = {}
     answered = {message.tool_call_id for message in messages}
+    made = {call.id for message in messages for call in message.tool_calls}
     for message in messages:
         if message.role == "assistant":
             waiting = [call for call in message.tool_calls if call.id not in answered]
             names = {call.id: call.name for call in message.tool_calls}
         elif message.role == "tool":
             call_id, name = message.tool_call_id, message.name
-            if call_id is None and waiting:
+            if call_id not in made and waiting and (call_id is None or _MADE_UP.fullmatch(waiting[0].id)):
                 call_id = waiting.pop(0).id
             if name is None and call_id is not None:
                 name = names.get(call_id)
             message = replace(message, tool_call_id=call_id, name=name)
         linked.append(message)
     return linked
+
+
+def order_results(messages: Sequence[Message]) -> list[Message]:
+    """Put results side by side into the order of the calls that they answer, as a rollout has them: no template says
+    which call a result belongs to.
+
+    Raises DataError for a result of a call that no message made, and for more results of an id than calls with it.
+    """
+    ordered: list[Message] = []
+    open_calls: dict[str, list[int]] = {}
+    run: list[tuple[int, Message]] = []
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            ordered += [each for _, each in sorted(run, key=lambda placed: placed[0])]
+            ordered.append(message)
+            run = []
+            for number, call in enumerate(message.tool_calls):
+                open_calls.setdefault(call.id, []).append(number)
+            continue
+        place = run[-1][0] if run else -1  # one that answers no call stays behind the one before it
+        if message.tool_call_id is not None:
+            if not open_calls.get(message.tool_call_id):
+                known = "has its result already" if message.tool_call_id in open_calls else "is of no call before it"
+                raise DataError(
+                    f"message {index}: tool_call_id={_show(message.tool_call_id)} {known}; give each result the id of "
+                    "its call, or leave the message out"
+                )
+            place = open_calls[message.tool_call_id].pop(0)
+        run.append((place, message))
+    return ordered + [each for _, each in sorted(run, key=lambda placed: placed[0])]
 
 
 def _check_order(messages: Sequence[Message], num_prompt: int) -> None:

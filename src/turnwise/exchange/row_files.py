@@ -58,6 +58,10 @@ def _to_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> bytes:
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]
+        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
+            raise DataError(
+                f"{path}: column {name!r} has a whole number of more than 64 bits; write a .jsonl file instead"
+            )
         with boundary(DataError, f"{path}: column {name!r} has values of several types; write a .jsonl file instead"):
             columns[name] = arrow.array(values)
         if not _is_same(columns[name].to_pylist(), values):

@@ -49,7 +49,8 @@ def check_folder(folder: Path, where: str) -> Mapping[str, Any]:
     if not folder.is_dir():
         raise ConfigError(
             f"{where}: there is no such folder; give a local Hugging Face model directory (a run downloads nothing: "
-            "fetch a model of the hub first, with `hf download ORG/NAME --local-dir DIR`)"
+            "fetch a model of the hub first, with `hf download ORG/NAME --local-dir DIR`); where it was moved after a "
+            f"run began, `ln -s NEW_FOLDER {folder}`"
         )
     if not any(folder.iterdir()):
         raise ConfigError(f"{where} is an empty folder; give a local Hugging Face model directory")

@@ -42,6 +42,7 @@ _SIGNS = str.maketrans(
         "\u2009": r"\,",
     }
 )
+_DEGREES = r"([-+]?\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))"
 _REWRITES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -58,6 +59,9 @@ _REWRITES = tuple(
         (r"10\^\{\+", "10^{"),
         (r"(?<![\d.,/}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         (r"\\mathrm\{e\}", "e"),
+        (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
+        # math-verify takes the argument of a function for radians, with or without the sign
+        (rf"\\(sin|cos|tan|cot|sec|csc)\s*(?:{_DEGREES}|\(\s*{_DEGREES}\s*\))", r"\\\1\\frac{\2\3\\pi}{180}"),
         (r"\\text\{\s*([-+\d.,/]+)\s*\}", r"\1"),
         (r"\A[A-Za-z]\s*\\in\s*(?=[\[(\\])", ""),
     )
@@ -81,8 +85,8 @@ _UNCOMPUTED = re.compile(rf"{_FACTOR}(?:(?:[-+*/]|\\times|\\cdot|\\div){_FACTOR}
 _FRACTION = re.compile(rf"{_PLAIN}\s*/\s*\d+")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _NOTHING = re.compile(
-    r'''(?:\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed|fbox|q?quad)(?![A-Za-z])
-        |\\[,;:!\ \\$]|[\s{}$.,;"'`~])*''',
+    r"""(?:\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed|fbox|q?quad)(?![A-Za-z])
+        |\\[,;:!\ \\$]|[\s{}$.,;"'`~])*""",
     re.VERBOSE,
 )
 """Spaces, dollar signs, braces, sentence endings, and commands that only affect how a text looks."""
@@ -95,14 +99,16 @@ _TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*(?:\\text\{)?\s*([apAP])\
 _BASE = re.compile(r"([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)_(?:\{(?:\\text\{)?\s*(\w+)\s*\}?\}|(\d+))")
 _BASE_NAMES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
 _CHOICE = re.compile(r"\(([A-Ja-j])\)(?:[.:]?\s*\S.*)?|([A-Ja-j])[.):](?:\s+\S.*)?|([A-Ja-j])", re.DOTALL)
-"""A letter of a multiple choice, and what may follow it."""
+"""A letter of several choices, and what may follow it."""
+_NAMED_CHOICE = re.compile(r"\A\s*(?:option|choice|answer):?\s+(?=\(?[A-J]\b)", re.IGNORECASE)
+"""A word before the letter of a choice."""
+_LABELLED = re.compile(r"\(?([A-J])(?:\)[.:]?|[.:])(?:\s+|(?<=\))(?=\d))(?P<value>(?!.*\([A-J]\))\S.*)", re.DOTALL)
+"""A capital letter of one choice before what it stands for."""
 _CHOICES = re.compile(r"\(?[A-J]\)?(?:\s*(?:,|;|&|and)\s*\(?[A-J]\)?)+")
 _QUANTIFIER = re.compile(r"\\(?:forall|exists)")
 _BOUND = r"(?:[-+\d.,/(){}\s^]|\\(?:frac|sqrt|pi|infty)(?![A-Za-z]))+"
 _RELATION = r"(?:<=?|>=?|\\(?:l|g)(?:e|t|eq|eqslant)(?![A-Za-z]))"
-_BOUNDED = re.compile(
-    rf"(?:{_BOUND}{_RELATION})?\s*[A-Za-z]\s*{_RELATION}{_BOUND}|{_BOUND}{_RELATION}\s*[A-Za-z]\s*"
-)
+_BOUNDED = re.compile(rf"(?:{_BOUND}{_RELATION})?\s*[A-Za-z]\s*{_RELATION}{_BOUND}|{_BOUND}{_RELATION}\s*[A-Za-z]\s*")
 _SOLVED = re.compile(rf"([A-Za-z])\s*=\s*(?:{_PLAIN}|-?\\frac\{{\d+\}}\{{\d+\}}|{_PLAIN}/\d+)")
 
 
@@ -215,7 +221,7 @@ def _read_words(text: str) -> str | None:
 def _compare_names(answer: str, gold: str) -> bool | None:
     """Whether two letters of a choice, sets of such letters or texts of words are equal; None for anything else."""
     choices = _read_choice(answer), _read_choice(gold)
-    if all(choices) and len(_TEXT.sub(r"\1", gold).strip("(). ")) == 1:
+    if all(choices) and (len(_TEXT.sub(r"\1", gold).strip("(). ")) == 1 or drop_label(gold) is not None):
         return choices[0] == choices[1]
     several = [_TEXT.sub(r"\1", text).strip() for text in (answer, gold)]
     if all(map(_CHOICES.fullmatch, several)):
@@ -225,10 +231,16 @@ def _compare_names(answer: str, gold: str) -> bool | None:
     return words[0] == words[1] if all(words) else None
 
 
+def drop_label(text: str) -> str | None:
+    """What a lettered choice stands for, 12 of (D) 12; None for anything else, such as (a)(b) or (A) 5, (B) 7."""
+    bare = re.sub(r"\\[ ,;]", " ", _TEXT.sub(r"\1 ", text)).strip()
+    labelled = _LABELLED.fullmatch(bare)
+    return labelled["value"].strip() if labelled else None
+
+
 def _read_choice(text: str) -> str | None:
-    """Return the letter of a choice with which a text begins and that it gives as its answer; None if it is something
-    else."""
-    choice = _CHOICE.fullmatch(re.sub(r"\\[ ,;]", " ", _TEXT.sub(r"\1", text)).strip())
+    """The letter of a choice that a text begins with and gives; None where it is something else."""
+    choice = _CHOICE.fullmatch(_NAMED_CHOICE.sub("", re.sub(r"\\[ ,;]", " ", _TEXT.sub(r"\1", text))).strip())
     return next(letter for letter in choice.groups() if letter).upper() if choice else None
 
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from turnwise.core.errors import RewardError, TurnwiseError, boundary
-from turnwise.rewards.math_spelling import decide, drop_words, is_bounded, spell
+from turnwise.rewards.math_spelling import decide, drop_label, drop_words, is_bounded, spell
 from turnwise.rewards.math_values import have_equal_values
 from turnwise.rewards.units import drop_unit
 
@@ -44,6 +44,7 @@ def _equals(answer: str, gold: str, given: str) -> bool:
     """Compare with one gold answer; `given` is the gold answer as written in the data."""
     if gold and (verdict := decide(answer, gold)) is not None:
         return verdict
+    gold = drop_label(gold) or gold
     math_verify = importlib.import_module("math_verify")
     expected, written = (
         math_verify.parse(f"\\boxed{{{drop_words(drop_unit(text))}}}", parsing_timeout=None) for text in (gold, answer)

@@ -154,6 +154,15 @@ def _find_run(path: Path) -> Path | None:
     return max(runs, key=lambda run: (run / FORMAT_FILE).stat().st_mtime, default=None)
 
 
+def _holds_model(config: Path) -> bool:
+    """Whether a config.json is that of a model, whose file has the same name as a run's."""
+    try:
+        table = json.loads(config.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(table, dict) and "model_type" in table
+
+
 def check_format(run: Path) -> None:
     """Raise StoreError naming the folder, its format and the remedy, unless it is a run folder of this format."""
     path = run / FORMAT_FILE
@@ -161,6 +170,10 @@ def check_format(run: Path) -> None:
         value = json.loads(path.read_bytes())
         number = value["format"] if isinstance(value, dict) else None
     except FileNotFoundError:
+        if _holds_model(run / CONFIG):
+            raise StoreError(
+                f"{run} is the folder of a model and not of a run; name a folder that `turnwise train` made"
+            ) from None
         number = "1 (it has no format number)"
     except (OSError, ValueError, KeyError) as cause:
         raise StoreError(f"{path} cannot be read ({type(cause).__name__}: {cause}); restore the file") from cause

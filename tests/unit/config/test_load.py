@@ -136,8 +136,20 @@ def test_missing_file_directory_and_broken_toml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"broken\.toml' is not valid TOML.*line 2"):
         load_config([write(tmp_path, "[train]\nsteps = = 3", "broken.toml")])
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
-    with pytest.raises(ConfigError, match=r"latin\.toml' cannot be read"):
+    with pytest.raises(ConfigError, match=r"latin\.toml' is no UTF-8 .*; save it as UTF-8"):
         load_config([tmp_path / "latin.toml"])
+    with pytest.raises(ConfigError, match=r"train\.yaml' is not valid TOML: .*; a recipe is TOML: a line \[train\]"):
+        load_config([write(tmp_path, "train:\n  steps: 3", "train.yaml")])
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    assert load_config([write(tmp_path, "\ufeff[train]\nsteps = 3")]).train.steps == 3
+
+
+def test_a_variable_in_the_folder_of_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run\.output is '\$SCRATCH/runs'; \$SCRATCH is not filled in here; write"):
+        load_config([write(tmp_path, "[run]\noutput = '$SCRATCH/runs'")])
+    assert load_config([write(tmp_path, "[run]\noutput = 'cash$/5$'")]).run.output == "cash$/5$"
 
 
 @pytest.mark.parametrize("override", ["train.lr", "=3", "train..lr=3", ".lr=3", "train.=3"])

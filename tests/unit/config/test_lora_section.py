@@ -29,6 +29,11 @@ def test_a_table_is_read_back() -> None:
         ("model.lora={path='a', rank=8, alpha=1.0}", r"brings its own rank and alpha; remove model\.lora\.rank and"),
         ("model.lora.target_modules=[]", "leaves nothing to train"),
         ("model.lora.rnak=8", r"unknown key 'model\.lora\.rnak'; did you mean 'model\.lora\.rank'"),
+        (
+            "model.lora.target_modules=q_proj",
+            r"target_modules is 'q_proj'; it must be 'all-linear', or a list, such as \[\"a\", \"b\"\]",
+        ),
+        ("model.lora.target_modules=[1]", r"target_modules\.0 is 1; it must be a text"),
         ("model.lora.rank=0", r"model\.lora\.rank is 0"),
     ],
 )

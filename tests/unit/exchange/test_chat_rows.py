@@ -91,6 +91,26 @@ def test_results_without_ids_answer_the_calls_in_order() -> None:
     assert [(m.tool_call_id, m.name) for m in row.messages[2:4]] == [(ids[0], "left"), (ids[1], "right")]
 
 
+@pytest.mark.parametrize("given", ["", "x1"])
+def test_results_with_ids_answer_calls_without_ids_in_order(given: str) -> None:
+    calls = [{"function": {"name": name, "arguments": "{}"}} for name in ("left", "right")]
+    results = [{"role": "tool", "tool_call_id": given and given + text, "content": text} for text in "ab"]
+    row = read(messages=[ASK, {"role": "assistant", "tool_calls": calls}, *results, SAY])
+    assert [(m.text, m.name) for m in row.messages[2:4]] == [("a", "left"), ("b", "right")]
+
+
+def test_results_side_by_side_are_in_the_order_of_their_calls() -> None:
+    calls = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in ("left", "right", "up")]
+    asked = {"role": "assistant", "tool_calls": calls}
+    results = [{"role": "tool", "tool_call_id": name, "content": name} for name in ("up", "left", "right")]
+    row = read(messages=[ASK, asked, *results, SAY])
+    assert [message.text for message in row.messages[2:5]] == ["left", "right", "up"]
+    again = [{**call, "id": "same"} for call in calls[:2]]  # two calls of one id
+    results = [{"role": "tool", "tool_call_id": "same", "content": text} for text in "ab"]
+    row = read(messages=[ASK, {"role": "assistant", "tool_calls": again}, *results, SAY])
+    assert [message.text for message in row.messages[2:4]] == ["a", "b"]
+
+
 @pytest.mark.parametrize("arguments", [{"a": 2, "b": 2}, '{"a": 2, "b": 2}'])
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_arguments_may_be_an_object_or_its_text_with_or_without_a_wrapper(arguments: Any, wrapped: bool) -> None:
@@ -133,7 +153,7 @@ def test_a_reply_that_a_limit_cut_is_not_taught() -> None:
         ({"messages": [{"role": "bot", "content": "x"}]}, "message 0: role='bot' is unknown; use one of system"),
         ({"messages": [{"content": "x"}, SAY]}, "message 0: role=None"),
         ({"messages": [ASK, {"role": "assistant", "content": None}]}, "message 1: .* says nothing"),
-        ({"messages": [{"role": "user", "content": None}, SAY]}, "message 0: .* no \"content\""),
+        ({"messages": [{"role": "user", "content": None}, SAY]}, 'message 0: .* no "content"'),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, SAY]}, "of type 'image_url'"),
         ({"messages": [{"role": "user", "content": 7}, SAY]}, "content=7"),
         ({"messages": [ASK, {"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "call 0: .* has no name"),
@@ -149,6 +169,8 @@ def test_a_reply_that_a_limit_cut_is_not_taught() -> None:
         ({"instruction": "a", "output": "b"}, "columns 'instruction', 'output'; expected"),
         ({"conversations": [{"from": "alien", "value": "x"}]}, "message 0: from='alien' is unknown"),
         ({"conversations": [{"from": "human", "value": None}]}, "message 0: value=None"),
+        ({"messages": [ASK, TOLD, SAY]}, "message 1: tool_call_id='c1' is of no call before it; give each result"),
+        ({"messages": [ASK, CALLS, TOLD, TOLD, SAY]}, "message 3: tool_call_id='c1' has its result already"),
     ],
 )
 def test_a_bad_row_is_one_line_that_names_the_message_and_the_remedy(row: dict[str, Any], said: str) -> None:

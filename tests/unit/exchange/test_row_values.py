@@ -122,9 +122,7 @@ def test_every_form_of_a_ground_truth_survives(tmp_path: Path, truth: Any, answe
 def test_a_ground_truth_that_is_none_is_refused_by_line(tmp_path: Path, truth: object) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps(make_verl(reward_model={"ground_truth": truth})) + "\n")
     with pytest.raises(DataError, match=r'in.jsonl:1: "reward_model.ground_truth" is'):
-        convert(
-            tmp_path / "in.jsonl", tmp_path / "out.jsonl", source_format="verl", target_format="trl", columns={}
-        )
+        convert(tmp_path / "in.jsonl", tmp_path / "out.jsonl", source_format="verl", target_format="trl", columns={})
 
 
 @pytest.mark.parametrize(("name", "value"), [("solution", 72), ("answer", [72]), ("ground_truth", 72)])
@@ -150,3 +148,9 @@ def test_a_map_of_parquet_is_an_object_where_json_has_its_keys(tmp_path: Path) -
     numbers = arrow.array([[(1, "x")]], type=arrow.map_(arrow.int64(), arrow.string()))
     parquet.write_table(arrow.table({"info": numbers}), tmp_path / "numbers.parquet")
     assert [row for _, row in read_rows(tmp_path / "numbers.parquet")] == [{"info": [(1, "x")]}]
+
+
+def test_a_whole_number_that_parquet_cannot_hold_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(DataError, match=r"column 'n' has a whole number of more than 64 bits; write a \.jsonl file"):
+        write_rows(tmp_path / "rows.parquet", [{"n": 2**70}, {"n": 1}])

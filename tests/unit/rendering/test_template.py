@@ -120,6 +120,15 @@ def test_a_reply_needs_a_token_to_end_with() -> None:
         TemplateRenderer(tokenizer)
 
 
+def test_a_template_that_reads_lists_of_parts_only_is_named() -> None:
+    of_parts = "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
+    body = r"{{ '<|im_start|>' + m.role + '\n' }}" + of_parts + r"{{ '<|im_end|>\n' }}"
+    template = loop(body, CHATML_PROMPT)
+    tokenizer = build_tokenizer(Family(name="", tokens=CHATML_TOKENS, template=template))
+    with pytest.raises(RenderError, match=r"reads the content of a message as a list of parts, .*let it write"):
+        TemplateRenderer(tokenizer)
+
+
 def test_a_template_that_takes_text_apart_is_refused() -> None:
     spelled = loop(CHATML.replace("m.content", "(m.content | list | join(' '))"), CHATML_PROMPT)
     tokenizer = build_tokenizer(Family(name="", tokens=CHATML_TOKENS, template=spelled))

@@ -241,6 +241,10 @@ def verifier() -> MathVerifier:
         ("x=2 or x=3", "2, 3", True),
         ("2", "2, 3", False),
         ("7.", "7", True),
+        (r"\sin 30^\circ", r"\frac{1}{2}", True),
+        (r"\sin 31^\circ", r"\frac{1}{2}", False),
+        ("12", r"\textbf{(D)}\ 12", True),  # what the letter stands for
+        ("13", r"\textbf{(D)}\ 12", False),
     ],
 )
 def test_what_math_verify_finds_equal(verifier: MathVerifier, answer: str, gold: str, agree: bool) -> None:

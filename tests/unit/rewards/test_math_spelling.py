@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnwise.rewards.math_spelling import decide, drop_words, is_bounded, spell
+from turnwise.rewards.math_spelling import decide, drop_label, drop_words, is_bounded, spell
 from turnwise.rewards.units import drop_unit, read_unit
 
 
@@ -36,6 +36,9 @@ from turnwise.rewards.units import drop_unit, read_unit
         (r"\text{13}", "13"),
         (r"x \in (3,\infty)", r"(3,\infty)"),
         ("$$", ""),
+        (r"\varnothing", r"\emptyset"),
+        (r"\sin 30^\circ", r"\sin\frac{30\pi}{180}"),
+        (r"2\cos(-7.5^{\circ})", r"2\cos\frac{-7.5\pi}{180}"),
     ],
 )
 def test_spelling(answer: str, spelled: str) -> None:
@@ -57,6 +60,14 @@ def test_spelling(answer: str, spelled: str) -> None:
         ("(B) 5", "B", True),
         (r"\textbf{(B)}\ 5", r"\text{(B)}", True),
         ("C. 5", "B", False),
+        ("D", r"\textbf{(D)}\ 12", True),  # the letter alone, of a gold answer with what it stands for
+        ("C", r"\textbf{(D)}\ 12", False),
+        (r"\textbf{(C)}\ 12", r"\textbf{(D)}\ 12", False),
+        ("D", "D. 12", True),
+        (r"\text{Option D}", "D", True),
+        ("Choice (C)", "D", False),
+        ("a", "(a)(b+1)", None),  # a product
+        ("A", "(A) 5, (B) 7", None),  # two parts
         (r"\text{B and C}", "C, B", True),
         ("A, C", r"\text{B,C}", False),
         (r"\forall x>0, f(x) = 0", "f(x) = 0", False),
@@ -147,3 +158,20 @@ def test_an_inequality_that_only_bounds_a_variable() -> None:
 def test_digits_that_repeat_without_end_are_a_fraction(answer: str, spelled: str) -> None:
     assert spell(answer) == spelled
     assert spell(spelled) == spelled
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"\textbf{(D)}\ 12", "12"),
+        (r"\textbf{(D) }12", "12"),
+        (r"\text{(B)}\frac{1}{2}", r"\frac{1}{2}"),
+        ("D. 12", "12"),
+        ("(A) 5, (B) 7", None),
+        ("(A)(B)", None),
+        ("(a)(b)", None),
+        ("D", None),
+    ],
+)
+def test_what_a_lettered_choice_stands_for(text: str, value: str | None) -> None:
+    assert drop_label(text) == value

@@ -131,6 +131,9 @@ def test_a_run_of_another_format_is_refused(run: RunFolder) -> None:
     for read in (RunFolder.open, read_journal, load_accounts, GroupStore, lambda path: load_advantages(path, 1)):
         with pytest.raises(StoreError, match=r"format 1 \(it has no format number\), .*the version that made it"):
             read(run.path)
+    run.write_json("config.json", {"model_type": "qwen3"})
+    with pytest.raises(StoreError, match=r"is the folder of a model and not of a run; name a folder that"):
+        RunFolder.open(run.path)
     (run.path / "format.json").write_text("{}")
     with pytest.raises(StoreError, match=r"format\.json cannot be read"):
         RunFolder.open(run.path)

@@ -6,7 +6,6 @@ text is never executed outside the sandbox.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.coding.arguments import CodingArguments
+from turnwise.environments.coding.fenced import find_program
 from turnwise.environments.coding.judge import Form, Outcome, Test, run_tests
 from turnwise.environments.coding.runners import LONG
 from turnwise.environments.repeated_runs import CodeRunner
@@ -39,8 +39,7 @@ NO_TESTS_LEFT = "no tests left"
 PASS = "pass"
 INVALID_REPLY = "no program"
 MAX_SHOWN = 200
-"""Longest value in an observation, in characters."""
-_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
+"""Longest text of a value in an observation, in characters."""
 
 
 class CodingEnvironment(ToolEnvironment):
@@ -155,21 +154,20 @@ def read_tests(task: Task, name: Literal["visible", "hidden", "other"]) -> list[
 
 
 def submitted_program(replies: Sequence[Message]) -> str | None:
-    """Return the program of the last reply, from `<answer>` or else from its last fence; None if there is none or it
-    calls a tool."""
+    """The program of the last reply, in `<answer>` or else in its last fence (`find_program`); None if there is none
+    or it calls a tool."""
     if not replies or replies[-1].tool_calls or replies[-1].tool_errors:
         return None
     answer = extract_answer(replies[-1].text)
     if answer is not None:
         return strip_fence(answer)
-    fenced = _FENCE.findall(replies[-1].text)
-    return fenced[-1] if fenced else None
+    return find_program(replies[-1].text)
 
 
 def strip_fence(code: str) -> str:
-    """Return the program in the last Markdown fence, or the text itself if there is none."""
-    fenced = _FENCE.findall(code)
-    return fenced[-1] if fenced else code
+    """The program in the last Markdown fence; the text itself where there is none."""
+    program = find_program(code)
+    return code if program is None else program
 
 
 def describe(test: Test, outcome: Outcome, form: Form, style: Style) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -159,4 +160,12 @@ def _load_reward(name: str) -> RowReward | None:
     reward: RowReward = import_object("reward", name)
     if not callable(reward):
         raise ConfigError(f"reward={name!r} is not a function; name one over (row, replies, tool records)")
+    try:
+        inspect.signature(reward).bind(None, None, None)
+    except TypeError as cause:
+        raise ConfigError(
+            f"reward={name!r} cannot be called with (row, replies, tool records): {cause}; name a function over them"
+        ) from None
+    except ValueError:  # one of C, without a signature
+        pass
     return reward

@@ -105,12 +105,36 @@ def format_message(message: Any) -> bytes:
     return str(message.message.model_dump_json(by_alias=True, **left_out)).encode() + b"\n"
 
 
+def take_results_as_sent(session: Any) -> None:
+    """Keep the SDK from dropping a result whose structured content is missing or is not as the tool's output schema
+    says: the model reads its text, and a server's slip in a schema is no fault of the episode."""
+
+    async def accept(name: str, result: Any) -> None:
+        return None
+
+    for method in ("validate_tool_result", "_validate_tool_result"):  # of versions 2 and 1
+        if hasattr(session, method):
+            setattr(session, method, accept)
+
+
+def _describe_tool_error(label: str, problem: Mapping[str, Any]) -> str:
+    """What the SDK finds wrong with a page of tools, with the tool's number in it instead of its path."""
+    match problem["loc"]:
+        case ("tools", int(number), *rest):
+            what = f"lists a tool, number {number + 1}, that breaks the protocol: {'.'.join(map(str, rest))}"
+        case place:
+            what = f"sends a list of tools that breaks the protocol: {'.'.join(map(str, place))}"
+    return f"MCP server {label!r} {what}: {problem['msg']}; correct the server, or take a version of it that is right"
+
+
 async def list_wire_tools(session: Any, label: str) -> list[dict[str, Any]]:
     """List every tool of a server, in its order, over all pages; none for a server without tools.
 
-    A repeated cursor, or a page with nothing new, ends the list. Raises EnvironmentFault past `MAX_PAGES`.
+    A cursor that comes again, or a page with nothing new, is the end. Raises EnvironmentFault past `MAX_PAGES`, and for
+    a tool that the protocol does not allow.
     """
     from mcp import types
+    from pydantic import ValidationError
 
     tools: list[dict[str, Any]] = []
     cursors: set[str | None] = set()
@@ -127,6 +151,8 @@ async def list_wire_tools(session: Any, label: str) -> list[dict[str, Any]]:
             if error_code(error) == METHOD_NOT_FOUND:
                 return tools
             raise
+        except ValidationError as error:
+            raise EnvironmentFault(_describe_tool_error(label, error.errors()[0])) from error
         wire = to_wire(page)
         new = [tool for tool in wire["tools"] if cursor is None or tool not in tools]
         tools += new

@@ -140,6 +140,7 @@ class McpSession:
 
         async with self._transport() as (read, write, ended), ClientSession(read, write) as session:
             self._ended = ended
+            sdk.take_results_as_sent(session)
             closing: asyncio.Future[Any] = asyncio.ensure_future(self._closing.wait())
             try:
                 await _until(ended, session.initialize())

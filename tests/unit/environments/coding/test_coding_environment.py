@@ -29,6 +29,7 @@ from turnwise_sandbox.types import Limits
 RIGHT = "def solve(x): return max(x), x[0]"
 SORTED = "def solve(x): return max(x), sorted(x)[1]"
 """Right for the first visible example only: of [6, 2, 9] it gives [9, 6], and of [3, 8, 1] [8, 3]."""
+FENCED_DOC = 'def f():\n    """\n    ```\n    f()\n    ```\n    """\n'
 LAST = "def solve(x): return max(x), x[-1]"
 
 
@@ -166,6 +167,19 @@ def test_an_episode_that_a_limit_ends_submits_nothing(family: Coding) -> None:
         ("```py\nx\n```\n<answer> y </answer>", "y"),
         ("x = 1", None),
         ("```python\nx = 1", None),
+        ('```python\ns = "```"\nx\n```', 's = "```"\nx\n'),
+        ('```python\ndef f():\n    """\n    ```\n    f()\n    ```\n    """\n```', FENCED_DOC),
+        ("```python\r\nx\r\n```\r\n", "x\n"),
+        ("``` python\nx\n```", "x\n"),
+        ("```{.python}\nx\n```", "x\n"),
+        ("~~~python\nx\n~~~", "x\n"),
+        ("````python\n```\n````", "```\n"),
+        ("1. so\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y\n"),
+        ("so: ```python\nx\n```", "x\n"),
+        ("```python\nx\n```\nprints\n```text\n3\n```\nby\n```bash\npython a.py\n```", "x\n"),
+        ("```python\nx```", "x"),
+        ("```python\nx```\nor\n```python\ny\n```", "y\n"),
+        ("```python\nx = 1\n```python\ny", "x = 1\n"),
     ],
 )
 def test_what_a_reply_submits(text: str, program: str | None) -> None:
@@ -298,9 +312,7 @@ def judge(family: Coding, program: str, given: list[Any], wanted: Any, rules: tu
     """The outcome of one call of `f`."""
     test = Test(input=given, output=wanted)
     limits = Limits(wall_s=2.0)
-    running = run_tests(
-        family._runs, program, [test], form="functional", entry="f", limits=limits, seed=0, rules=rules
-    )
+    running = run_tests(family._runs, program, [test], form="functional", entry="f", limits=limits, seed=0, rules=rules)
     return asyncio.run(running)[0]
 
 

@@ -254,6 +254,10 @@ def test_a_wrong_row_names_file_and_line(tmp_path: Path, row: str, message: str)
         ({"check_tool": "pid"}, "needs the name of the tool that judges"),
         ({"reward": "bleu"}, "none of exact_match, f1, tool"),
         ({"reward": "json:nothing"}, "json has no .nothing."),
+        (
+            {"reward": "statistics:mean"},
+            r"reward='statistics:mean' cannot be called with \(row, replies, tool records\)",
+        ),
         ({"prompt": "hello"}, "lacks {question}"),
         ({"train_path": ""}, "give the path of a JSONL file"),
         ({"scop": "run"}, "did you mean 'scope'"),

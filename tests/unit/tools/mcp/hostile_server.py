@@ -42,6 +42,13 @@ def handle(request):
         if MODE == "knows_no_tools":
             send({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
             return
+        if MODE in ("schema_missing", "schema_wrong"):  # results are not as the tool's output schema says
+            promised = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+            send({"id": request["id"], "result": {"tools": [{**TOOLS[0], "outputSchema": promised}]}})
+            return
+        if MODE == "untyped":
+            send({"id": request["id"], "result": {"tools": [*TOOLS, {"name": "loose", "inputSchema": {}}]}})
+            return
         if MODE == "one_cursor":  # it never says that the list ends
             send({"id": request["id"], "result": {"tools": TOOLS, "nextCursor": ""}})
             return
@@ -56,6 +63,8 @@ def handle(request):
 def call(request, params):  # noqa: C901 - one case per hostile answer
     if params["name"] == "pid":
         answer(request, str(os.getpid()))
+    elif MODE == "schema_wrong":
+        answer(request, "n is three", structuredContent={"n": "three"})
     elif MODE == "dies":
         print("out of luck", file=sys.stderr, flush=True)
         os._exit(3)

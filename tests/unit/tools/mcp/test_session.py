@@ -393,3 +393,14 @@ def test_a_session_that_is_not_open_says_so():
 
     with pytest.raises(EnvironmentFault, match="outside its session"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize(("mode", "text"), [("schema_missing", "hello"), ("schema_wrong", "n is three")])
+def test_a_result_that_breaks_its_output_schema_is_read(mode: str, text: str) -> None:
+    assert to_text(with_session(hostile(mode), echo)) == text
+
+
+def test_a_list_of_tools_that_breaks_the_protocol_names_the_tool() -> None:
+    said = "'hostile' lists a tool, number 3, that breaks the protocol: inputSchema.type: Field required"
+    with pytest.raises(EnvironmentFault, match=said):
+        with_session(hostile("untyped"), echo)
