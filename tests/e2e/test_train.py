@@ -115,7 +115,7 @@ def test_an_interrupted_last_evaluation_is_made_up_for(finished: Path, tmp_path:
     stopped = train_until(recipe(tmp_path, "loss.kl.coefficient=0.01"), tmp_path / "stopped", at_evaluation(2))
     resumed = run_train(None, resume=stopped, display=False)
     assert read_rows(resumed) == read_rows(finished)
-    for summary in (finished / "evaluations").glob("*.summary.json"):
+    for summary in (finished / "evaluations").glob("heldout_*.summary.json"):
         assert (resumed / "evaluations" / summary.name).read_bytes() == summary.read_bytes()
 
 
