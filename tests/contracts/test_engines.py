@@ -111,6 +111,14 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
     return np.random.default_rng(seed).integers(20, VOCAB, length).tolist()
 
 
+async def begun(engine: Any) -> None:
+    """Wait until an engine samples; one without statistics does so with the next turns of this loop."""
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        while hasattr(engine, "statistics") and engine.statistics().num_held_pages == 0:
+            await asyncio.sleep(0.01)
+
+
 def same(a: Completion, b: Completion) -> bool:
     return a.token_ids.tolist() == b.token_ids.tolist() and a.logprobs.tolist() == b.logprobs.tolist()
 
@@ -209,7 +217,7 @@ def test_adopting_needs_a_pause_while_requests_are_open_and_later_tokens_carry_t
 
     async def adopt() -> tuple[Completion, Completion, dict[str, int]]:
         asked = asyncio.create_task(sampler.ask(prompt_of(1), session=Session("v", "0"), max_tokens=1500))
-        await asyncio.sleep(0.1)
+        await begun(sampler.engine)
         with pytest.raises(EngineError, match="wait for them or pause the engine"):
             await sampler.engine.adopt(before + 1)
         assert sampler.engine.version == before
