@@ -84,7 +84,7 @@ def describe_function(name: str, function: Callable[..., Any], options: Mapping[
 
 
 def check_critic(method: CreditMethod, critic: CriticSection) -> None:
-    """Raise ConfigError where a method that reads values has no critic, or a critic has nobody who reads it."""
+    """Raise ConfigError if a method that reads values has no critic, or if no method reads the critic."""
     needs_critic = "values" in method.needs
     if needs_critic and critic.kind == "none":
         raise ConfigError(

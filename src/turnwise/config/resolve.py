@@ -4,6 +4,7 @@ A credit method or a loss checks its own options and combinations when it is bui
 
 from __future__ import annotations
 
+from turnwise.config.credit import ShapingSection
 from turnwise.config.engine_kinds.kind import EngineKind
 from turnwise.config.engine_kinds.table import ENGINE_KINDS, list_kinds
 from turnwise.config.learning import ADAMW
@@ -245,7 +246,7 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
             "the buffer to 0",
         ),
         (
-            not find_algorithm(config.train.algorithm).has_credit and shaping != type(shaping)(),
+            not find_algorithm(config.train.algorithm).has_credit and shaping != ShapingSection(),
             f"credit.shaping changes rewards before credit, and train.algorithm={config.train.algorithm!r} has no "
             "credit; leave it out",
         ),
