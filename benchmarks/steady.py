@@ -1,13 +1,15 @@
-"""Run the tests several times beside busy processes and print how long each run took and what failed.
+"""Run the tests several times beside busy processes and print how long each run took, the load and what failed.
 
     python benchmarks/steady.py --runs 10 --busy 2
 
-Each busy process uses one core as far as the tests leave it. Exits with 1 if any run failed.
+Each busy process uses one core as far as the tests leave it. The load is the mean number of processes that wanted
+a core during the run (about 3 without anything beside it). Exits with 1 if any run failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -32,14 +34,25 @@ def busy(count: int) -> Iterator[None]:
             process.wait()
 
 
-def run_tests(arguments: Sequence[str]) -> tuple[float, list[str]]:
-    """Run the tests once; returns the seconds and the names of those that failed, or how pytest ended instead."""
-    start = time.monotonic()
-    done = subprocess.run([*TESTS, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    if done.returncode and not failed:
-        failed = [f"pytest ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}"]
-    return time.monotonic() - start, failed
+def run_tests(arguments: Sequence[str]) -> tuple[float, float, list[str]]:
+    """Run the tests once.
+
+    Returns the seconds, the mean of the load averages seen, and the names of those that failed, or how pytest ended.
+    """
+    start, loads = time.monotonic(), []
+    with subprocess.Popen(
+        [*TESTS, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        while True:
+            try:
+                printed, _ = process.communicate(timeout=15)
+                break
+            except subprocess.TimeoutExpired:
+                loads.append(os.getloadavg()[0])
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
+    if process.returncode and not failed:
+        failed = [f"pytest ended with {process.returncode}: {printed[-1000:]}"]
+    return time.monotonic() - start, sum(loads) / max(len(loads), 1), failed
 
 
 def main() -> int:
@@ -51,9 +64,9 @@ def main() -> int:
     num_failed = 0
     with busy(options.busy):
         for number in range(1, options.runs + 1):
-            seconds, failed = run_tests(options.arguments)
+            seconds, load, failed = run_tests(options.arguments)
             num_failed += bool(failed)
-            print(f"run {number:>2}: {seconds:6.0f} s, {', '.join(failed) or 'green'}", flush=True)
+            print(f"run {number:>2}: {seconds:6.0f} s, load {load:.1f}, {', '.join(failed) or 'green'}", flush=True)
     return int(num_failed > 0)
 
 
