@@ -20,5 +20,5 @@ for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl}; do
   esac
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "adapters/$group.txt" \
     "$torch" -e ".[$extras]" $packages
-  TURNWISE_ADAPTERS=$group OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest tests/unit/environments/adapters
+  TURNWISE_ADAPTERS=$group OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest packages/turnwise-adapters/tests/adapters
 done

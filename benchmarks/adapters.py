@@ -1,10 +1,10 @@
-"""Print the tables of docs/adapters.md: what the adapters run with the installed packages.
+"""Print the tables of packages/turnwise-adapters/docs/adapters.md: what the adapters run with the installed packages.
 
     python benchmarks/adapters.py games           # every game that is listed below, with its scripted policies
     python benchmarks/adapters.py reasoning_gym   # every data set: does it open, who judges, is its own answer right
     python benchmarks/adapters.py runs RUN...     # finished runs: held-out success before and after RL
 
-A missing package gets a row that says so; docs/adapters.md has the rows of several Python environments.
+A missing package gets a row that says so; packages/turnwise-adapters/docs/adapters.md has the rows of several Python environments.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from turnwise.core.checked import to_single
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Invalid, Reward, StopReason
-from turnwise.environments.adapters.reasoning_gym import (
+from turnwise_adapters.reasoning_gym import (
     ReasoningGymArguments,
     ReasoningGymGame,
     list_datasets,

@@ -2,7 +2,7 @@
 
     python benchmarks/delegate.py RUN [RUN ...]
 
-Prints one row of Markdown per evaluation of each run of `recipes/delegate/search.toml`. Success is that of episodes (a
+Prints one row of Markdown per evaluation of each run of `delegate/search`. Success is that of episodes (a
 summary of `turnwise evaluate` counts every role that learns), with its 95% Wilson interval.
 """
 

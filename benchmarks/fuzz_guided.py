@@ -31,8 +31,8 @@ HERE = Path(__file__).parent
 PACKAGES = {
     "calls": ["turnwise.rendering"],
     "arguments": ["turnwise.tools", "turnwise.rendering"],
-    "rows": ["turnwise.environments", "turnwise.exchange", "turnwise.repositories", "turnwise.rewards"],
-    "diffs": ["turnwise.repositories"],
+    "rows": ["turnwise.environments", "turnwise.exchange", "turnwise_swe.repositories", "turnwise.rewards"],
+    "diffs": ["turnwise_swe.repositories"],
     "answers": ["turnwise.rewards"],
 }
 """Target to the packages whose coverage guides it."""
@@ -111,7 +111,7 @@ def _check_arguments(
 def _check_diffs() -> tuple[Callable[[bytes], str], list[bytes]]:
     """Check that a diff is refused with a message, or that its reverse is a diff that can be reversed in turn."""
     from turnwise.core.errors import DataError
-    from turnwise.repositories import diffs
+    from turnwise_swe.repositories import diffs
 
     def check(data: bytes) -> str:
         text = data.decode("utf-8", "surrogateescape")

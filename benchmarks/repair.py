@@ -1,11 +1,11 @@
 """Print the result tables of the repair recipes: several seeds, their controls, and a run that is rewarded for green
 tests that it may edit; writes docs/results.md's tables.
 
-    python benchmarks/repair.py [a.b=value ...] [--recipe recipes/repair/small.toml] [--seeds 0 1 2] [--workdir]
+    python benchmarks/repair.py [a.b=value ...] [--recipe packages/turnwise-worlds/src/turnwise_worlds/recipes/repair/small.toml] [--seeds 0 1 2] [--workdir]
         [--output runs/benchmark]
     python benchmarks/repair.py --read RUN [RUN ...]
 
-Trains `recipes/repair/tiny.toml`, or the recipe given, once per seed, with `--workdir` also with
+Trains `repair/tiny`, or the recipe given, once per seed, with `--workdir` also with
 `environment.args.tests_graded="workdir"` and a demonstrator that overwrites a test now and then. `--read` prints the
 tables of finished runs. Every number comes from the evaluations in the run folders, which are kept."""
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from turnwise.config.load import load_config
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
-from turnwise.environments.repair.bugs import KINDS
+from turnwise_worlds.repair.bugs import KINDS
 from turnwise.evaluation.intervals import compute_wilson_interval
 from turnwise.reporting.summaries import is_control, load_summaries
 from turnwise.runs.train import run_train

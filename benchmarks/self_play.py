@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.environments.games.games import GAMES
-from turnwise.environments.games.graph import build_graph
-from turnwise.environments.games.values import Policy, average_policies, compute_exploitability
+from turnwise_worlds.games.games import GAMES
+from turnwise_worlds.games.graph import build_graph
+from turnwise_worlds.games.values import Policy, average_policies, compute_exploitability
 
 Floats = NDArray[np.float64]
 GRAPH = build_graph(GAMES["kuhn"])

@@ -3,7 +3,7 @@
     python benchmarks/staleness.py [--losses ...] [--staleness 0 1 2 4 8] [--seeds 0 1 2] [--steps 30]
                                    [--output runs/staleness] [--plot docs/staleness.png] [--quick] [a.b=value ...]
 
-Every arm is `recipes/teams/relay.toml` with batches of 8 groups of 8 episodes. Arms differ only in the loss and in
+Every arm is `teams/relay` with batches of 8 groups of 8 episodes. Arms differ only in the loss and in
 `schedule.max_staleness`, start from one warm-up per seed and face the same tasks in the same order. A step is two
 optimizer updates at twice the recipe's rate, so that ratios move and staleness can hurt. PPO, GSPO and CISPO take their
 ratios to the sampler's log-probabilities; decoupled PPO takes them to those recomputed before the step, with weights

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from turnwise.core.types import Scored
 from turnwise.environments.episodes import Episode, Played
-from turnwise.environments.swe.family import Swe
+from turnwise_swe.environment.family import Swe
 from turnwise_sandbox import LocalSandbox
 from turnwise_sandbox.kernel.owner import own_tag
 

@@ -3,7 +3,7 @@ table.
 
     python benchmarks/toolrl.py [a.b=value ...] [--seeds 0 1 2] [--granularities fine coarse] [--output runs/benchmark]
 
-Trains `recipes/toolrl/tiny.toml` once per seed and granularity; the first granularity of a seed makes its warm-up, the
+Trains `toolrl/tiny` once per seed and granularity; the first granularity of a seed makes its warm-up, the
 others start from the same checkpoint. Prints two Markdown
 tables: exact calls by kind of request, and how fast each reward got there. Every number comes from the run folders,
 which are kept."""

@@ -39,13 +39,13 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.classes.family import ClassFamily
-from turnwise.environments.coding.family import Coding
+from turnwise_worlds.coding.family import Coding
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.mixture import Member, mix_families
-from turnwise.environments.repair.family import Repair
+from turnwise_worlds.repair.family import Repair
 from turnwise.environments.search_qa.family import SearchQA
-from turnwise.environments.tool_calls.family import ToolCalls
+from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise.evaluation.summary import is_success
 from turnwise_sandbox.types import Execution, Limits, Program
 

@@ -25,7 +25,7 @@ from turnwise.runs.data_files import accept_data_files
 from turnwise.runs.evaluate import load_run, run_evaluate
 from turnwise.runs.export import export_policy
 from turnwise.runs.rehearsal import rehearse_train
-from turnwise.runs.search import SearchPlan, run_search
+from turnwise_worlds.runs.search import SearchPlan, run_search
 from turnwise.runs.sft import run_sft
 from turnwise.runs.train import run_train
 from turnwise.runs.transcripts import export_sft

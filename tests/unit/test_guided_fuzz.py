@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.repositories import diffs
+from turnwise_swe.repositories import diffs
 from turnwise.rewards import math_spelling
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

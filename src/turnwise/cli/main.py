@@ -15,13 +15,13 @@ from typer.core import TyperGroup
 from turnwise import __version__
 from turnwise.cli import algorithms, bugs, check, data, extensions, models, new, repos, sandbox, swe, tools
 from turnwise.cli.audit import audit
-from turnwise.cli.games import exploitability
+from turnwise_worlds.commands.games import exploitability
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
 from turnwise.cli.recipe import check_flags, split_recipe
 from turnwise.cli.reference import metrics, options
-from turnwise.cli.search import search
+from turnwise_worlds.commands.search import search
 from turnwise.cli.track import track
 from turnwise.config.values import expand_home
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError

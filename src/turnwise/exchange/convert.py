@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.environments.data_rows import load_rows
-from turnwise.exchange.harbor import find_tasks, read_task, write_task
+from turnwise_swe.harbor.tasks import find_tasks, read_task, write_task
 from turnwise.exchange.row_files import write_rows
 from turnwise.exchange.task_rows import LAYOUTS, TaskRow
 

@@ -15,7 +15,7 @@ from panel import PanelFamily
 
 from turnwise.core.types import Message, Task
 from turnwise.environments.mcp.episodes import EpisodeDesk
-from turnwise.environments.tool_calls.family import ToolCalls
+from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise.testing.notes import Notes, NotesFamily
 
 PROGRAM = [

@@ -1,1 +1,0 @@
-"""Tasks made from real repositories: bugs that the repository's own tests detect."""

@@ -1,1 +1,0 @@
-"""Verl-Tool's tool server protocol, as a client of other people's servers and as a server."""
