@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PACKAGES := sandbox swe worlds adapters
+EDITABLE := $(foreach name,$(PACKAGES),-e packages/turnwise-$(name))
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 # With it every process that a test or a run starts would compile every module anew.
@@ -83,7 +85,7 @@ vllm: ## Install vLLM for the CPU in .venv-vllm, for engine.kind=vllm and for co
 	PYTHON=$(PYTHON) sh peers/vllm_setup.sh
 
 test-scale: $(STAMP) ## The tests of ranks, rollout processes and real Ray clusters (two nodes need root), and 40 kills.
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(EDITABLE) -e '.[dev,ray]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/scale tests/unit/training/test_ranks.py tests/e2e/test_rollout_processes.py tests/unit/hosts -o faulthandler_timeout=1200
 	$(BIN)/python benchmarks/kills.py --kills 40
 
@@ -99,6 +101,6 @@ $(BIN)/python:
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(STAMP): $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+$(STAMP): $(BIN)/python pyproject.toml $(wildcard packages/*/pyproject.toml) constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(EDITABLE) -e '.[dev]'
 	@touch $(STAMP)

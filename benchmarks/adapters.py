@@ -4,7 +4,8 @@
     python benchmarks/adapters.py reasoning_gym   # every data set: does it open, who judges, is its own answer right
     python benchmarks/adapters.py runs RUN...     # finished runs: held-out success before and after RL
 
-A missing package gets a row that says so; packages/turnwise-adapters/docs/adapters.md has the rows of several Python environments.
+A missing package gets a row that says so; packages/turnwise-adapters/docs/adapters.md has the rows of several Python
+environments.
 """
 
 import argparse
@@ -20,15 +21,15 @@ from turnwise.core.checked import to_single
 from turnwise.core.errors import TurnwiseError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Invalid, Reward, StopReason
+from turnwise.environments.registry import load_family
+from turnwise.evaluation.intervals import compute_wilson_interval
+from turnwise.rewards.math_verifier import MathVerifier
 from turnwise_adapters.reasoning_gym import (
     ReasoningGymArguments,
     ReasoningGymGame,
     list_datasets,
     scorer_of,
 )
-from turnwise.environments.registry import load_family
-from turnwise.evaluation.intervals import compute_wilson_interval
-from turnwise.rewards.math_verifier import MathVerifier
 
 GRID = ["left", "right", "forward", "pickup", "toggle"]
 PETTING = "pettingzoo.classic"

@@ -5,7 +5,8 @@
 Compares `--pairs` generated pairs of printed text and expected text, and as many of a call's result and expected value,
 whose truth is known (`judge_pairs.py`). The other rules are written here after what their evaluators document and do;
 APPS' are also those of verl's `prime_code`. `--real` pairs of either form go through the sandbox as well, where our
-verdict must be the same. packages/turnwise-worlds/docs/coding_judges.md says for each difference which rule we chose."""
+verdict must be the same. packages/turnwise-worlds/docs/coding_judges.md says for each difference which rule we chose.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from turnwise_worlds.coding.judge import CallRule, Test, judge_call, run_tests
-from turnwise_worlds.coding.runners import WRITER
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise_sandbox.grading.cases import is_close
 from turnwise_sandbox.types import Limits
+from turnwise_worlds.coding.judge import CallRule, Test, judge_call, run_tests
+from turnwise_worlds.coding.runners import WRITER
 
 sys.path.insert(0, str(Path(__file__).parent))
 from judge_pairs import Pair, build_call_pairs, build_text_pairs

@@ -28,8 +28,7 @@ from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.store.journal import read_journal
 
-RECIPES = Path(__file__).parents[1] / "recipes"
-SEARCH = "search_r1/tiny.toml"
+SEARCH = "search_r1/tiny"
 SCATTERED = [
     f"environment.name={Path(__file__).stem}:ScatteredSearch",
     "tokenizer.vocab_size=450",
@@ -78,8 +77,8 @@ FAMILIES: Mapping[str, tuple[str, list[str]]] = {
     "local_engine": (SEARCH, ["engine.kind=local", "loss.method=cispo"]),
     "workers_engine": (SEARCH, ["engine.kind=workers", "engine.options.num_workers=1"]),
     "two_ranks": (SEARCH, ["train.ranks=2", "loss.kl.coefficient=0.01"]),
-    "voices": ("memory/rolling.toml", []),
-    "several_learners": ("teams/relay.toml", ["sft.steps=40", "roles.b=learns:second", "loss.kl.coefficient=0.01"]),
+    "voices": ("memory/rolling", []),
+    "several_learners": ("teams/relay", ["sft.steps=40", "roles.b=learns:second", "loss.kl.coefficient=0.01"]),
     "asynchronous": (SEARCH, ["schedule.max_staleness=1"]),
 }
 """Recipe and overrides by name."""
@@ -116,7 +115,7 @@ def main(names: list[str]) -> None:
         scores = SCATTERED if recipe == SEARCH else []
         with tempfile.TemporaryDirectory() as folder:
             run = turnwise.train(
-                recipe=str(RECIPES / recipe),
+                recipe=recipe,
                 overrides=read_overrides([*SMALL, *scores, *overrides, f"run.output={folder}"]),
                 display=False,
             )

@@ -1,7 +1,7 @@
 """Print the result tables of the repair recipes: several seeds, their controls, and a run that is rewarded for green
 tests that it may edit; writes docs/results.md's tables.
 
-    python benchmarks/repair.py [a.b=value ...] [--recipe packages/turnwise-worlds/src/turnwise_worlds/recipes/repair/small.toml] [--seeds 0 1 2] [--workdir]
+    python benchmarks/repair.py [a.b=value ...] [--recipe repair/small] [--seeds 0 1 2] [--workdir]
         [--output runs/benchmark]
     python benchmarks/repair.py --read RUN [RUN ...]
 
@@ -19,13 +19,13 @@ from pathlib import Path
 
 from turnwise.config.load import load_config
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
-from turnwise_worlds.repair.bugs import KINDS
 from turnwise.evaluation.intervals import compute_wilson_interval
 from turnwise.reporting.summaries import is_control, load_summaries
 from turnwise.runs.train import run_train
 from turnwise.store.trajectories import load_groups
+from turnwise_worlds.repair.bugs import KINDS
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "repair" / "tiny.toml"
+RECIPE = Path("repair/tiny")
 WORKDIR = ("environment.args.tests_graded=workdir", "environment.args.naive_cheat=0.3", "run.name=repair_workdir")
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from schedule import Job, measure, prepare_start, run_apart, to_interval
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "teams" / "relay.toml"
+RECIPE = Path("teams/relay")
 SAMPLERS_RATIO = ("loss.recompute_old=false", "loss.correction.mode=none")
 LOSSES: Mapping[str, tuple[str, ...]] = {
     "PPO clip": ("loss.method=ppo", *SAMPLERS_RATIO),

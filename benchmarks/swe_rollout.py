@@ -24,9 +24,9 @@ from pathlib import Path
 
 from turnwise.core.types import Scored
 from turnwise.environments.episodes import Episode, Played
-from turnwise_swe.environment.family import Swe
 from turnwise_sandbox import LocalSandbox
 from turnwise_sandbox.kernel.owner import own_tag
+from turnwise_swe.environment.family import Swe
 
 MAX_TURNS = 32
 

@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
-from turnwise_worlds.debate.case import NEITHER, NOTHING, Case, build_case
-from turnwise_worlds.debate.environment import SIDE_OF
 from turnwise.evaluation.intervals import compute_wilson_interval
 from turnwise.evaluation.summary import is_success
 from turnwise.rewards.answers import extract_answer
 from turnwise.store.trajectories import load_groups
+from turnwise_worlds.debate.case import NEITHER, NOTHING, Case, build_case
+from turnwise_worlds.debate.environment import SIDE_OF
 
 QUOTES = ("own latest", "own", "other side", "irrelevant", "none")
 

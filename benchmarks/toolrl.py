@@ -20,7 +20,7 @@ from turnwise.reporting.summaries import load_summaries
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "toolrl" / "tiny.toml"
+RECIPE = Path("toolrl/tiny")
 KINDS = ("1call", "2calls", "3calls", "missing", "irrelevant")
 WITH_CALLS = KINDS[:3]
 TARGET = 0.8

@@ -24,7 +24,6 @@ from pathlib import Path
 
 from turnwise.reporting.summaries import Summary, is_control, load_summaries, row_of
 
-RECIPES = Path(__file__).parent.parent / "recipes"
 CPU_FILE = "processor_s.json"
 
 
@@ -44,50 +43,50 @@ JUDGE = "roles.judge=frozen:{judge}/checkpoints/step_000020"
 WARM_PROPOSER = ("model.path={proposer_search}/checkpoints/step_000000", "model.config={}", "sft.steps=0")
 NO_LEAD = "credit.options={scale=2.0,decay=0.997,lead=0}"
 ARMS = (
-    Arm(name="memory_chunks", recipes=("memory/chunks.toml",)),
+    Arm(name="memory_chunks", recipes=("memory/chunks",)),
     Arm(
         name="memory_chunks_last",
-        recipes=("memory/chunks.toml",),
+        recipes=("memory/chunks",),
         overrides=("credit.method=turn_discount", "credit.options={gamma=0.0}"),
     ),
-    Arm(name="memory_operations", recipes=("memory/operations.toml",)),
-    Arm(name="memory_rolling", recipes=("memory/rolling.toml",)),
-    Arm(name="memory_fold", recipes=("memory/fold.toml",)),
-    Arm(name="delegate_search", recipes=("delegate/search.toml",)),
+    Arm(name="memory_operations", recipes=("memory/operations",)),
+    Arm(name="memory_rolling", recipes=("memory/rolling",)),
+    Arm(name="memory_fold", recipes=("memory/fold",)),
+    Arm(name="delegate_search", recipes=("delegate/search",)),
     Arm(
         name="delegate_one",
-        recipes=("delegate/search.toml",),
+        recipes=("delegate/search",),
         overrides=("environment.args.agents=one", "train.steps=40", 'evaluate.controls={search_off={search="off"}}'),
     ),
-    Arm(name="reflection_retry", recipes=("reflection/retry.toml",)),
-    Arm(name="reflection_score", recipes=("reflection/score.toml",)),
+    Arm(name="reflection_retry", recipes=("reflection/retry",)),
+    Arm(name="reflection_score", recipes=("reflection/score",)),
     Arm(
         name="reflection_naive",
-        recipes=("reflection/score.toml", "reflection/naive.toml"),
+        recipes=("reflection/score", "reflection/naive"),
         overrides=("model.path={reflection_score}/checkpoints/step_000000",),
     ),
     Arm(
         name="reflection_stage1",
-        recipes=("reflection/score.toml", "reflection/stage1.toml"),
+        recipes=("reflection/score", "reflection/stage1"),
         overrides=("model.path={reflection_score}/checkpoints/step_000000",),
     ),
     Arm(
         name="reflection_stage2",
-        recipes=("reflection/score.toml", "reflection/stage2.toml"),
+        recipes=("reflection/score", "reflection/stage2"),
         overrides=("model.path={reflection_stage1}/checkpoints/step_000020",),
     ),
-    Arm(name="planning_countdown", recipes=("planning/countdown.toml",), then=("search",)),
-    Arm(name="planning_plan", recipes=("planning/plan.toml",)),
-    Arm(name="kuhn", recipes=("games/kuhn.toml",), then=("exploitability",)),
+    Arm(name="planning_countdown", recipes=("planning/countdown",), then=("search",)),
+    Arm(name="planning_plan", recipes=("planning/plan",)),
+    Arm(name="kuhn", recipes=("games/kuhn",), then=("exploitability",)),
     Arm(
         name="kuhn_fixed",
-        recipes=("games/kuhn.toml",),
+        recipes=("games/kuhn",),
         overrides=("roles.player1=scripted:uniform",),
         then=("exploitability",),
     ),
     Arm(
         name="kuhn_past",
-        recipes=("games/kuhn.toml",),
+        recipes=("games/kuhn",),
         overrides=(
             "environment.args.opponent=true",
             "roles.opponent=past:uniform",
@@ -96,33 +95,33 @@ ARMS = (
         ),
         then=("exploitability",),
     ),
-    Arm(name="leduc", recipes=("games/leduc.toml",), then=("exploitability",)),
-    Arm(name="tictactoe", recipes=("games/tictactoe.toml",), then=("exploitability",)),
-    Arm(name="nim", recipes=("games/nim.toml",), then=("exploitability",)),
-    Arm(name="negotiation", recipes=("games/negotiation.toml",)),
-    Arm(name="negotiation_selfish", recipes=("games/negotiation.toml",), overrides=("environment.args.prosocial=0",)),
-    Arm(name="proposer_search", recipes=("proposer/search.toml",)),
+    Arm(name="leduc", recipes=("games/leduc",), then=("exploitability",)),
+    Arm(name="tictactoe", recipes=("games/tictactoe",), then=("exploitability",)),
+    Arm(name="nim", recipes=("games/nim",), then=("exploitability",)),
+    Arm(name="negotiation", recipes=("games/negotiation",)),
+    Arm(name="negotiation_selfish", recipes=("games/negotiation",), overrides=("environment.args.prosocial=0",)),
+    Arm(name="proposer_search", recipes=("proposer/search",)),
     Arm(
         name="proposer_uniform",
-        recipes=("proposer/search.toml",),
+        recipes=("proposer/search",),
         overrides=(*WARM_PROPOSER, "roles.proposer=scripted:uniform", NO_LEAD),
     ),
     Arm(
         name="proposer_prior",
-        recipes=("proposer/search.toml",),
+        recipes=("proposer/search",),
         overrides=(*WARM_PROPOSER, "roles.proposer=scripted:prior", NO_LEAD),
     ),
     Arm(
         name="proposer_learnability",
-        recipes=("proposer/search.toml",),
+        recipes=("proposer/search",),
         overrides=(*WARM_PROPOSER, "environment.args.pay=learnability", "credit.method=grpo", "credit.options={}"),
     ),
-    Arm(name="proposer_programs", recipes=("proposer/programs.toml",)),
-    Arm(name="relay", recipes=("teams/relay.toml",)),
-    Arm(name="judge", recipes=("teams/judge.toml",)),
-    Arm(name="debate", recipes=("teams/debate.toml",), overrides=(JUDGE,)),
-    Arm(name="consultancy", recipes=("teams/debate.toml",), overrides=(JUDGE, "environment.args.protocol=consultancy")),
-    Arm(name="debate_unverified", recipes=("teams/debate.toml",), overrides=(JUDGE, "environment.args.verify=false")),
+    Arm(name="proposer_programs", recipes=("proposer/programs",)),
+    Arm(name="relay", recipes=("teams/relay",)),
+    Arm(name="judge", recipes=("teams/judge",)),
+    Arm(name="debate", recipes=("teams/debate",), overrides=(JUDGE,)),
+    Arm(name="consultancy", recipes=("teams/debate",), overrides=(JUDGE, "environment.args.protocol=consultancy")),
+    Arm(name="debate_unverified", recipes=("teams/debate",), overrides=(JUDGE, "environment.args.verify=false")),
 )
 
 
@@ -150,7 +149,7 @@ def train_arm(arm: Arm, seed: int, output: Path) -> Path:
     if finished is not None:
         return finished
     others = {other.name: str(find_run(other.name, seed, output)) for other in ARMS}
-    command = [sys.executable, "-m", "turnwise", "train", *(str(RECIPES / path) for path in arm.recipes)]
+    command = [sys.executable, "-m", "turnwise", "train", *arm.recipes]
     command += [f"run.name={arm.name}", f"run.seed={seed}", f"run.output={output}"]
     command += ["train.num_threads=1", "engine.num_threads=1"]
     for override in arm.overrides:

@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from peers.batches import BATCHES
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
-
-from peers.batches import BATCHES
 
 FOLDER = Path(__file__).parent.parent / "tests" / "agreement"
 PEERS = ("verl", "trl")

@@ -11,15 +11,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from peers.batches import Batch
+from peers.cases import Case, to_numpy, to_torch
 from trl.experimental.gkd.gkd_trainer import GKDTrainer
 from trl.experimental.gmpo.gmpo_trainer import GMPOTrainer
 from trl.rewards import get_soft_overlong_punishment
 from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.rloo_trainer import RLOOTrainer
-
-from peers.batches import Batch
-from peers.cases import Case, to_numpy, to_torch
 
 GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 MAX_COMPLETION_LENGTH = 40

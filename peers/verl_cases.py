@@ -7,13 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from peers.batches import Batch, squared_mass, token_rewards
+from peers.cases import Case, to_numpy, to_torch
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.utils.reward_score import rlla, search_r1_like_qa_em
 from verl.workers.config import ActorConfig
-
-from peers.batches import Batch, squared_mass, token_rewards
-from peers.cases import Case, to_numpy, to_torch
 
 CORE = "verl.trainer.ppo.core_algos"
 NO_DUAL_CLIP = 1e9

@@ -16,15 +16,15 @@ from turnwise.core.errors import DataError
 from turnwise.core.types import Task, text_message
 from turnwise.environments.classes.contract import read_contract
 from turnwise.environments.classes.rows import load_rows as load_class_rows
-from turnwise_worlds.coding.datasets import to_coding_row
 from turnwise.environments.data_rows import load_rows
 from turnwise.environments.math_code.datasets import to_math_row
 from turnwise.environments.mcp.rows import to_row
 from turnwise.environments.search_qa.files import to_passage, to_question
-from turnwise_worlds.tool_calls.rows import to_allowed, to_call_row, to_spec
 from turnwise.exchange.convert import convert
 from turnwise.exchange.task_rows import LAYOUTS
 from turnwise_swe.repositories.instance import read_instance
+from turnwise_worlds.coding.datasets import to_coding_row
+from turnwise_worlds.tool_calls.rows import to_allowed, to_call_row, to_spec
 
 QUESTION = "What is 3 + 5?"
 MESSAGES = [

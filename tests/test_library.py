@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs.write_api import write_page
 
 import turnwise
-from docs.write_api import write_page
 
 ROOT = Path(__file__).parents[1]
 NAMES = turnwise.__all__

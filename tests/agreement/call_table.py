@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.call_replies import FORMATS, TOOLS, list_replies
+
 from turnwise.core.types import ToolSpec, to_ids
 from turnwise.rendering.call_texts import CALL_TEXTS
 from turnwise.rendering.tags import FORMATS as TAG_FORMATS

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from call_table import GOLDEN, read_calls, write_call_table
-
 from peers.call_replies import FORMATS, list_replies
 
 

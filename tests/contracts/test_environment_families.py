@@ -39,15 +39,15 @@ from turnwise.core.types import (
     text_message,
 )
 from turnwise.environments.classes.family import ClassFamily
-from turnwise_worlds.coding.family import Coding
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.mixture import Member, mix_families
-from turnwise_worlds.repair.family import Repair
 from turnwise.environments.search_qa.family import SearchQA
-from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise.evaluation.summary import is_success
 from turnwise_sandbox.types import Execution, Limits, Program
+from turnwise_worlds.coding.family import Coding
+from turnwise_worlds.repair.family import Repair
+from turnwise_worlds.tool_calls.family import ToolCalls
 
 T = TypeVar("T")
 MAX_TURNS = 16

@@ -25,7 +25,6 @@ from turnwise.runs.data_files import accept_data_files
 from turnwise.runs.evaluate import load_run, run_evaluate
 from turnwise.runs.export import export_policy
 from turnwise.runs.rehearsal import rehearse_train
-from turnwise_worlds.runs.search import SearchPlan, run_search
 from turnwise.runs.sft import run_sft
 from turnwise.runs.train import run_train
 from turnwise.runs.transcripts import export_sft
@@ -33,6 +32,7 @@ from turnwise.store.data_files import read_records, record_file, write_records
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 from turnwise.testing.notes import CODES, NAMES, NotesFamily
+from turnwise_worlds.runs.search import SearchPlan, run_search
 
 OPTIONS = [
     "environment.name=turnwise.testing:NotesFamily",

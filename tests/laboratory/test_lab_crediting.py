@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
 from laboratory.arms import ARMS, NUM_GROUPS
 from laboratory.crediting import Credited, CreditRun, credit_paths
 from laboratory.exact import compute_values
@@ -29,6 +28,7 @@ from laboratory.worlds import (
     build_late_decisive,
     build_stochastic_tools,
 )
+
 from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from laboratory.exact import (
     compute_gradient,
     compute_occupancy,

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from laboratory.arms import ARMS, NUM_GROUPS
 from laboratory.experiment import QUICK, run_arm, summarise_learning
 from laboratory.learning import NUM_HELD, Learning, choose_learning_rate, compute_cost, run_learning

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from laboratory.team import (
     Team,
     TeamPolicy,

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from laboratory.exact import compute_success, compute_values
 from laboratory.paths import Paths, fork_paths, sample_entropy_trees, sample_groups, sample_trees
 from laboratory.policy import build_policy, to_probabilities

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwise_swe.repositories import diffs
 from turnwise.rewards import math_spelling
+from turnwise_swe.repositories import diffs
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

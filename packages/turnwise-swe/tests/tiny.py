@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+from turnwise_sandbox import LocalSandbox
 from turnwise_swe.repositories.diffs import make_diff
 from turnwise_swe.repositories.instance import Instance
 from turnwise_swe.repositories.repository import Baseline, Repository
 from turnwise_swe.repositories.sources import find_sources, find_test_files, hash_tree
-from turnwise_sandbox import LocalSandbox
 
 T = TypeVar("T")
 

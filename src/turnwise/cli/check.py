@@ -44,6 +44,7 @@ def env(
         _print_names()
         return
     from turnwise.config.load import parse_value
+    from turnwise.config.shipped import is_recipe
     from turnwise.testing import CheckPlan, check_environment
 
     def read(item: str) -> tuple[str, Any]:
@@ -53,7 +54,7 @@ def env(
         return key.removeprefix("environment.args."), parse_value(value)  # read like an override of a recipe
 
     chosen = dict(map(read, arguments or []))
-    build, controls = _from_recipe(Path(name), chosen) if name.endswith(".toml") else (_builder(name, chosen), {})
+    build, controls = _from_recipe(Path(name), chosen) if is_recipe(name) else (_builder(name, chosen), {})
     controls.update({item: dict([read(item)]) for item in control or []})
     build()  # a wrong name or argument is an error of the command, not of the environment
     lines = check_environment(build, controls=controls, plan=CheckPlan(num_tasks=tasks, max_turns=max_turns))

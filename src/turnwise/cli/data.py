@@ -22,10 +22,10 @@ Batches = Annotated[
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A .jsonl or .parquet file, or a Harbor folder.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A .jsonl or .parquet file, or a folder (harbor).")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .parquet file, or a new folder.")],
-    source_format: Annotated[str, typer.Option("--from", help="turnwise, verl, trl, skyrl or harbor.")],
-    target_format: Annotated[str, typer.Option("--to", help="turnwise, verl, trl, skyrl or harbor.")],
+    source_format: Annotated[str, typer.Option("--from", help="turnwise, verl, trl, skyrl, or harbor (turnwise-swe).")],
+    target_format: Annotated[str, typer.Option("--to", help="turnwise, verl, trl, skyrl, or harbor (turnwise-swe).")],
     columns: Annotated[
         list[str] | None, typer.Option("--set", help="Give every row a column, for example env_class=gsm8k.")
     ] = None,

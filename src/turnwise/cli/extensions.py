@@ -57,11 +57,11 @@ def _read(offer: Offer) -> Any:
 
 def _build(name: str, loaded: Any, **settings: bool) -> Any:
     if isinstance(loaded, typer.Typer):
-        app = loaded
+        command: Any = typer.main.get_group(loaded)  # of one command too, which `get_command` would put in its place
     else:
         app = typer.Typer(add_completion=False)
         app.command(name=name, context_settings=settings)(loaded)
-    command = typer.main.get_command(app)
+        command = typer.main.get_command(app)
     command.name = name
     return command
 

@@ -13,15 +13,13 @@ import typer
 from typer.core import TyperGroup
 
 from turnwise import __version__
-from turnwise.cli import algorithms, bugs, check, data, extensions, models, new, repos, sandbox, swe, tools
+from turnwise.cli import algorithms, check, data, extensions, models, new, recipes, sandbox
 from turnwise.cli.audit import audit
-from turnwise_worlds.commands.games import exploitability
 from turnwise.cli.interrupts import end_as_interrupted, keep_interrupts
 from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
 from turnwise.cli.recipe import check_flags, split_recipe
 from turnwise.cli.reference import metrics, options
-from turnwise_worlds.commands.search import search
 from turnwise.cli.track import track
 from turnwise.config.values import expand_home
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
@@ -72,23 +70,18 @@ app = typer.Typer(
 )
 
 app.add_typer(algorithms.app, name="algorithms")
-app.add_typer(bugs.app, name="bugs")
 app.add_typer(check.app, name="check")
 app.add_typer(models.app, name="models")
 app.add_typer(new.app, name="new")
+app.add_typer(recipes.app, name="recipes")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(data.app, name="data")
-app.add_typer(repos.app, name="repos")
-app.add_typer(swe.app, name="swe")
-app.add_typer(tools.app, name="tools")
 app.command()(audit)
-app.command()(exploitability)
 app.command()(models.export)
 app.command()(mcp)
 app.command()(metrics)
 app.command(context_settings={"ignore_unknown_options": True})(options)  # other libraries' option names begin with --
 app.command()(plan)
-app.command()(search)
 app.command()(track)
 
 Recipe = Annotated[

@@ -55,7 +55,9 @@ def read_source(arguments: Sequence[str]) -> RunConfig | str:
     """The recipe from files and overrides, or from the single name of an environment. Raises ConfigError as
     `load_config` does."""
     from turnwise.config.load import load_config
+    from turnwise.config.shipped import is_recipe
 
     files, overrides = split_recipe(arguments)
-    is_recipe = len(files) != 1 or files[0].suffix == ".toml" or overrides
-    return load_config(files, overrides) if is_recipe else str(files[0])
+    if len(files) != 1 or is_recipe(str(files[0])) or overrides:
+        return load_config(files, overrides)
+    return str(files[0])

@@ -18,12 +18,13 @@ from turnwise.config.options import list_leaves, list_options
 from turnwise.config.other_names import find_other_name
 from turnwise.config.resolve import check_sections
 from turnwise.config.run import RunConfig
+from turnwise.config.shipped import find_shipped, place_data
 from turnwise.config.small_model import fill_model
 from turnwise.config.values import expand_home, parse_bare
 from turnwise.core.errors import ConfigError
 
 Source = Path | Mapping[str, Any]
-"""A recipe file, or its tables."""
+"""A recipe file or the short name of an installed one (`search_r1/tiny`), or its tables."""
 _ALTERNATIVE = re.compile(r"(?:literal|list|tuple|dict|constrained-\w+)\[.*\]")
 """How pydantic names one of several types of an option."""
 
@@ -126,11 +127,21 @@ def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:
+    """The tables of a file, or of the installed recipe of that name, whose data files are found where it is."""
+    if "/" in path.as_posix() and not path.is_absolute() and not path.exists():
+        shipped = find_shipped(path.as_posix())
+        tables: dict[str, Any] = place_data(_read_file(shipped.path), shipped.root)
+        return tables
+    return _read_file(path)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(
-            f"recipe file {str(path)!r} does not exist; name a TOML file, or an override as section.key=value"
+            f"recipe file {str(path)!r} does not exist; name a TOML file, an installed recipe (`turnwise recipes`), or "
+            "an override as section.key=value"
         ) from None
     except UnicodeDecodeError as cause:
         raise ConfigError(f"recipe file {str(path)!r} is no UTF-8 ({cause}); save it as UTF-8") from cause

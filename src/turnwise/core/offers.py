@@ -6,14 +6,14 @@ A package offers a name in an entry-point group, such as `turnwise.losses`:
     soft_clip = "my_package.losses:SOFT_CLIP"
 
 Each group is named where its objects are used: `turnwise.environments`, `turnwise.losses`, `turnwise.credit`,
-`turnwise.annotators`, `turnwise.engines`, `turnwise.commands`, `turnwise.report_sections`.
+`turnwise.annotators`, `turnwise.engines`, `turnwise.commands`, `turnwise.report_sections`, `turnwise.task_formats`,
+`turnwise.recipes`.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.packages import describe_home
 
 Row = TypeVar("Row")
 
@@ -70,9 +71,18 @@ def _scan(group: str, path: tuple[tuple[str, int], ...]) -> tuple[Offer, ...]:
 
 
 def _find_requirement(package: Distribution) -> str:
-    """What a package requires of Turnwise, as its metadata says it."""
-    found = [each for each in package.requires or () if re.match(r"turnwise(?![\w.-])", each, re.IGNORECASE)]
-    return found[0] if found else ""
+    """What a package requires of Turnwise, as its metadata says it; what only an extra requires does not count."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in package.requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if requirement.name.lower() == "turnwise" and wanted:
+            return text
+    return ""
 
 
 def find_offer(
@@ -80,10 +90,12 @@ def find_offer(
 ) -> Offer | None:
     """What `key` = `name` means among the offers of a group; None where no package offers it.
 
-    Raises ConfigError where several packages offer the name, or one offers a `built_in` name. The remedy is an import
-    path where `key` `takes_path`."""
+    Raises ConfigError where several packages offer the name, or one offers a `built_in` name, or a package of Turnwise
+    that is not installed has it. The remedy for the first two is an import path where `key` `takes_path`."""
     matches = [offer for offer in list_offers(group) if offer.name == name]
     if not matches:
+        if name not in built_in and (home := describe_home(group, name)):
+            raise ConfigError(f"{key}={name!r} {home}")
         return None
     owners = [*(["built in"] if name in built_in else []), *(offer.package for offer in matches)]
     if len(owners) > 1:
@@ -97,12 +109,14 @@ def find_offer(
 def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
     """Import the object at the path "package.module:NAME", or that of an offer called `path`.
 
-    Raises ConfigError naming `key` and what importing raised."""
+    Raises ConfigError naming `key` if the offer's package was made for another version of Turnwise, with what importing
+    raised, or if the module has no such name."""
     what = f"{key}={path!r} cannot be imported (is its folder on PYTHONPATH?)"
     if offer is not None:
         from turnwise import __version__
 
         made_for = f", made for {offer.made_for!r}" if offer.made_for else ""
+        _check_version(f"{key}={path!r}", offer, __version__)
         what = (
             f"{key}={path!r} of the package {offer.package} ({offer.path}{made_for}) cannot be imported by Turnwise "
             f"{__version__}; update one of the two, or uninstall {offer.package}"
@@ -116,7 +130,22 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
     try:
         return attrgetter(name)(module)
     except AttributeError:
-        raise ConfigError(f"{key}={path!r}: {module_name} has no {name!r}; it has {_list_members(module)}") from None
+        source = "" if offer is None else f" of the package {offer.package}"
+        raise ConfigError(
+            f"{key}={path!r}{source}: {module_name} has no {name!r}; it has {_list_members(module)}"
+        ) from None
+
+
+def _check_version(what: str, offer: Offer, version: str) -> None:
+    """Raise ConfigError if a package requires other versions of Turnwise than the installed one."""
+    from packaging.requirements import Requirement
+
+    # A development version of the right release is none that pip would have refused.
+    if offer.made_for and not Requirement(offer.made_for).specifier.contains(version, prereleases=True):
+        raise ConfigError(
+            f"{what} of the package {offer.package} was made for {offer.made_for!r}, and this is Turnwise {version}; "
+            f"update one of the two, or uninstall {offer.package}"
+        )
 
 
 def _list_members(module: ModuleType) -> str:

@@ -13,33 +13,10 @@ from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
-    "coding": "turnwise_worlds.coding.family:Coding",
     "countdown": "turnwise.environments.countdown.family:Countdown",
-    "debate": "turnwise_worlds.debate.family:Debate",
-    "delegate": "turnwise_worlds.delegate.family:Delegate",
-    "games": "turnwise_worlds.games.family:Games",
-    "gymnasium": "turnwise_adapters.gymnasium:Gymnasium",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",
-    "memory": "turnwise_worlds.memory.family:build_family",
-    "minigrid": "turnwise_adapters.minigrid:MiniGrid",
-    "open_spiel": "turnwise_adapters.open_spiel:OpenSpiel",
-    "openenv": "turnwise_adapters.openenv:OpenEnv",
-    "pettingzoo": "turnwise_adapters.pettingzoo:PettingZoo",
-    "plan": "turnwise_worlds.plan.family:Plan",
-    "program_proposer": "turnwise_worlds.proposer.program_family:ProgramProposer",
-    "reasoning_gym": "turnwise_adapters.reasoning_gym:ReasoningGym",
-    "relay": "turnwise_worlds.relay.family:Relay",
-    "repair": "turnwise_worlds.repair.family:Repair",
-    "retry": "turnwise_worlds.retry.family:Retry",
-    "revise": "turnwise_worlds.revise.family:Revise",
-    "search_proposer": "turnwise_worlds.proposer.family:SearchProposer",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",
-    "swe": "turnwise_swe.environment.family:Swe",
-    "textworld": "turnwise_adapters.textworld:TextWorld",
-    "tool_calls": "turnwise_worlds.tool_calls.family:ToolCalls",
-    "verifiers": "turnwise_adapters.verifiers:Verifiers",
-    "verl_tool": "turnwise_adapters.verl_tool.family:VerlToolTasks",
 }
 """Built-in families by name."""
 GROUP = "turnwise.environments"

@@ -9,11 +9,9 @@ from typing import Any
 
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.environments.data_rows import load_rows
-from turnwise_swe.harbor.tasks import find_tasks, read_task, write_task
+from turnwise.exchange.folder_formats import FolderFormat, find_format
 from turnwise.exchange.row_files import write_rows
-from turnwise.exchange.task_rows import LAYOUTS, TaskRow
-
-FORMATS = (*LAYOUTS, "harbor")
+from turnwise.exchange.task_rows import Layout, TaskRow
 
 
 def convert(
@@ -30,11 +28,9 @@ def convert(
     Raises ConfigError for an unknown format or a column in `drop` that no row has, DataError with file and line for a
     row of the wrong layout. A file is then not written; a folder contains the tasks before that row.
     """
-    for name in (source_format, target_format):
-        if name not in FORMATS:
-            raise ConfigError(f"format {name!r} is unknown; use one of {', '.join(FORMATS)}")
-    tasks = _read(source, source_format)
-    if target_format == "harbor" and target.exists() and (not target.is_dir() or any(target.iterdir())):
+    reader, writer = find_format(source_format), find_format(target_format)
+    tasks = _read(source, reader)
+    if isinstance(writer, FolderFormat) and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target} is not an empty folder; name a new one")
     unknown = set(drop).difference(*(task.extra for _, task in tasks))
     if unknown:
@@ -44,19 +40,19 @@ def convert(
         kept = {name: value for name, value in task.extra.items() if name not in drop}
         task = replace(task, extra={**kept, **columns})
         try:
-            if target_format == "harbor":
-                write_task(target, number, task)
+            if isinstance(writer, FolderFormat):
+                writer.write(target, number, task)
             else:
-                rows.append(LAYOUTS[target_format].write(task))
+                rows.append(writer.write(task))
         except DataError as error:
             raise DataError(f"{place}: {error}") from None
-    if target_format != "harbor":
+    if isinstance(writer, Layout):
         write_rows(target, rows, places=[place for place, _ in tasks])
     return len(tasks)
 
 
-def _read(source: Path, name: str) -> list[tuple[str, TaskRow]]:
-    """Yield each task with its place: file and line, or folder."""
-    if name == "harbor":
-        return [(str(folder), read_task(folder)) for folder in find_tasks(source)]
-    return [(f"{source}:{line}", task) for line, task in load_rows(source, LAYOUTS[name].read)]
+def _read(source: Path, reader: Layout | FolderFormat) -> list[tuple[str, TaskRow]]:
+    """Read each task with its place: file and line, or folder."""
+    if isinstance(reader, FolderFormat):
+        return list(reader.read(source))
+    return [(f"{source}:{line}", task) for line, task in load_rows(source, reader.read)]

@@ -13,7 +13,6 @@ from pathlib import Path
 from turnwise import __version__
 from turnwise.config.shown import ShownRecipe, read_shown
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
-from turnwise.reporting.game_tables import draw_games
 from turnwise.reporting.installed import Reported, draw_installed
 from turnwise.reporting.sections import (
     draw_curves,
@@ -48,7 +47,6 @@ def write_report(run: RunFolder) -> Path:
         ("results", "Held-out results", draw_results(summaries)),
         ("curves", "Learning curves", draw_curves(metrics)),
         ("schedule", "Asynchronous training", draw_schedule(metrics) if recipe.max_staleness else ""),
-        ("games", "At its games", draw_games(run.path)),
         ("changes", "What changed", _draw_examples(batches, recipe)),
         ("failures", "How trajectories ended", draw_failures(rows_by_label, metrics)),
         ("time", "Where the time went", draw_time(metrics, overlap=recipe.max_staleness > 0)),

@@ -9,23 +9,23 @@ import pytest
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.environments.arguments import FamilyArguments, read_arguments
-from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise.environments.countdown.arguments import CountdownArguments
+from turnwise.environments.math_code.arguments import MathArguments
+from turnwise.environments.mcp.arguments import McpArguments
+from turnwise.environments.registry import FAMILIES, load_family
+from turnwise.environments.search_qa.arguments import SearchArguments
+from turnwise_swe.environment.arguments import SweArguments
+from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
-from turnwise.environments.math_code.arguments import MathArguments
-from turnwise.environments.mcp.arguments import McpArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
-from turnwise.environments.registry import FAMILIES, load_family
 from turnwise_worlds.relay.arguments import RelayArguments
 from turnwise_worlds.repair.arguments import RepairArguments
 from turnwise_worlds.retry.arguments import RetryArguments
 from turnwise_worlds.revise.arguments import ReviseArguments
-from turnwise.environments.search_qa.arguments import SearchArguments
-from turnwise_swe.environment.arguments import SweArguments
 from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {

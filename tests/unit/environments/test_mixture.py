@@ -19,8 +19,8 @@ from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, Split
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.mixture import Interleaving, Member, MixedFamily, list_families, mix_families
 from turnwise.environments.search_qa.family import SearchQA
-from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise_worlds.tool_calls.family import ToolCalls
 
 
 class Numbers:

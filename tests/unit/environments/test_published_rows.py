@@ -16,9 +16,9 @@ from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.rows import to_row
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.files import to_question
-from turnwise_worlds.tool_calls.rows import to_call_row
-from turnwise_swe.repositories.instance import read_instance
 from turnwise.runs.ask import question_task
+from turnwise_swe.repositories.instance import read_instance
+from turnwise_worlds.tool_calls.rows import to_call_row
 
 
 def read_calls(row: Any) -> Any:

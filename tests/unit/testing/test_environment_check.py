@@ -16,9 +16,9 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Task
 from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.episodes import play_episode
+from turnwise.testing import CheckLine, CheckPlan, check_environment
 from turnwise_worlds.memory.chunks.family import Chunks
 from turnwise_worlds.tool_calls.family import ToolCalls
-from turnwise.testing import CheckLine, CheckPlan, check_environment
 
 
 class Sound:

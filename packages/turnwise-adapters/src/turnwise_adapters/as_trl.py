@@ -11,8 +11,8 @@ from typing import Any
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import EnvironmentFamily, Split
 from turnwise.core.types import ToolSpec, text_message
-from turnwise_adapters.outward import OutwardEpisode, call_message, join_texts
 from turnwise.environments.episodes import run_apart
+from turnwise_adapters.outward import OutwardEpisode, call_message, join_texts
 
 ANSWER = "answer"
 """The method that sends a text. TRL tells an environment about calls only, never about a reply's text."""

@@ -13,6 +13,9 @@ from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, bou
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task
+from turnwise.environments.arguments import FamilyArguments, Share, check_index, choose_policy
+from turnwise.environments.math_code.problems import MAX_DRAWS, split_of
+from turnwise.rendering.calls import format_calls
 from turnwise_adapters.text_game import (
     GameEnvironment,
     GameRules,
@@ -24,9 +27,6 @@ from turnwise_adapters.text_game import (
     write_action,
     write_prompt,
 )
-from turnwise.environments.arguments import FamilyArguments, Share, check_index, choose_policy
-from turnwise.environments.math_code.problems import MAX_DRAWS, split_of
-from turnwise.rendering.calls import format_calls
 
 
 class GameArguments(FamilyArguments):

@@ -14,11 +14,11 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.environments.arguments import read_arguments
 from turnwise_adapters.experts import find_plan
 from turnwise_adapters.game_family import GameArguments, GameFamily
 from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import Outcome, TextGame
-from turnwise.environments.arguments import read_arguments
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 """Actions by number, as in `minigrid.core.actions.Actions`: turn left, turn right, move forward, and so on."""

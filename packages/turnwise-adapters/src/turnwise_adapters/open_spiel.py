@@ -15,10 +15,10 @@ from pydantic import Field, JsonValue
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.seeds import rng
+from turnwise.environments.arguments import read_arguments
 from turnwise_adapters.game_family import GameArguments, GameFamily
 from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import Outcome, TextGame
-from turnwise.environments.arguments import read_arguments
 
 Show = Literal["never", "once", "always"]
 

@@ -15,11 +15,11 @@ from typing import Any
 from pydantic import Field
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.environments.arguments import Seconds, read_arguments
 from turnwise_adapters.facts import describe_facts
 from turnwise_adapters.game_family import GameArguments, GameFamily
 from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import Outcome, ReplyKind, TextGame
-from turnwise.environments.arguments import Seconds, read_arguments
 
 LOOKING = ("examine", "inventory", "look")
 """First words of commands that change nothing."""

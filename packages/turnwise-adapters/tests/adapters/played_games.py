@@ -11,9 +11,9 @@ import pytest
 from turnwise.core.checked import to_single
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Message, Scored, StopReason, Task
+from turnwise.environments.registry import load_family
 from turnwise_adapters.game_family import GameFamily
 from turnwise_adapters.text_game import write_action
-from turnwise.environments.registry import load_family
 
 GROUP = os.environ.get("TURNWISE_ADAPTERS", "")
 

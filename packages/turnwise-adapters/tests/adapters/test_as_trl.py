@@ -8,8 +8,8 @@ from transformers.utils import get_json_schema
 
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import ToolSpec
-from turnwise_adapters.as_trl import build_method, to_trl, to_trl_rows
 from turnwise.testing.notes import NotesFamily
+from turnwise_adapters.as_trl import build_method, to_trl, to_trl_rows
 
 
 def list_methods(kind: type) -> dict[str, Any]:

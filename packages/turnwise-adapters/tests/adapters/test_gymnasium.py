@@ -7,9 +7,9 @@ import pytest
 from played_games import act, check_family, need, success
 
 from turnwise.core.errors import ConfigError, EnvironmentFault
+from turnwise.environments.registry import load_family
 from turnwise_adapters.drawings import space_out, write_colours
 from turnwise_adapters.gymnasium import GymnasiumArguments, GymnasiumGame, write_numbers
-from turnwise.environments.registry import load_family
 
 LAKE = {"id": "FrozenLake-v1", "make": {"is_slippery": False}, "map_size": 4, "spaced": True, "max_actions": 10}
 

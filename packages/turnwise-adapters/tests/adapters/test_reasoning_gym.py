@@ -6,10 +6,10 @@ import pytest
 from played_games import act, check_family, need, success
 
 from turnwise.core.errors import ConfigError
-from turnwise_adapters.reasoning_gym import EVALUATING, list_datasets, open_dataset, scorer_of
 from turnwise.environments.registry import load_family
 from turnwise.rewards.math_verifier import to_plain
 from turnwise.rewards.math_worker import score
+from turnwise_adapters.reasoning_gym import EVALUATING, list_datasets, open_dataset, scorer_of
 
 need("reasoning_gym", "a")
 ARGUMENTS = {"datasets": {"coin_flip": 1.0, "family_relationships": 2.0}}

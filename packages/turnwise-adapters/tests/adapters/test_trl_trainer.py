@@ -9,9 +9,9 @@ import torch
 from played_games import need
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from turnwise_adapters.as_trl import to_trl, to_trl_rows
 from turnwise.rendering.tokenizer import train_tokenizer
 from turnwise.testing.notes import NotesFamily
+from turnwise_adapters.as_trl import to_trl, to_trl_rows
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")

@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from turnwise.core.types import ToolCall
-from turnwise_adapters.verifiers import build_tool
 from turnwise.tools.tool import run_tool
+from turnwise_adapters.verifiers import build_tool
 
 
 class Place(BaseModel):

@@ -18,11 +18,11 @@ import pytest
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, ToolCall, text_message
 from turnwise.environments.registry import load_family
+from turnwise.testing.notes import NotesFamily
+from turnwise_adapters.runs.tool_server import from_family
 from turnwise_adapters.verl_tool.family import VerlToolTasks
 from turnwise_adapters.verl_tool.serving import ActionServer
 from turnwise_adapters.verl_tool.trajectories import Trajectories
-from turnwise_adapters.runs.tool_server import from_family
-from turnwise.testing.notes import NotesFamily
 
 PROGRAM = [sys.executable, "-c", "from turnwise.cli.main import main; main()", "tools", "serve"]
 SEARCH = {"search": {"action": "<search>{query}</search>", "description": "Read a note.", "extra": ["index"]}}

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from turnwise_sandbox.types import Session as Session
     from turnwise_sandbox.types import TreeMethod as TreeMethod
 
+__version__ = "0.1.0"
+
 _MODULES = {
     "bubblewrap": ("BubblewrapSandbox",),
     "errors": ("SandboxError",),

@@ -11,9 +11,7 @@ import pytest
 from small_package import SOURCE, write_repository
 from small_package import test_id as tid
 
-from turnwise_swe.repositories.instance import Instance, load_instances
-from turnwise_swe.repositories.repository import Repository
-from turnwise_swe.repositories.testing import run_repository
+from turnwise_sandbox import LocalSandbox
 from turnwise_swe.bugs import verifying
 from turnwise_swe.bugs.candidates import Candidate, draw_candidates
 from turnwise_swe.bugs.checking import check_instance
@@ -26,7 +24,9 @@ from turnwise_swe.bugs.making import Maker, read_sources
 from turnwise_swe.bugs.screening import Screened, Trial, screen
 from turnwise_swe.bugs.selection import TestIndex
 from turnwise_swe.bugs.start import open_maker
-from turnwise_sandbox import LocalSandbox
+from turnwise_swe.repositories.instance import Instance, load_instances
+from turnwise_swe.repositories.repository import Repository
+from turnwise_swe.repositories.testing import run_repository
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import DataError, StoreError
-from turnwise_swe.repositories.outcome import Outcome
 from turnwise_swe.bugs.combining import Part, draw_combinations, every_part_needed, fit
 from turnwise_swe.bugs.confirming import Confirmed, list_tests
 from turnwise_swe.bugs.difficulty import measure_difficulty
@@ -21,6 +20,7 @@ from turnwise_swe.bugs.screening import Screened
 from turnwise_swe.bugs.selection import Selection
 from turnwise_swe.bugs.start import locked
 from turnwise_swe.bugs.tables import summarize, table_lines
+from turnwise_swe.repositories.outcome import Outcome
 
 TEST = """import calc
 

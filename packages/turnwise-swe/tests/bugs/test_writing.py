@@ -8,16 +8,16 @@ from chat_server import Reply, chat_completion, chat_server
 from small_package import HELPERS, write_repository
 from small_package import test_id as tid
 
-from turnwise_swe.commands import bugs as command
 from turnwise.core.errors import ConfigError, EngineError
-from turnwise_swe.repositories.diffs import make_diff
-from turnwise_swe.repositories.instance import load_instances
+from turnwise.tools.chat_api import ChatApi
+from turnwise_sandbox import LocalSandbox
 from turnwise_swe.bugs.ledger import load_ledger
 from turnwise_swe.bugs.making import Maker
 from turnwise_swe.bugs.start import open_maker
 from turnwise_swe.bugs.writing import list_places, mirror_changes, read_changes, write_bugs
-from turnwise.tools.chat_api import ChatApi
-from turnwise_sandbox import LocalSandbox
+from turnwise_swe.commands import bugs as command
+from turnwise_swe.repositories.diffs import make_diff
+from turnwise_swe.repositories.instance import load_instances
 
 
 async def ask_once(url: str, prompt: str = "Hello?", **settings: object) -> str:

@@ -11,6 +11,8 @@ import pytest
 import tiny
 
 from turnwise.core.errors import SandboxError
+from turnwise_sandbox import LocalSandbox
+from turnwise_sandbox import errors as sandbox_errors
 from turnwise_swe.environment.family import Swe
 from turnwise_swe.repositories.baseline import measure_baseline
 from turnwise_swe.repositories.instance import write_instances
@@ -19,8 +21,6 @@ from turnwise_swe.repositories.repository import Baseline
 from turnwise_swe.repositories.separability import Separability, measure_separability
 from turnwise_swe.repositories.sources import hash_tree
 from turnwise_swe.repositories.testing import Suite
-from turnwise_sandbox import LocalSandbox
-from turnwise_sandbox import errors as sandbox_errors
 
 SOURCES = ("src/sums",)
 INSTANCE = replace(tiny.INSTANCE, issue="Sums are wrong.")

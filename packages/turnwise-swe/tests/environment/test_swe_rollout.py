@@ -12,13 +12,13 @@ from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.types import Draw, Message, Scored, StopReason, Trajectory, text_message
 from turnwise.engines.scripted import ScriptedEngine
-from turnwise_swe.environment.family import Swe
-from turnwise_swe.environment.mini import MARKER, write_command
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import run_trajectory
+from turnwise_swe.environment.family import Swe
+from turnwise_swe.environment.mini import MARKER, write_command
 
 LIMITS = Limits(max_turns=6, max_turn_tokens=400, max_tokens=6000, timeout_s=300.0)
 TESTS = "tests/test_core.py::test_total"

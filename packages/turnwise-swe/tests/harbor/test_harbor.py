@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from turnwise.core.errors import DataError
 from turnwise.core.types import text_message
 from turnwise.exchange.convert import convert
-from turnwise_swe.harbor.tasks import read_task, write_task
 from turnwise.exchange.task_rows import TaskRow
+from turnwise_swe.harbor.tasks import read_task, write_task
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(str.strip)
 NAMES = st.text("abcdefgh_-.", min_size=1, max_size=8).filter(lambda name: set(name) != {"."})

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tiny import CORE, INSTANCE
 
-from turnwise_swe.commands.swe import export_tasks, import_tasks
 from turnwise.core.errors import ConfigError, DataError
-from turnwise_swe.harbor.tasks import read_task, write_task
+from turnwise_swe.commands.swe import export_tasks, import_tasks
 from turnwise_swe.harbor.instances import check_tree, read_instance_folder, write_instance
+from turnwise_swe.harbor.tasks import read_task, write_task
 from turnwise_swe.repositories.instance import load_instances, write_instances
 from turnwise_swe.repositories.repository import Repository
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from turnwise_swe.repositories.testing import TestRun, read_run
 from turnwise_sandbox.types import Execution
+from turnwise_swe.repositories.testing import TestRun, read_run
 
 START = {"kind": "start", "id": "t::a"}
 TEST = {"kind": "test", "id": "t::a", "status": "passed", "duration_s": 0.25, "cpu_s": 0.125}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tiny import BUGGY, CORE, INSTANCE, TESTS, in_sandbox
 
-from turnwise_swe.commands.swe import show
 from turnwise.core.errors import DataError
+from turnwise_swe.commands.swe import show
 from turnwise_swe.repositories.diffs import make_diff
 from turnwise_swe.repositories.instance import write_instances
 from turnwise_swe.repositories.outcome import Outcome

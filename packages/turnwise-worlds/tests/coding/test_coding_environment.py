@@ -10,6 +10,8 @@ import pytest
 from coding_tasks import VISIBLE, build_task, open_family, parts, play, run_and_submit, submit
 
 from turnwise.core.types import Message, Scored, ToolCallError, text_message
+from turnwise.environments.episodes import play_episode
+from turnwise_sandbox.types import Limits
 from turnwise_worlds.coding.environment import (
     INVALID_REPLY,
     NO_TESTS,
@@ -23,8 +25,6 @@ from turnwise_worlds.coding.family import Coding
 from turnwise_worlds.coding.judge import Outcome, Test, is_same, run_tests
 from turnwise_worlds.coding.policies import MAX_TESTS, run_message, submit_message
 from turnwise_worlds.coding.runners import LONG
-from turnwise.environments.episodes import play_episode
-from turnwise_sandbox.types import Limits
 
 RIGHT = "def solve(x): return max(x), x[0]"
 SORTED = "def solve(x): return max(x), sorted(x)[1]"

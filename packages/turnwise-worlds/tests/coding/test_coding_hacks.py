@@ -175,8 +175,8 @@ def test_a_reply_without_a_whole_program_submits_nothing(family: Coding, text: s
 
 def test_the_sandbox_never_gets_a_wanted_output() -> None:
     """The one thing that all of the above rests on."""
-    from turnwise_worlds.coding.judge import Test, run_tests
     from turnwise_sandbox.types import Execution, Limits, Program
+    from turnwise_worlds.coding.judge import Test, run_tests
 
     class Recording:
         def __init__(self) -> None:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from coding_tasks import open_family
 
+from turnwise_sandbox.types import Limits
 from turnwise_worlds.coding.family import Coding
 from turnwise_worlds.coding.judge import Outcome, Test, run_tests
-from turnwise_sandbox.types import Limits
 
 IDIOMS = {
     "bytes of standard output": "import sys\nsys.stdout.buffer.write(b'%d\\n' % sum(map(int, input().split())))",

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import DataError
+from turnwise.environments.data_rows import load_file
 from turnwise_worlds.coding import private_tests
 from turnwise_worlds.coding.datasets import choose_hidden, to_coding_row, trim_tests
 from turnwise_worlds.coding.judge import Outcome, Test, judge_call
 from turnwise_worlds.coding.runners import LONG
-from turnwise.environments.data_rows import load_file
 
 STDIN = (Test(input="1 2\n", output="3\n"), Test(input="4\n", output="4\n"))
 CALLS = (Test(input=[[1, 2]], output=3), Test(input=[[4]], output=4))

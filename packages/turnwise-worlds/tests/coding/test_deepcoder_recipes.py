@@ -11,9 +11,9 @@ import pytest
 from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.errors import DataError
-from turnwise_worlds.coding.environment import CodingEnvironment
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
+from turnwise_worlds.coding.environment import CodingEnvironment
 
 RECIPES = Path(__file__).parents[4] / "recipes" / "deepcoder"
 

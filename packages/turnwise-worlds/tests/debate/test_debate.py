@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason
+from turnwise.environments.replies import answer_message as say
 from turnwise_worlds.debate.case import (
     DAYS,
     NOTHING,
@@ -25,7 +26,6 @@ from turnwise_worlds.debate.case import (
 )
 from turnwise_worlds.debate.environment import VERDICT
 from turnwise_worlds.debate.family import Debate
-from turnwise.environments.replies import answer_message as say
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 CASE = Case(

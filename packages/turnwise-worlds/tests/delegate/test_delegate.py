@@ -14,8 +14,6 @@ from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Draw, Episode, Message, Scored, StopReason, Task, ToolCall, text_message
-from turnwise_worlds.delegate.environment import NO_ANSWER, PLANNER, SEARCHER
-from turnwise_worlds.delegate.family import Delegate
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.search_qa.policies import search_message
@@ -25,6 +23,8 @@ from turnwise.rollout.attempt import Attempt, Sampling, environment_seed
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import run_episode
 from turnwise.rollout.policies import ScriptedRole
+from turnwise_worlds.delegate.environment import NO_ANSWER, PLANNER, SEARCHER
+from turnwise_worlds.delegate.family import Delegate
 
 ARGUMENTS: dict[str, Any] = {
     "num_entities": 16,

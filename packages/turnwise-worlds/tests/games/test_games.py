@@ -12,9 +12,9 @@ from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Message, Scored, StopReason, Task, text_message
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.games.environment import ROLES
 from turnwise_worlds.games.family import Games
-from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 

@@ -11,10 +11,10 @@ from turnwise.core.checked import to_single
 from turnwise.core.episodes import AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.memory.chunks.family import Chunks
 from turnwise_worlds.memory.chunks.stream import build_stream, format_memory, parse_memory, read_chunk
 from turnwise_worlds.memory.words import NONE
-from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 

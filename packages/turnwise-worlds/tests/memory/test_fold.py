@@ -10,10 +10,10 @@ from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.episodes import Played
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.memory.chunks.stream import build_stream, format_memory, read_chunk
 from turnwise_worlds.memory.fold.family import Fold
 from turnwise_worlds.memory.words import NONE
-from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 

@@ -9,12 +9,12 @@ from asked_episodes import play_policy
 from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.memory.family import build_family
 from turnwise_worlds.memory.operations.events import END, TALK, build_events, choose_operation
 from turnwise_worlds.memory.operations.family import Operations
 from turnwise_worlds.memory.operations.store import Lines, apply, look_up
 from turnwise_worlds.memory.words import slot_of
-from turnwise.environments.replies import answer_message
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 

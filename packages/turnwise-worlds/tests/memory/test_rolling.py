@@ -10,12 +10,12 @@ from turnwise.core.episodes import EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason
 from turnwise.environments.episodes import Played
-from turnwise_worlds.memory.rolling.environment import WRITE, read_note
-from turnwise_worlds.memory.rolling.family import Rolling
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import search_message
 from turnwise.environments.search_qa.projection import parse
 from turnwise.environments.search_qa.wordings import list_relations
+from turnwise_worlds.memory.rolling.environment import WRITE, read_note
+from turnwise_worlds.memory.rolling.family import Rolling
 
 SEARCH = {
     "num_entities": 14,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise.core.types import Invalid, Scored, Trajectory, text_message, to_ids
+from turnwise.testing import make_group, make_trajectory, make_turn
 from turnwise_worlds.planning.comparison import (
     pick_by_scores,
     pick_most_common,
@@ -13,7 +14,6 @@ from turnwise_worlds.planning.comparison import (
     score_ends,
 )
 from turnwise_worlds.planning.values import CheckedEnds, Judged, OutcomeValue, RandomValue
-from turnwise.testing import make_group, make_trajectory, make_turn
 
 
 def say(text: str, reward: float, member: int) -> Trajectory:

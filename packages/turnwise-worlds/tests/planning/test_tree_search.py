@@ -25,14 +25,14 @@ from turnwise.core.types import (
 )
 from turnwise.environments.countdown.arithmetic import list_moves, parse_state
 from turnwise.environments.countdown.family import Countdown
-from turnwise_worlds.planning.record import KNOWN, count_tokens, to_trajectory
-from turnwise_worlds.planning.search import Proposer, Search, run_searches
-from turnwise_worlds.planning.values import ExactValue, OutcomeValue, RandomValue, ValueFunction
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
 from turnwise.testing import build_tiny_renderer, build_tiny_tokenizer
+from turnwise_worlds.planning.record import KNOWN, count_tokens, to_trajectory
+from turnwise_worlds.planning.search import Proposer, Search, run_searches
+from turnwise_worlds.planning.values import ExactValue, OutcomeValue, RandomValue, ValueFunction
 
 FAMILY = Countdown()
 TOKENIZER = build_tiny_tokenizer(FAMILY.texts(600))

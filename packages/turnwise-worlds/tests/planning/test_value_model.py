@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from turnwise.core.types import to_ids
-from turnwise_worlds.planning.value_model import Labelled, LearnedValue, fit_value, to_sample
-from turnwise_worlds.planning.values import Judged
 from turnwise.testing import build_tiny_model
 from turnwise.training.critic import build_critic, score_values
+from turnwise_worlds.planning.value_model import Labelled, LearnedValue, fit_value, to_sample
+from turnwise_worlds.planning.values import Judged
 
 PACKING = {"micro_batch_tokens": 4096, "shared_prefix": False}
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.episodes import Ask
 from turnwise.core.types import Message
+from turnwise.environments.replies import answer_message as say
 from turnwise_worlds.proposer.pay import FLAWS
 from turnwise_worlds.proposer.program_family import GROUPS, ProgramProposer, build_problem, judge
 from turnwise_worlds.proposer.programs import (
@@ -19,7 +20,6 @@ from turnwise_worlds.proposer.programs import (
     parse_program,
     run_program,
 )
-from turnwise.environments.replies import answer_message as say
 
 FAMILY = ProgramProposer(solvers=4)
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from turnwise.core.episodes import Ask
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Message, Scored, Task
+from turnwise.environments.replies import answer_message as say
+from turnwise.environments.search_qa.projection import Constant, Project, Projection, evaluate
 from turnwise_worlds.proposer.family import SearchProposer
 from turnwise_worlds.proposer.pay import FLAWS, MIXED, VALID, Pay, compute_pay
 from turnwise_worlds.proposer.policies import read_question
 from turnwise_worlds.proposer.search import build_scene, judge, list_chain, propose_text, read_expression
-from turnwise.environments.replies import answer_message as say
-from turnwise.environments.search_qa.projection import Constant, Project, Projection, evaluate
 
 FAMILY = SearchProposer(num_entities=24, num_words=16, solvers=3)
 SCENE = build_scene("train", 5, num_entities=24, num_words=16)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from turnwise.core.episodes import Ask, EpisodeEnd
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, text_message
+from turnwise.environments.replies import answer_message as say
+from turnwise.rewards.teams import compute_counterfactual_reward, compute_difference_reward
 from turnwise_worlds.relay.environment import read_message
 from turnwise_worlds.relay.facts import (
     NONE,
@@ -25,8 +27,6 @@ from turnwise_worlds.relay.facts import (
     scramble,
 )
 from turnwise_worlds.relay.family import Relay
-from turnwise.environments.replies import answer_message as say
-from turnwise.rewards.teams import compute_counterfactual_reward, compute_difference_reward
 
 DONE = EpisodeEnd(stop=StopReason.DONE)
 Replies = Callable[[Ask], Message]

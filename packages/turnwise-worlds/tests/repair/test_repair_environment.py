@@ -14,6 +14,8 @@ from repair_episodes import run_commands
 from turnwise.core.errors import SandboxError
 from turnwise.core.types import Message, Scored, Task, ToolCallError, text_message
 from turnwise.environments.episodes import Played, play_episode
+from turnwise.environments.repeated_runs import RepeatedRuns
+from turnwise_sandbox.types import Execution, Limits, Program
 from turnwise_worlds.repair.environment import (
     INVALID_REPLY,
     NO_MORE,
@@ -25,8 +27,6 @@ from turnwise_worlds.repair.environment import (
 )
 from turnwise_worlds.repair.family import Repair
 from turnwise_worlds.repair.policies import PLAIN, NaivePolicy, command_message
-from turnwise.environments.repeated_runs import RepeatedRuns
-from turnwise_sandbox.types import Execution, Limits, Program
 
 LINES = {
     "f11": [[0, "return a + b", "return a plus b"]],

@@ -17,13 +17,13 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Split
 from turnwise.core.types import Scored, Task, text_message
 from turnwise.environments.episodes import Played, play_episode
+from turnwise_sandbox.types import Execution, Limits, Program
 from turnwise_worlds.repair.bugs import KINDS
 from turnwise_worlds.repair.environment import OK, PASS
 from turnwise_worlds.repair.family import Repair
 from turnwise_worlds.repair.policies import PLAIN, NaivePolicy, command_message
 from turnwise_worlds.repair.problems import BUGGY_NAMES, SHOWN_EXAMPLES, Problem, build_problem, plant_reading
 from turnwise_worlds.repair.programs import Function, compute, find_callee, to_code, to_intent, to_source
-from turnwise_sandbox.types import Execution, Limits, Program
 
 SANDBOX: dict[str, Any] = {"prompt": "short", "sandbox": f"{__name__}:InProcess"}
 SPLITS: tuple[Split, ...] = ("train", "heldout")

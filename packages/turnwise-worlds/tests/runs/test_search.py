@@ -11,9 +11,9 @@ from turnwise.config.load import load_config
 from turnwise.core.paths import split_paths
 from turnwise.core.types import Scored
 from turnwise.evaluation.summary import is_right
-from turnwise_worlds.runs.search import SearchPlan, run_search
 from turnwise.runs.train import run_train
 from turnwise.store.trajectories import load_groups
+from turnwise_worlds.runs.search import SearchPlan, run_search
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "planning" / "countdown.toml"
 

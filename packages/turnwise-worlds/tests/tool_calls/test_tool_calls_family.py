@@ -12,11 +12,11 @@ import pytest
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
+from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
+from turnwise.rendering.tokenizer import train_tokenizer
 from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise_worlds.tool_calls.problems import NUM_CALLS
 from turnwise_worlds.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS, VALUES
-from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
-from turnwise.rendering.tokenizer import train_tokenizer
 
 RECIPE = Path(__file__).parents[4] / "recipes" / "toolrl" / "tiny.toml"
 

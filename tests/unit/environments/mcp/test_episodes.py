@@ -15,8 +15,8 @@ from panel import PanelFamily
 
 from turnwise.core.types import Message, Task
 from turnwise.environments.mcp.episodes import EpisodeDesk
-from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise.testing.notes import Notes, NotesFamily
+from turnwise_worlds.tool_calls.family import ToolCalls
 
 PROGRAM = [
     sys.executable,

@@ -16,10 +16,10 @@ from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.protocols import Environment, EnvironmentFamily, Split
 from turnwise.core.types import Task
 from turnwise.environments.registry import load_family
+from turnwise.runs.openings import take_task
 from turnwise_adapters.verl_tool.serving import ActionServer
 from turnwise_adapters.verl_tool.toolbox import Toolbox
 from turnwise_adapters.verl_tool.trajectories import Build, Trajectories
-from turnwise.runs.openings import take_task
 
 SANDBOX_TOOLS = ("python", "run_program", "bash", "read_file", "write_file")
 SWEEP_S = 60.0

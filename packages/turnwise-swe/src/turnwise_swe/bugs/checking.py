@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 from turnwise.core.errors import SandboxError
+from turnwise_sandbox import errors as sandbox_errors
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Sandbox
 from turnwise_swe.repositories.grading import grade_changes, grade_patch
 from turnwise_swe.repositories.instance import Instance
 from turnwise_swe.repositories.library import default_library, load_repository
 from turnwise_swe.repositories.repository import Repository
-from turnwise_sandbox import errors as sandbox_errors
-from turnwise_sandbox.supervisor import LocalSandbox
-from turnwise_sandbox.types import Sandbox
 
 
 async def check_instances(instances: Sequence[Instance], *, num_slots: int) -> dict[str, str]:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.core.errors import SandboxError
-from turnwise_swe.repositories.outcome import Outcome
-from turnwise_swe.repositories.repository import Repository
-from turnwise_swe.repositories.testing import MAX_TEST_S, TestRun, build_request, read_run, suite_of
+from turnwise_sandbox.types import Execution, Limits, Sandbox
 from turnwise_swe.bugs.programs import LIMITS, read_rows, run_guest
 from turnwise_swe.bugs.selection import (
     MAX_FAILING,
@@ -20,7 +18,9 @@ from turnwise_swe.bugs.selection import (
     choose,
     cpu_limit_s,
 )
-from turnwise_sandbox.types import Execution, Limits, Sandbox
+from turnwise_swe.repositories.outcome import Outcome
+from turnwise_swe.repositories.repository import Repository
+from turnwise_swe.repositories.testing import MAX_TEST_S, TestRun, build_request, read_run, suite_of
 
 NUM_REHEARSED = 10
 """Number of tests that a program first runs without a bug, to learn what they import."""

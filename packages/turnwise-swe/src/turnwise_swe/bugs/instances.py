@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from turnwise_swe.repositories.diffs import make_diff
-from turnwise_swe.repositories.instance import Instance
-from turnwise_swe.repositories.outcome import Outcome
-from turnwise_swe.repositories.repository import Repository
 from turnwise_swe.bugs.difficulty import measure_difficulty
 from turnwise_swe.bugs.edits.source import Scope, first_line
 from turnwise_swe.bugs.edits.table import KINDS
 from turnwise_swe.bugs.issues import write_issue
+from turnwise_swe.repositories.diffs import make_diff
+from turnwise_swe.repositories.instance import Instance
+from turnwise_swe.repositories.outcome import Outcome
+from turnwise_swe.repositories.repository import Repository
 
 
 def build_instance(

@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from turnwise.core.seeds import rng
+from turnwise_swe.bugs.edits.source import body_of, first_line
 from turnwise_swe.repositories.outcome import Outcome
 from turnwise_swe.repositories.source_lines import split_source
-from turnwise_swe.bugs.edits.source import body_of, first_line
 
 MIN_LEAK = 6
 """Changed lines with at least this many characters count as hints. Shorter ones (`else:`, `pass`) are everywhere."""

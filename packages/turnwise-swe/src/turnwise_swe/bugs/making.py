@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from turnwise.core.errors import DataError
 from turnwise.core.seeds import rng
-from turnwise_swe.repositories.instance import Instance
-from turnwise_swe.repositories.repository import Repository
+from turnwise_sandbox.types import Sandbox
 from turnwise_swe.bugs.candidates import Candidate, draw_candidates
 from turnwise_swe.bugs.confirming import Bug, Confirmed, confirm, list_tests
 from turnwise_swe.bugs.edits.kind import Kind
@@ -21,7 +20,8 @@ from turnwise_swe.bugs.instances import build_instance, count_lines
 from turnwise_swe.bugs.ledger import Cost, Entry, Fate, Ledger
 from turnwise_swe.bugs.screening import Screened, Trial, screen
 from turnwise_swe.bugs.selection import Selection, TestIndex
-from turnwise_sandbox.types import Sandbox
+from turnwise_swe.repositories.instance import Instance
+from turnwise_swe.repositories.repository import Repository
 
 Item = TypeVar("Item")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from turnwise.core.errors import SandboxError
 from turnwise.core.guests import guest_source
-from turnwise_swe.repositories.repository import Repository
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limits, Program, Sandbox
+from turnwise_swe.repositories.repository import Repository
 
 PACKAGE = "turnwise_swe.bugs"
 """The package whose `guest/` holds the programs."""

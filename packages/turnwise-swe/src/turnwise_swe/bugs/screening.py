@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from turnwise.core.errors import SandboxError
-from turnwise_swe.repositories.repository import Repository
+from turnwise_sandbox.types import Limits, Sandbox
 from turnwise_swe.bugs.candidates import Candidate, statement_texts
 from turnwise_swe.bugs.edits.source import Source, apply
 from turnwise_swe.bugs.programs import LIMITS, read_rows, run_guest
 from turnwise_swe.bugs.selection import Selection, cpu_limit_s
-from turnwise_sandbox.types import Limits, Sandbox
+from turnwise_swe.repositories.repository import Repository
 
 Status = Literal["ran", "stuck", "crashed", "equivalent", "unswappable", "lost"]
 """Outcome of a candidate in its fork; `guest/screen.py` explains each."""

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from turnwise.core.errors import StoreError
-from turnwise_swe.repositories.instance import Instance, load_instances, write_instances
-from turnwise_swe.repositories.repository import Repository
+from turnwise_sandbox.types import Sandbox
 from turnwise_swe.bugs.ledger import append_lines, drop_cut_line, load_ledger
 from turnwise_swe.bugs.making import Maker, read_sources
 from turnwise_swe.bugs.selection import TestIndex
-from turnwise_sandbox.types import Sandbox
+from turnwise_swe.repositories.instance import Instance, load_instances, write_instances
+from turnwise_swe.repositories.repository import Repository
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from turnwise.core.errors import ConfigError, DataError
 from turnwise.core.seeds import rng
-from turnwise_swe.repositories.diffs import parse_diff
 from turnwise_swe.bugs.candidates import Candidate
 from turnwise_swe.bugs.edits.source import Function, body_of
 from turnwise_swe.bugs.ledger import Entry, Fate
@@ -26,6 +25,7 @@ from turnwise_swe.bugs.writers import (
     parse_function,
     rewrite_prompt,
 )
+from turnwise_swe.repositories.diffs import parse_diff
 
 KINDS_OF_FUNCTIONS = ("lm_modify", "lm_rewrite")
 MIRROR = "pr_mirror"

@@ -14,10 +14,10 @@ import typer
 from turnwise.core.errors import ConfigError, TurnwiseError
 
 if TYPE_CHECKING:
-    from turnwise_swe.repositories.repository import Repository
     from turnwise_swe.bugs.ledger import Ledger
     from turnwise_swe.bugs.making import Maker
     from turnwise_swe.bugs.writers import Ask
+    from turnwise_swe.repositories.repository import Repository
 
 app = typer.Typer(help="Bugs for real repositories, found by their own tests.", no_args_is_help=True)
 
@@ -74,10 +74,10 @@ async def _work_on(
 ) -> int:
     """Work on the repositories, as many at a time as there are slots, and share the slots among them, because one large
     program costs less than two. Returns the number of repositories that failed; a failure does not stop the others."""
-    from turnwise_swe.repositories.library import default_library, load_repository
+    from turnwise_sandbox import LocalSandbox
     from turnwise_swe.bugs.start import locked, open_maker
     from turnwise_swe.bugs.verifying import verify
-    from turnwise_sandbox import LocalSandbox
+    from turnwise_swe.repositories.library import default_library, load_repository
 
     loaded = [load_repository(key, default_library()) for key in dict.fromkeys(repositories)]
     free = asyncio.Semaphore(slots)
@@ -174,8 +174,8 @@ def check(
     slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
 ) -> None:
     """Grade each instance twice: without a change it must fail, with the gold patch it must be resolved."""
-    from turnwise_swe.repositories.instance import load_instances
     from turnwise_swe.bugs.checking import check_instances
+    from turnwise_swe.repositories.instance import load_instances
 
     instances = load_instances(file)
     problems = asyncio.run(check_instances(instances, num_slots=slots))

@@ -42,8 +42,8 @@ def add(
 
     if bool(what) == all_:
         raise ConfigError("name what to add, or give --all; `turnwise repos list` has the names")
-    from turnwise_swe.repositories.library import Needs
     from turnwise.tools.sandboxed import ask_sandbox
+    from turnwise_swe.repositories.library import Needs
 
     needs = Needs(requires=tuple(requires or ()), plugins=tuple(plugin or ()), options=tuple(option or ()))
     names = [package.key for package in load_packages()] if all_ else what or []
@@ -54,8 +54,8 @@ def add(
 
 async def _add(names: list[str], needs: Needs) -> int:
     """Add each repository. Returns the number that failed; a failure does not stop the others."""
-    from turnwise_swe.repositories.library import add_repository, default_library
     from turnwise_sandbox import LocalSandbox
+    from turnwise_swe.repositories.library import add_repository, default_library
 
     num_failed = 0
     async with LocalSandbox(num_slots=1) as sandbox:

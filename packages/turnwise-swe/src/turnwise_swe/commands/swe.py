@@ -38,9 +38,9 @@ def grade(
     """Apply each patch to its repository in the sandbox, run its tests, and print a JSON report.
 
     Several predictions of an instance are graded in rounds, the first of each instance first."""
+    from turnwise.tools.sandboxed import ask_sandbox
     from turnwise_swe.repositories.instance import load_instances
     from turnwise_swe.repositories.predictions import build_report, join_reports, load_samples
-    from turnwise.tools.sandboxed import ask_sandbox
 
     tasks = load_instances(instances)
     rounds: Sequence[Mapping[str, str | None]]
@@ -77,9 +77,9 @@ def show(
 ) -> None:
     """Show instances as Markdown: the bug, the issue, the first failing test, the grades of no patch, of the gold patch
     and of a prediction."""
+    from turnwise.tools.sandboxed import ask_sandbox
     from turnwise_swe.repositories.instance import load_instances
     from turnwise_swe.repositories.predictions import load_predictions
-    from turnwise.tools.sandboxed import ask_sandbox
 
     tasks = load_instances(instances)
     known = {task.instance_id: task for task in tasks}
@@ -112,8 +112,8 @@ def import_tasks(
     output: Annotated[Path, typer.Argument(metavar="INSTANCES", help="The JSONL file to write.")],
 ) -> None:
     """Read instances from Harbor's task folders whose repository is on this machine; the others are named."""
-    from turnwise_swe.harbor.tasks import find_tasks
     from turnwise_swe.harbor.instances import check_tree, read_instance_folder
+    from turnwise_swe.harbor.tasks import find_tasks
     from turnwise_swe.repositories.instance import write_instances
     from turnwise_swe.repositories.library import default_library, load_repository
 
@@ -137,9 +137,9 @@ def import_tasks(
 
 async def _show(tasks: Sequence[Instance], patches: Mapping[str, str]) -> None:
     from turnwise.reporting.transcript import clean_for_terminal
+    from turnwise_sandbox import LocalSandbox
     from turnwise_swe.repositories.library import default_library, load_repository
     from turnwise_swe.repositories.showing import show_instance
-    from turnwise_sandbox import LocalSandbox
 
     async with LocalSandbox(num_slots=1) as sandbox:
         for task in tasks:
@@ -149,9 +149,9 @@ async def _show(tasks: Sequence[Instance], patches: Mapping[str, str]) -> None:
 
 
 async def _grade(tasks: Sequence[Instance], patches: Mapping[str, str | None], slots: int | None) -> list[Grade]:
+    from turnwise_sandbox import LocalSandbox
     from turnwise_swe.repositories.grading import grade_all
     from turnwise_swe.repositories.library import default_library, load_repository
-    from turnwise_sandbox import LocalSandbox
 
     repositories = {key: load_repository(key, default_library()) for key in {task.repository for task in tasks}}
     async with LocalSandbox(num_slots=slots) as sandbox:

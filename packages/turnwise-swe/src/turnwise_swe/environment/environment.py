@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from turnwise.core.errors import ToolFailure
 from turnwise.core.types import Message, Reward, StopReason, Task, ToolRecord
 from turnwise.environments.shared_sandbox import SharedSandbox
+from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
+from turnwise_sandbox.types import Limits
 from turnwise_swe.environment.arguments import SweArguments, ToolName
 from turnwise_swe.environment.cases import Case
 from turnwise_swe.environment.tools.bash import Bash
@@ -21,8 +23,6 @@ from turnwise_swe.environment.tools.test import ALL_PASS, Test
 from turnwise_swe.environment.tools.view import View
 from turnwise_swe.environment.verdict import judge
 from turnwise_swe.environment.workspace import Changes, Workspace
-from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
-from turnwise_sandbox.types import Limits
 
 NOTE_CHARS = 1000
 """Characters for a tool's remarks about its output, in addition to the output, which is cut to

@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.types import Message, Task, ToolCall, ToolCallError, text_message
+from turnwise_sandbox.types import Execution, Limits
 from turnwise_swe.environment.environment import SweEnvironment
 from turnwise_swe.environment.output import explain
 from turnwise_swe.environment.tools.pdb import Pdb
 from turnwise_swe.environment.workspace import Workspace
-from turnwise_sandbox.types import Execution, Limits
 
 MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 FENCES = ("mswea_bash_command", "bash")

@@ -14,10 +14,10 @@ from pathlib import PurePosixPath
 
 from turnwise.core.errors import SandboxError, ToolFailure
 from turnwise.environments.shared_sandbox import SharedSandbox, SharedSession
-from turnwise_swe.repositories.repository import Repository
 from turnwise_sandbox.tree_changes import ChangesTooLarge
 from turnwise_sandbox.trees import MAX_PATH_BYTES, Layer, Tree
 from turnwise_sandbox.types import Execution, Limits
+from turnwise_swe.repositories.repository import Repository
 
 PACKAGE = "turnwise_swe.environment"
 """Package whose `guest/` contains the programs that tools run in the sandbox."""

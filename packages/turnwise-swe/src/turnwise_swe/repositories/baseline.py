@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from turnwise.core.errors import DataError
+from turnwise_sandbox.types import Sandbox
 from turnwise_swe.repositories.outcome import Outcome
 from turnwise_swe.repositories.repository import Baseline
 from turnwise_swe.repositories.testing import Suite, TestRun, run_tests
-from turnwise_sandbox.types import Sandbox
 
 HASH_SEEDS = (0, 1_203_945)
 """PYTHONHASHSEED of the first and of the second run."""

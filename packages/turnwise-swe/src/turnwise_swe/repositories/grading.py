@@ -17,6 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from turnwise.core.errors import DataError, SandboxError
+from turnwise_sandbox.grading.channel import find_pair_runner
+from turnwise_sandbox.trees import Layer
+from turnwise_sandbox.types import Limits, Sandbox
 from turnwise_swe.repositories.instance import Instance
 from turnwise_swe.repositories.outcome import Status
 from turnwise_swe.repositories.patching import Patched, apply_patch
@@ -24,9 +27,6 @@ from turnwise_swe.repositories.repository import Repository
 from turnwise_swe.repositories.resolution import Resolution, resolve
 from turnwise_swe.repositories.separate import run_separately
 from turnwise_swe.repositories.testing import LIMITS, TestRun, run_repository
-from turnwise_sandbox.grading.channel import find_pair_runner
-from turnwise_sandbox.trees import Layer
-from turnwise_sandbox.types import Limits, Sandbox
 
 Ending = Literal[
     "resolved",
@@ -263,7 +263,7 @@ async def grade_all(
     """Grade the patch of each instance, in order. An instance without a patch counts as an empty one, which is not run;
     None runs the tests on the unrepaired bug, a control that must not resolve.
 
-    `turnwise_swe/repositories` maps `name==version`. As many run at a time as the sandbox has slots. Raises as `grade_patch`.
+    `repositories` maps `name==version`. As many run at a time as the sandbox has slots. Raises as `grade_patch`.
     """
     for instance in instances:
         instance.bug_layer(repositories[instance.repository])

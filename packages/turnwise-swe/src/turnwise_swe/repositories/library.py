@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import ConfigError, DataError, StoreError, TurnwiseError
+from turnwise_sandbox.supervisor import LocalSandbox
+from turnwise_sandbox.types import Network, Sandbox
 from turnwise_swe.repositories import sources
 from turnwise_swe.repositories.baseline import measure_baseline
 from turnwise_swe.repositories.packages import Package, find_package, load_packages
 from turnwise_swe.repositories.repository import Baseline, Repository, check_key, read_baseline
 from turnwise_swe.repositories.separability import Separability, measure_separability, read_separability
 from turnwise_swe.repositories.testing import Suite
-from turnwise_sandbox.supervisor import LocalSandbox
-from turnwise_sandbox.types import Network, Sandbox
 
 PYTEST = "pytest==9.2.0"
 """The sandbox limits of every suite."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from turnwise.core.errors import ConfigError
-from turnwise_swe.repositories.repository import check_key
 from turnwise_sandbox.types import Network
+from turnwise_swe.repositories.repository import check_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from turnwise.core.errors import ConfigError, SandboxError
 from turnwise.core.guests import guest_source
-from turnwise_swe.repositories.diffs import NO_FILE, read_path, strip_prefix, why_refused, without_empty_binaries
-from turnwise_swe.repositories.testing import PACKAGE
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Layer, Tree
 from turnwise_sandbox.types import Limits, Program, Sandbox
+from turnwise_swe.repositories.diffs import NO_FILE, read_path, strip_prefix, why_refused, without_empty_binaries
+from turnwise_swe.repositories.testing import PACKAGE
 
 WAYS = ("git apply", "git apply --3way", "git apply --reject", "patch --fuzz=5")
 LIMITS = Limits(wall_s=120.0, memory_bytes=1 << 30, disk_bytes=256 << 20, num_files=65_536)

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from turnwise.core.errors import ConfigError
-from turnwise_swe.repositories.outcome import Outcome, read_outcome
 from turnwise_sandbox.types import Network
+from turnwise_swe.repositories.outcome import Outcome, read_outcome
 
 CONFIGURATION = (
     *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "setup.cfg", "setup.py"),

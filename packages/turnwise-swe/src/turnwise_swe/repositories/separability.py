@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnwise_sandbox.grading.channel import PairRunner
+from turnwise_sandbox.types import Limits
 from turnwise_swe.repositories.repository import Repository
 from turnwise_swe.repositories.separate import run_separately
 from turnwise_swe.repositories.testing import TestRun
-from turnwise_sandbox.grading.channel import PairRunner
-from turnwise_sandbox.types import Limits
 
 LIMITS = Limits(wall_s=1200.0, memory_bytes=2 << 30, output_bytes=64 << 20, num_pids=128, disk_bytes=256 << 20)
 """Limits for a run of a whole suite, which takes several times as long apart."""

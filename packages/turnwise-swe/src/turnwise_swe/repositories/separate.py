@@ -15,6 +15,11 @@ from typing import Any
 
 from turnwise.core.errors import SandboxError
 from turnwise.core.guests import guest_source
+from turnwise_sandbox import errors as sandbox_errors
+from turnwise_sandbox.grading.channel import CHANNEL_FD, PairRunner
+from turnwise_sandbox.grading.grade import guest_modules
+from turnwise_sandbox.trees import Layer, Tree
+from turnwise_sandbox.types import Limits, Program
 from turnwise_swe.repositories.repository import Repository
 from turnwise_swe.repositories.testing import (
     DEADLINE_SHARE,
@@ -26,11 +31,6 @@ from turnwise_swe.repositories.testing import (
     read_run,
     suite_of,
 )
-from turnwise_sandbox import errors as sandbox_errors
-from turnwise_sandbox.grading.channel import CHANNEL_FD, PairRunner
-from turnwise_sandbox.grading.grade import guest_modules
-from turnwise_sandbox.trees import Layer, Tree
-from turnwise_sandbox.types import Limits, Program
 
 
 async def run_separately(

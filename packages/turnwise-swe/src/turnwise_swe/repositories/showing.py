@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from turnwise_sandbox.types import Sandbox
 from turnwise_swe.repositories.grading import Grade, check_tests, grade_changes, grade_patch
 from turnwise_swe.repositories.instance import Instance
 from turnwise_swe.repositories.repository import Repository
 from turnwise_swe.repositories.source_lines import split_source
 from turnwise_swe.repositories.testing import TestRun, run_repository
-from turnwise_sandbox.types import Sandbox
 
 MAX_LINES = 30
 """Lines of the failing test's traceback; the middle of a longer one is left out."""

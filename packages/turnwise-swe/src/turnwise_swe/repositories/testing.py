@@ -10,11 +10,11 @@ from typing import Any
 
 from turnwise.core.errors import SandboxError
 from turnwise.core.guests import guest_source
-from turnwise_swe.repositories.outcome import Outcome, Status, read_outcome
-from turnwise_swe.repositories.repository import Repository
 from turnwise_sandbox import errors as sandbox_errors
 from turnwise_sandbox.trees import Layer, Tree
 from turnwise_sandbox.types import Execution, Limits, Network, Program, Sandbox
+from turnwise_swe.repositories.outcome import Outcome, Status, read_outcome
+from turnwise_swe.repositories.repository import Repository
 
 PACKAGE = "turnwise_swe.repositories"
 """The package whose `guest/` holds the programs that run tests and apply patches."""

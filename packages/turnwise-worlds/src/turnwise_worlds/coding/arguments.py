@@ -9,8 +9,8 @@ from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
-from turnwise_worlds.coding.functions import Kind
 from turnwise.environments.file_splits import MAX_BAD_ROWS
+from turnwise_worlds.coding.functions import Kind
 
 Mode = Literal["generated", "files"]
 Prompt = Literal["short", "chat"]

@@ -19,14 +19,14 @@ from turnwise.core.types import (
     ToolRecord,
     text_message,
 )
-from turnwise_worlds.coding.arguments import CodingArguments
-from turnwise_worlds.coding.fenced import find_program
-from turnwise_worlds.coding.judge import Form, Outcome, Test, run_tests
-from turnwise_worlds.coding.runners import LONG
 from turnwise.environments.repeated_runs import CodeRunner
 from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import extract_answer
 from turnwise_sandbox.types import Limits
+from turnwise_worlds.coding.arguments import CodingArguments
+from turnwise_worlds.coding.fenced import find_program
+from turnwise_worlds.coding.judge import Form, Outcome, Test, run_tests
+from turnwise_worlds.coding.runners import LONG
 
 Style = Literal["words", "code"]
 """How values are written: `3 1 5`, or `[3, 1, 5]`."""

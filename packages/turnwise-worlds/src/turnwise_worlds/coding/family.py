@@ -8,6 +8,11 @@ from typing import Any
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task, text_message
+from turnwise.environments.file_splits import FileSplits, FromFiles, load_splits
+from turnwise.environments.generated import GeneratedFamily
+from turnwise.environments.repeated_runs import RepeatedRuns
+from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
+from turnwise.environments.texts import mix_texts
 from turnwise_worlds.coding.arguments import CodingArguments, Prompt
 from turnwise_worlds.coding.datasets import CodingRow, choose_hidden, to_coding_row, trim_tests
 from turnwise_worlds.coding.environment import (
@@ -24,11 +29,6 @@ from turnwise_worlds.coding.functions import Example, Kind, readings
 from turnwise_worlds.coding.judge import Form, Outcome, Test
 from turnwise_worlds.coding.policies import NaivePolicy, OraclePolicy, RandomPolicy, numbers_of, write_program
 from turnwise_worlds.coding.problems import build_problem
-from turnwise.environments.file_splits import FileSplits, FromFiles, load_splits
-from turnwise.environments.generated import GeneratedFamily
-from turnwise.environments.repeated_runs import RepeatedRuns
-from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
-from turnwise.environments.texts import mix_texts
 
 ENTRY = "solve"
 """Name of the function in generated problems."""

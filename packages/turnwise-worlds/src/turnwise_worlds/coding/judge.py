@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from turnwise_worlds.coding.runners import CALL_RUNNER, STDIN_RUNNER, read_whole
 from turnwise.environments.repeated_runs import CodeRunner, read_outcomes
 from turnwise_sandbox.grading.cases import Case, CaseOutcome, grade_cases
 from turnwise_sandbox.types import Limits, Profile, Program
+from turnwise_worlds.coding.runners import CALL_RUNNER, STDIN_RUNNER, read_whole
 
 Form = Literal["functional", "stdin"]
 """A program either defines a function that is called, or reads standard input and prints."""

@@ -13,10 +13,10 @@ from random import Random
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Message, Task, ToolCall
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.coding.environment import NO_TESTS, PASS
 from turnwise_worlds.coding.functions import Function, Kind, Value, readings, space_of
 from turnwise_worlds.coding.judge import Form
-from turnwise.environments.replies import answer_message
 
 MAX_TESTS = 3
 """Most programs that the oracle and the demonstrator run before they submit."""

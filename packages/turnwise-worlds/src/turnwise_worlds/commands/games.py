@@ -19,10 +19,10 @@ def exploitability(
     """Measure exactly how well a run plays its game: the last policy, the average of checkpoints, and all of them
     against each other. What is measured is kept in the run folder and becomes part of its report."""
     from turnwise.reporting.console import print_table
-    from turnwise.reporting.game_tables import MEASURED, build_table, list_tables
     from turnwise.reporting.report import write_report
-    from turnwise_worlds.runs.exploitability import measure_exploitability
     from turnwise.store.run_folder import RunFolder, write_bytes_atomic
+    from turnwise_worlds.games.tables import MEASURED, build_table, list_tables
+    from turnwise_worlds.runs.exploitability import measure_exploitability
 
     reports = [report.to_json() for report in measure_exploitability(run, device=device)]
     text = json.dumps(reports, indent=1)

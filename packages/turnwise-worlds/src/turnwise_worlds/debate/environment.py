@@ -17,9 +17,9 @@ from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, Scored, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.debate.arguments import DebateArguments, Protocol
 from turnwise_worlds.debate.case import NOTHING, SIDES, Case, Side, build_case, draw_hard_quotes, draw_quotes
-from turnwise.rewards.answers import extract_answer
 
 FIRST, SECOND, JUDGE = "first", "second", "judge"
 SIDE_OF: Mapping[str, Side] = {FIRST: "A", SECOND: "B"}

@@ -9,6 +9,7 @@ from typing import Any
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Message, Task
+from turnwise.environments.generated import GeneratedFamily
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.debate.case import SIDES, build_case, draw_quotes
 from turnwise_worlds.debate.environment import (
@@ -19,7 +20,6 @@ from turnwise_worlds.debate.environment import (
     describe,
 )
 from turnwise_worlds.debate.policies import BestPolicy, NaivePolicy, RandomPolicy
-from turnwise.environments.generated import GeneratedFamily
 
 
 class Debate(GeneratedFamily[DebateArguments]):

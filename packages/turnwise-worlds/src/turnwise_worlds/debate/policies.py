@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
-from turnwise_worlds.debate.case import DAYS, NUM_LINES, SIDES, find_verdict
 from turnwise.environments.replies import answer_message
+from turnwise_worlds.debate.case import DAYS, NUM_LINES, SIDES, find_verdict
 
 
 class BestPolicy:

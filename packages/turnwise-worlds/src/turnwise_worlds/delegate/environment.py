@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Reward, Task, ToolSpec, text_message
-from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.answers import AnswerCase, final_answer
 from turnwise.tools.tool import clip
+from turnwise_worlds.delegate.arguments import DelegateArguments
 
 PLANNER, SEARCHER = "planner", "searcher"
 ASK = "ask"

@@ -10,13 +10,13 @@ from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task
-from turnwise_worlds.delegate.arguments import DelegateArguments
-from turnwise_worlds.delegate.environment import DelegateEnvironment
-from turnwise_worlds.delegate.policies import FIND, NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.search_qa.arguments import SearchArguments
 from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.search_qa.family import SearchQA
+from turnwise_worlds.delegate.arguments import DelegateArguments
+from turnwise_worlds.delegate.environment import DelegateEnvironment
+from turnwise_worlds.delegate.policies import FIND, NaivePolicy, OraclePolicy, RandomPolicy
 
 SWAPPED_FROM = 1000
 """Number of tasks of a split among which another task's answer is drawn."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
-from turnwise_worlds.delegate.environment import ASK
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import Conversation, search_message
 from turnwise.environments.search_qa.projection import Constant, Project, parse
 from turnwise.environments.search_qa.questions import UNKNOWN, stated_fact
 from turnwise.environments.search_qa.wordings import innermost_phrase, list_relations
 from turnwise.environments.search_qa.world import RELATIONS
+from turnwise_worlds.delegate.environment import ASK
 
 FIND = "Find "
 """How a searcher's opening begins."""

@@ -12,10 +12,10 @@ from typing import Any
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.games.game import Game, Returns, forfeit, write_prompt
 from turnwise_worlds.games.negotiation import Negotiation, compute_nash_share, is_pareto_optimal
 from turnwise_worlds.games.solve import list_best_moves
-from turnwise.rewards.answers import extract_answer
 
 ROLES = ("player0", "player1")
 """Roles of players 0 and 1 if both players are roles."""

@@ -9,13 +9,13 @@ from typing import Any
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task
+from turnwise.environments.generated import GeneratedFamily
 from turnwise_worlds.games.arguments import GamesArguments
 from turnwise_worlds.games.environment import OPPONENTS, ROLES, GameEnvironment, build_prompt
 from turnwise_worlds.games.game import Game
 from turnwise_worlds.games.games import GAMES
 from turnwise_worlds.games.negotiation import Negotiation
 from turnwise_worlds.games.policies import FairPlayer, PerfectPlayer, UniformPlayer
-from turnwise.environments.generated import GeneratedFamily
 
 HELD_OUT = 0.2
 """Share of the deals with which only held-out tasks open, if a game holds out any."""

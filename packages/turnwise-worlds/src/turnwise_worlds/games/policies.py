@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 from turnwise.core.types import Message, Task
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.games.game import Game, read_moves
 from turnwise_worlds.games.graph import build_graph
 from turnwise_worlds.games.negotiation import ACCEPT, DIVISIONS, REFUSE, NegotiationState, divide
 from turnwise_worlds.games.solve import solve
 from turnwise_worlds.games.values import Choice
-from turnwise.environments.replies import answer_message
 
 
 class UniformPlayer:

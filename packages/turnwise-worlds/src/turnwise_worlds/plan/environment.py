@@ -19,9 +19,9 @@ from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.plan.world import NO_RELATION, Plan, draw_plan, format_plan, look_up, parse_plan
-from turnwise.rewards.answers import extract_answer
 
 PLANNER, ACTOR = "planner", "actor"
 """The roles; their conversations have the same names."""

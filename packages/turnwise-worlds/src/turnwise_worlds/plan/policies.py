@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
-from turnwise_worlds.plan.world import ENTITIES, RELATIONS, draw_plan, format_plan, parse_plan, parse_question
 from turnwise.environments.replies import answer_message
+from turnwise_worlds.plan.world import ENTITIES, RELATIONS, draw_plan, format_plan, parse_plan, parse_question
 
 
 class PlanningPolicy:

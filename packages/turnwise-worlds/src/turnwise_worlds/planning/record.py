@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnwise.core.types import DropReason, Ending, Invalid, Scored, StopReason, Trajectory, TrajectoryGroup
-from turnwise_worlds.planning.search import Sampled, Search, SearchNode
 from turnwise.rollout.loop import cut_reward
+from turnwise_worlds.planning.search import Sampled, Search, SearchNode
 
 OPEN = "the search did not go on from here"
 KNOWN = "the reply leads to a state that the search knew"

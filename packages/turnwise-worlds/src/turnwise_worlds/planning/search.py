@@ -31,13 +31,13 @@ from turnwise.core.protocols import (
     StepResult,
 )
 from turnwise.core.types import Draw, Invalid, Message, Reward, Scored, StopReason, Task, Turn, to_ids
-from turnwise_worlds.planning.tree import Node, back_up, descend, select
-from turnwise_worlds.planning.values import Judged, ValueFunction
 from turnwise.rollout.attempt import Attempt, Sampling, environment_seed
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import run_trajectory
 from turnwise.rollout.play import Fork
+from turnwise_worlds.planning.tree import Node, back_up, descend, select
+from turnwise_worlds.planning.values import Judged, ValueFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,10 +12,10 @@ from turnwise.core.metrics import Metric
 from turnwise.core.seeds import rng
 from turnwise.core.types import IntArray, Invalid, Origin, Sample, Scored, TrajectoryId, to_floats, to_ids, to_mask
 from turnwise.evaluation.summary import is_right
+from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise_worlds.planning.search import Search, SearchNode
 from turnwise_worlds.planning.targets import Kind, compute_targets
 from turnwise_worlds.planning.values import Judged
-from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 
 ORIGIN = Origin(trajectory=TrajectoryId(draw=0, member=0), task_id="")
 MAX_GRAD_NORM = 1.0

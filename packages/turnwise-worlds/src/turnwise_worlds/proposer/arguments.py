@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field, SkipValidation
 
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
-from turnwise_worlds.proposer.pay import Pay
 from turnwise.environments.search_qa.names import MAX_WORDS
 from turnwise.environments.search_qa.world import MIN_ENTITIES
+from turnwise_worlds.proposer.pay import Pay
 
 KINDS = ("1hop", "2hop", "3hop")
 EASY_PRIOR = {"1hop": 0.84, "2hop": 0.11, "3hop": 0.05}

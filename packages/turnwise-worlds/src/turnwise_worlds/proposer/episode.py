@@ -15,9 +15,9 @@ from turnwise.core.checked import judge
 from turnwise.core.episodes import MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.protocols import Environment
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.proposer.arguments import ProposerArguments
 from turnwise_worlds.proposer.pay import Flaw, Kind, score_flaw, score_proposal
-from turnwise.rewards.answers import extract_answer
 
 PROPOSER = "proposer"
 UNTRIED = Scored(total=0.0)

@@ -10,6 +10,12 @@ from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.generated import GeneratedFamily
+from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
+from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
+from turnwise.environments.search_qa.projection import to_text
+from turnwise.environments.search_qa.retrieval import Retriever
+from turnwise.environments.search_qa.wordings import noun_phrase
+from turnwise.rewards.answers import REWARDS
 from turnwise_worlds.proposer.arguments import KINDS, SearchProposerArguments
 from turnwise_worlds.proposer.episode import ProposerEnvironment
 from turnwise_worlds.proposer.policies import SelfPlayPolicy, draw_chain
@@ -22,12 +28,6 @@ from turnwise_worlds.proposer.search import (
     find_question,
     propose_text,
 )
-from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
-from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
-from turnwise.environments.search_qa.projection import to_text
-from turnwise.environments.search_qa.retrieval import Retriever
-from turnwise.environments.search_qa.wordings import noun_phrase
-from turnwise.rewards.answers import REWARDS
 
 CACHED_SCENES = 512
 UNIFORM = dict.fromkeys(KINDS, 1.0)

@@ -8,12 +8,12 @@ from random import Random
 
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Message, Task
-from turnwise_worlds.proposer.arguments import KINDS
-from turnwise_worlds.proposer.search import ASK, propose_text
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.names import EntityType
 from turnwise.environments.search_qa.projection import Constant, Project, Projection, to_text
 from turnwise.environments.search_qa.world import RELATIONS, RELATIONS_OF
+from turnwise_worlds.proposer.arguments import KINDS
+from turnwise_worlds.proposer.search import ASK, propose_text
 
 
 def draw_chain(entity: str, kind: EntityType, num_hops: int, rng: Random) -> Projection:

@@ -15,6 +15,8 @@ from turnwise.core.protocols import Environment, Opening, ScriptedPolicy, Split,
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
 from turnwise.environments.generated import GeneratedFamily
+from turnwise.environments.replies import answer_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments
 from turnwise_worlds.proposer.episode import Problem, ProposerEnvironment
 from turnwise_worlds.proposer.pay import Flaw, Kind
@@ -27,8 +29,6 @@ from turnwise_worlds.proposer.programs import (
     parse_program,
     run_program,
 )
-from turnwise.environments.replies import answer_message
-from turnwise.rewards.answers import extract_answer
 
 NAME = "program_proposer"
 PROPOSE = "Propose\n"

@@ -11,15 +11,15 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Task, text_message
-from turnwise_worlds.proposer.arguments import KINDS
-from turnwise_worlds.proposer.episode import Problem
-from turnwise_worlds.proposer.pay import Flaw, Kind
 from turnwise.environments.search_qa.corpus import Corpus, write_corpus
 from turnwise.environments.search_qa.projection import Constant, Project, Projection, evaluate, parse, to_text
 from turnwise.environments.search_qa.questions import build_question
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
 from turnwise.environments.search_qa.wordings import Style, noun_phrase
 from turnwise.environments.search_qa.world import RELATIONS, World, build_world
+from turnwise_worlds.proposer.arguments import KINDS
+from turnwise_worlds.proposer.episode import Problem
+from turnwise_worlds.proposer.pay import Flaw, Kind
 
 STYLE = Style()
 MAX_HOPS = len(KINDS)

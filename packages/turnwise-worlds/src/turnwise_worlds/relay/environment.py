@@ -17,10 +17,10 @@ from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, Scored, Task, text_message
-from turnwise_worlds.relay.arguments import RelayArguments
-from turnwise_worlds.relay.facts import NONE, Puzzle, build_puzzle, parse_facts, scramble
 from turnwise.rewards.answers import extract_answer
 from turnwise.rewards.teams import compute_counterfactual_reward, compute_difference_reward
+from turnwise_worlds.relay.arguments import RelayArguments
+from turnwise_worlds.relay.facts import NONE, Puzzle, build_puzzle, parse_facts, scramble
 
 A, B, A_AGAIN, B_AGAIN = "a", "b", "a_again", "b_again"
 ASK, TELL, ANSWER = "ask", "tell", "answer"

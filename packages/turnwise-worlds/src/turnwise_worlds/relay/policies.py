@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.relay.environment import ANSWER, ASK
 from turnwise_worlds.relay.facts import (
     NONE,
@@ -16,7 +17,6 @@ from turnwise_worlds.relay.facts import (
     format_facts,
     parse_facts,
 )
-from turnwise.environments.replies import answer_message
 
 
 class TalkingPolicy:

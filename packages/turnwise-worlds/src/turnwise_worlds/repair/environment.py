@@ -22,14 +22,14 @@ from turnwise.core.types import (
     ToolRecord,
     text_message,
 )
+from turnwise.environments.repeated_runs import CodeRunner
+from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
+from turnwise_sandbox.types import Limits
 from turnwise_worlds.repair.arguments import RepairArguments
 from turnwise_worlds.repair.edits import Edit, apply_edits, write_test
 from turnwise_worlds.repair.problems import SHOWN_EXAMPLES, Example
 from turnwise_worlds.repair.programs import LABELS, Code, Function, Line, Modules, show_line
 from turnwise_worlds.repair.trial import Failure, run_examples
-from turnwise.environments.repeated_runs import CodeRunner
-from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
-from turnwise_sandbox.types import Limits
 
 REASONS = ("not_submitted", "protected", "no_edit", "timeout", "tests_failed")
 """Reasons why a repair failed, of which the first that applies counts: no `submit`; a test was edited; the program is

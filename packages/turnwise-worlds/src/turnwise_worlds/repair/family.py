@@ -9,14 +9,14 @@ from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.generated import GeneratedFamily
+from turnwise.environments.repeated_runs import RepeatedRuns
+from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
+from turnwise.environments.texts import mix_texts
 from turnwise_worlds.repair.arguments import Prompt, RepairArguments
 from turnwise_worlds.repair.environment import NO_TESTS, OK, PASS, RepairEnvironment, read_modules
 from turnwise_worlds.repair.policies import NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise_worlds.repair.problems import build_problem
 from turnwise_worlds.repair.programs import LABELS, show_line
-from turnwise.environments.repeated_runs import RepeatedRuns
-from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
-from turnwise.environments.texts import mix_texts
 
 PROMPTS: dict[Prompt, str] = {
     "short": "repair\n",

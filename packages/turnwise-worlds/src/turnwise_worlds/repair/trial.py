@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from turnwise_worlds.repair.problems import Example
-from turnwise_worlds.repair.programs import LABELS, Function, Modules, to_source
 from turnwise.environments.repeated_runs import CodeRunner, read_outcomes
 from turnwise_sandbox.types import Limits, Program
+from turnwise_worlds.repair.problems import Example
+from turnwise_worlds.repair.programs import LABELS, Function, Modules, to_source
 
 RUNNER = """
 import json, sys, traceback

@@ -15,9 +15,9 @@ from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, Scored, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.retry.arguments import RetryArguments
 from turnwise_worlds.retry.conventions import KEEP, OFFSETS, build_call, spell
-from turnwise.rewards.answers import extract_answer
 
 PLAYER, REFLECTOR = "player", "reflector"
 FIRST, REFLECTION, RETRY = "first", "reflection", "retry"

@@ -13,9 +13,9 @@ from typing import get_args
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, TurnScores, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.revise.arguments import Measure, ReviseArguments
 from turnwise_worlds.revise.sums import Digits, find_answer
-from turnwise.rewards.answers import extract_answer
 
 
 def build_prompt(digits: Digits) -> tuple[Message, ...]:

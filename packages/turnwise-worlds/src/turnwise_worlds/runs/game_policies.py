@@ -10,11 +10,11 @@ from transformers import PreTrainedModel
 
 from turnwise.building.trainer import build_packing
 from turnwise.core.types import IntArray, Origin, Sample, TrajectoryId, text_message, to_floats, to_ids, to_mask
-from turnwise_worlds.games.graph import GameGraph
-from turnwise_worlds.games.values import Policy
 from turnwise.environments.replies import answer_message
 from turnwise.runs.build import System
 from turnwise.training.forward import score_logprobs
+from turnwise_worlds.games.graph import GameGraph
+from turnwise_worlds.games.values import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,17 @@ from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, Sample, Scored, TrajectoryGroup
 from turnwise.evaluation.ranking import compute_auc
 from turnwise.evaluation.summary import Summary, is_right, summarise
+from turnwise.rollout.attempt import Sampling
+from turnwise.runs.build import System
+from turnwise.runs.data_files import check_data_files
+from turnwise.runs.evaluate import heldout_draws, load_trained_system
+from turnwise.runs.openings import take_task
+from turnwise.runs.sft import first_rl_task, iterate_batches
+from turnwise.runs.weights import build_weight_sync
+from turnwise.store.checkpoint_folder import checkpoint_writer
+from turnwise.store.run_folder import RunFolder
+from turnwise.store.trajectories import save_groups
+from turnwise.training.critic import build_critic
 from turnwise_worlds.planning.comparison import (
     Point,
     pick_by_scores,
@@ -40,17 +51,6 @@ from turnwise_worlds.planning.values import (
     SolvedEnvironment,
     ValueFunction,
 )
-from turnwise.rollout.attempt import Sampling
-from turnwise.runs.build import System
-from turnwise.runs.data_files import check_data_files
-from turnwise.runs.evaluate import heldout_draws, load_trained_system
-from turnwise.runs.openings import take_task
-from turnwise.runs.sft import first_rl_task, iterate_batches
-from turnwise.runs.weights import build_weight_sync
-from turnwise.store.checkpoint_folder import checkpoint_writer
-from turnwise.store.run_folder import RunFolder
-from turnwise.store.trajectories import save_groups
-from turnwise.training.critic import build_critic
 
 ARMS = {
     "learned": "learned value",

@@ -10,9 +10,9 @@ from pydantic import Field, SkipValidation, model_validator
 from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Share, check_weights
 from turnwise.environments.file_splits import MAX_BAD_ROWS
+from turnwise.rewards.tool_rl import Granularity
 from turnwise_worlds.tool_calls.problems import MAX_PARAMETERS, MAX_TOOLS, NUM_CALLS
 from turnwise_worlds.tool_calls.words import MAX_WORDS, MIN_WORDS
-from turnwise.rewards.tool_rl import Granularity
 
 Mode = Literal["generated", "files"]
 Prompt = Literal["short", "chat"]

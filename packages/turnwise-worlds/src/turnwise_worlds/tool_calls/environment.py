@@ -15,12 +15,12 @@ from dataclasses import replace
 from turnwise.core.protocols import StepResult
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, RewardPart, StopReason, Task, ToolCall, ToolSpec, text_message
-from turnwise_worlds.tool_calls.arguments import Prompt, SchemaSwitch, ToolCallsArguments
-from turnwise_worlds.tool_calls.problems import Api
-from turnwise_worlds.tool_calls.words import SLOTS
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.tool_rl import Call, compute_correctness, compute_tool_rl_reward
 from turnwise.tools.tool import Tool
+from turnwise_worlds.tool_calls.arguments import Prompt, SchemaSwitch, ToolCallsArguments
+from turnwise_worlds.tool_calls.problems import Api
+from turnwise_worlds.tool_calls.words import SLOTS
 
 PROMPTS: Mapping[Prompt, str] = {
     "short": "{apis}Request : {request} .\n",

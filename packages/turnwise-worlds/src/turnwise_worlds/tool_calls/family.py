@@ -12,6 +12,7 @@ from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task
 from turnwise.environments.file_splits import DataFile, FromFiles, load_splits
 from turnwise.environments.generated import GeneratedFamily
+from turnwise.rendering.calls import format_calls
 from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
 from turnwise_worlds.tool_calls.environment import ToolCallsEnvironment, build_prompt
 from turnwise_worlds.tool_calls.policies import NaivePolicy, OraclePolicy, RandomPolicy
@@ -19,7 +20,6 @@ from turnwise_worlds.tool_calls.problems import build_problem
 from turnwise_worlds.tool_calls.row_environment import RowCallsEnvironment
 from turnwise_worlds.tool_calls.row_policies import RowNaive, RowOracle, RowRandom
 from turnwise_worlds.tool_calls.rows import CallRow, find_answers, to_call_row
-from turnwise.rendering.calls import format_calls
 
 
 class ToolCalls(FromFiles, GeneratedFamily[ToolCallsArguments]):

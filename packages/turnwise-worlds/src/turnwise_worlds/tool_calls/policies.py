@@ -14,9 +14,9 @@ from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.replies import answer_message
+from turnwise.rewards.tool_rl import Call
 from turnwise_worlds.tool_calls.environment import read_apis
 from turnwise_worlds.tool_calls.problems import Api, Wish
-from turnwise.rewards.tool_rl import Call
 
 DECLINE = "no tool fits"
 

@@ -14,8 +14,8 @@ from random import Random
 
 from turnwise.core.protocols import Split
 from turnwise.core.types import ToolSpec
-from turnwise_worlds.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS, VALUES, split_of
 from turnwise.rewards.tool_rl import Call
+from turnwise_worlds.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS, VALUES, split_of
 
 NUM_CALLS: Mapping[str, int] = {"1call": 1, "2calls": 2, "3calls": 3, "missing": 0, "irrelevant": 0}
 """Maps the kind of problem to the number of right calls. "missing": a value was omitted, so the reply must ask for it.

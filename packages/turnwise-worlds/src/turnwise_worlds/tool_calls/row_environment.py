@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task
+from turnwise.rewards.allowed_calls import count_fulfilled
 from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
 from turnwise_worlds.tool_calls.environment import OneReplyEnvironment, read_calls
 from turnwise_worlds.tool_calls.rows import to_allowed, to_spec
-from turnwise.rewards.allowed_calls import count_fulfilled
 
 
 class RowCallsEnvironment(OneReplyEnvironment):

@@ -7,9 +7,9 @@ from random import Random
 
 from turnwise.core.types import Message, Task
 from turnwise.environments.replies import answer_message
+from turnwise.rewards.tool_rl import Call
 from turnwise_worlds.tool_calls.policies import DECLINE, calls_message
 from turnwise_worlds.tool_calls.rows import to_allowed
-from turnwise.rewards.tool_rl import Call
 
 
 def list_examples(task: Task) -> list[Call]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from turnwise.core.errors import ToolFailure
 from turnwise.core.guests import guest_source
 from turnwise.environments.shared_sandbox import SharedSession
-from turnwise_swe.environment.workspace import PACKAGE, Changes, Workspace
 from turnwise.tools.sandboxed import clip_middle
 from turnwise_sandbox.types import Execution
+from turnwise_swe.environment.workspace import PACKAGE, Changes, Workspace
 
 
 class Pdb:

@@ -7,9 +7,9 @@ import shlex
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.guests import guest_source
+from turnwise.tools.sandboxed import clip_middle
 from turnwise_swe.environment.output import describe
 from turnwise_swe.environment.workspace import PACKAGE, Workspace
-from turnwise.tools.sandboxed import clip_middle
 
 MAX_MATCHES = 50
 BAD_PATTERN = 3

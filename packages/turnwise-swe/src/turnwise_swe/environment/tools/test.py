@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 from turnwise.core.errors import ToolFailure
+from turnwise.tools.sandboxed import clip_middle
 from turnwise_swe.environment.workspace import Workspace
 from turnwise_swe.repositories.outcome import Outcome
 from turnwise_swe.repositories.testing import LIMITS, TestRun, run_repository
-from turnwise.tools.sandboxed import clip_middle
 
 GOOD = ("passed", "skipped", "xfailed", "xpassed")
 MAX_FAILURES = 3

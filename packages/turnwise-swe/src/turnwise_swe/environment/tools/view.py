@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from turnwise.core.errors import ToolFailure
-from turnwise_swe.environment.workspace import Workspace
 from turnwise.tools.sandboxed import clip_middle
+from turnwise_swe.environment.workspace import Workspace
 
 MAX_LINE_CHARS = 400
 

@@ -13,10 +13,10 @@ from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
 from turnwise_worlds.memory.chunks.stream import build_stream, format_memory, parse_memory
 from turnwise_worlds.memory.words import NONE, VALUES
-from turnwise.rewards.answers import extract_answer
 
 ANSWER = "answer"
 """Name of the last conversation."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.memory.chunks.stream import format_memory, parse_memory, read_chunk
 from turnwise_worlds.memory.words import NONE, VALUES
-from turnwise.environments.replies import answer_message
 
 
 class KeepingPolicy:

@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from turnwise.core.episodes import AGENT, MAIN, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.memory.chunks.stream import build_stream, parse_memory
 from turnwise_worlds.memory.fold.arguments import FoldArguments
 from turnwise_worlds.memory.words import NONE
-from turnwise.rewards.answers import extract_answer
 
 READ, BRANCH = "read", "branch"
 """The main context's actions for the next section; any other reply is its answer."""

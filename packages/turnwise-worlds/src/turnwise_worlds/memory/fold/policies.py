@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.memory.chunks.stream import format_memory, read_chunk
 from turnwise_worlds.memory.fold.environment import BRANCH, NEXT, READ
 from turnwise_worlds.memory.words import NONE, SLOTS, VALUES
-from turnwise.environments.replies import answer_message
 
 
 class FoldingPolicy:

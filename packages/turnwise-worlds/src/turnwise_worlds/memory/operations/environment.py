@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Reward, Scored, StopReason, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.memory.operations.arguments import OperationsArguments
 from turnwise_worlds.memory.operations.events import build_events
 from turnwise_worlds.memory.operations.store import Lines, apply
-from turnwise.rewards.answers import extract_answer
 
 ANSWER = "answer"
 """Name of the last conversation."""

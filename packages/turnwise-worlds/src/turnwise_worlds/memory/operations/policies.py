@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.memory.operations.events import choose_operation, choose_untidy
 from turnwise_worlds.memory.operations.store import look_up
 from turnwise_worlds.memory.words import NONE, SLOTS, VALUES
-from turnwise.environments.replies import answer_message
 
 
 class StoringPolicy:

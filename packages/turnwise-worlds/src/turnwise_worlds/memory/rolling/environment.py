@@ -18,9 +18,9 @@ from turnwise.core.episodes import AGENT, Ask, Asked, EpisodeEnd, EpisodeSpec
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Environment, Opening
 from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_message
+from turnwise.rewards.answers import extract_answer
 from turnwise_worlds.memory.rolling.arguments import RollingArguments
 from turnwise_worlds.memory.words import NONE
-from turnwise.rewards.answers import extract_answer
 
 WRITE = " write"
 """The request for a note, after the last observation that the window holds."""

@@ -8,14 +8,14 @@ from typing import Any
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.types import Message, Task
-from turnwise_worlds.memory.base import MemoryFamily
-from turnwise_worlds.memory.rolling.arguments import RollingArguments
-from turnwise_worlds.memory.rolling.environment import RollingEnvironment
-from turnwise_worlds.memory.rolling.policies import NotingPolicy
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.policies import RandomPolicy
 from turnwise.environments.search_qa.projection import parse
 from turnwise.environments.search_qa.wordings import list_relations
+from turnwise_worlds.memory.base import MemoryFamily
+from turnwise_worlds.memory.rolling.arguments import RollingArguments
+from turnwise_worlds.memory.rolling.environment import RollingEnvironment
+from turnwise_worlds.memory.rolling.policies import NotingPolicy
 
 CHAINS = ("1hop", "2hop", "3hop")
 """Kinds of questions that can be answered by noting what to look up next."""

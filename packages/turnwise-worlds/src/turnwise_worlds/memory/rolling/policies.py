@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task
-from turnwise_worlds.memory.rolling.environment import WRITE, read_note
-from turnwise_worlds.memory.words import NONE
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import Conversation, search_message
 from turnwise.environments.search_qa.projection import parse
 from turnwise.environments.search_qa.wordings import innermost_phrase, list_relations
+from turnwise_worlds.memory.rolling.environment import WRITE, read_note
+from turnwise_worlds.memory.words import NONE
 
 
 class NotingPolicy:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from turnwise.core.errors import StoreError
+from turnwise.reporting.installed import Reported, Section
 
 MEASURED = "exploitability.json"
 """File in a run folder with the last measurement of `turnwise exploitability`."""
@@ -84,17 +84,18 @@ def build_table(cells: Cells) -> Table:
     return table
 
 
-def draw_games(run: Path) -> str:
+def draw_games(reported: Reported) -> str:
     """The measurements of a run, for its report; "" if there are none.
 
     Raises StoreError naming the file if it is damaged."""
-    path = run / MEASURED
+    path = reported.run.path / MEASURED
     if not path.exists():
         return ""
     try:
         tables = [cells for report in json.loads(path.read_bytes()) for cells in list_tables(report)]
     except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise StoreError(f"{path} cannot be read ({cause}); run `turnwise exploitability {run}` again") from cause
+        remedy = f"run `turnwise exploitability {reported.run.path}` again"
+        raise StoreError(f"{path} cannot be read ({cause}); {remedy}") from cause
     return "".join(map(_draw_table, tables))
 
 
@@ -105,3 +106,7 @@ def _draw_table(cells: Cells) -> str:
         f'<h3>{escape(cells.title)}</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+GAMES = Section(title="At its games", draw=draw_games)
+"""The section of report.html."""

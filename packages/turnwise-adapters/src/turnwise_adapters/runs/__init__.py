@@ -1,0 +1,1 @@
+"""A server of tools under Verl-Tool's protocol."""

@@ -1,0 +1,1 @@
+"""Tasks and instances in the layout of Harbor."""

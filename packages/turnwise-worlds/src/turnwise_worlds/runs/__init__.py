@@ -1,0 +1,1 @@
+"""Kinds of run that only these worlds have."""

@@ -1,0 +1,83 @@
+"""Turnwise's other distributions, by what they offer, so that an error about a missing one says what to install."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
+    "turnwise-swe": {
+        "turnwise.environments": ("swe",),
+        "turnwise.commands": ("bugs", "repos", "swe"),
+        "turnwise.task_formats": ("harbor",),
+        "turnwise.recipes": ("swe",),
+    },
+    "turnwise-worlds": {
+        "turnwise.environments": (
+            "coding",
+            "debate",
+            "delegate",
+            "games",
+            "memory",
+            "plan",
+            "program_proposer",
+            "relay",
+            "repair",
+            "retry",
+            "revise",
+            "search_proposer",
+            "tool_calls",
+        ),
+        "turnwise.commands": ("exploitability", "search"),
+        "turnwise.recipes": (
+            "deepcoder",
+            "delegate",
+            "games",
+            "memory",
+            "planning",
+            "proposer",
+            "reflection",
+            "repair",
+            "teams",
+            "toolrl",
+        ),
+    },
+    "turnwise-adapters": {
+        "turnwise.environments": (
+            "gymnasium",
+            "minigrid",
+            "open_spiel",
+            "openenv",
+            "pettingzoo",
+            "reasoning_gym",
+            "textworld",
+            "verifiers",
+            "verl_tool",
+        ),
+        "turnwise.commands": ("tools",),
+        "turnwise.recipes": ("adapters",),
+    },
+}
+"""Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
+
+
+def describe_home(group: str, name: str) -> str:
+    """Say which of Turnwise's packages has a name that no installed package offers, and how to install it; "" if none
+    has it."""
+    from turnwise import __version__
+
+    for package, groups in OFFERED.items():
+        if name in groups.get(group, ()):
+            version = find_version(package)
+            if not version:
+                return f"is in {package}: pip install {package}"
+            if version != __version__:
+                return f"is in {package} {__version__}; {version} is installed: pip install {package}=={__version__}"
+    return ""
+
+
+def find_version(package: str) -> str:
+    """The installed version of a package; "" if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
