@@ -53,7 +53,8 @@ def plain_python() -> Iterator[str]:
         subprocess.run([path, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True)
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(Path(turnwise_sandbox.__file__).parent, f"{folder}/turnwise_sandbox", ignore=ignored)
-        shutil.copytree(Path(__file__).parent / "sandbox", f"{folder}/tests", ignore=ignored)
+        tests = Path(__file__).parent / "packages" / "turnwise-sandbox" / "tests" / "live"
+        shutil.copytree(tests, f"{folder}/tests", ignore=ignored)
         for site in Path(folder, "venv/lib").glob("python3*/site-packages"):
             (site / "turnwise_sandbox.pth").write_text(folder)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from turnwise.tools.mcp.servers import McpServer
 from turnwise.tools.mcp.session import McpSession
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "mcp_server.py"
+EXAMPLE = Path(__file__).parents[1] / "recipes" / "mcp" / "server.py"
 NUM_SESSIONS, NUM_CALLS = 5, 200
 ARGUMENTS = {"house": 1, "thing": "lamp"}
 

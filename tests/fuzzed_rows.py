@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,9 +23,6 @@ from turnwise.environments.mcp.rows import to_row
 from turnwise.environments.search_qa.files import to_passage, to_question
 from turnwise.exchange.convert import convert
 from turnwise.exchange.task_rows import LAYOUTS
-from turnwise_swe.repositories.instance import read_instance
-from turnwise_worlds.coding.datasets import to_coding_row
-from turnwise_worlds.tool_calls.rows import to_allowed, to_call_row, to_spec
 
 QUESTION = "What is 3 + 5?"
 MESSAGES = [
@@ -147,25 +145,40 @@ def list_readers(folder: Path) -> Mapping[str, Callable[[Path], object]]:
     def keep(row: Any) -> Task:
         return Task(environment="x", prompt=(), payload={"row": dict(row)})
 
-    def open_calls(row: Any) -> object:
-        """What an episode makes of a row; its own example is right."""
-        for call in to_allowed(row.calls, row.functions):
-            assert call.is_fulfilled(call.name, call.example() or {})
-        return [keep({"functions": row.functions, "calls": row.calls}).id, *map(to_spec, row.functions)]
-
     contract = read_contract(Anything)
     targets = dict(zip(LAYOUTS, [*LAYOUTS][1:] + [*LAYOUTS][:1], strict=True))
     return {
         "math_code": partial(read, to_math_row, ask),
         "search_qa": partial(read, to_question, ask),
         "passages": partial(read, to_passage, lambda passage: passage),
-        "coding": partial(read, to_coding_row, lambda row: row),
-        "tool_calls": partial(read, partial(to_call_row, answers={}), open_calls),
-        "swe": partial(read, read_instance, lambda row: row.gold),
+        **{name: partial(read, *reader) for name, reader in list_readers_of_packages().items()},
         "mcp": partial(read, partial(to_row, needs_answer=True), lambda row: keep(row.model_dump(exclude_unset=True))),
         "classes": lambda path: keep(load_class_rows(path, contract, max_bad_share=0.0).rows[0]),
         **{f"convert {name}": partial(convert_all, name, target) for name, target in targets.items()},
     }
+
+
+def list_readers_of_packages() -> dict[str, tuple[Callable[[Any], Any], Callable[[Any], object]]]:
+    """Readers of rows of Turnwise's other packages, those that are installed, with what their users make of a row."""
+    readers: dict[str, tuple[Callable[[Any], Any], Callable[[Any], object]]] = {}
+    if find_spec("turnwise_swe"):
+        from turnwise_swe.repositories.instance import read_instance
+
+        readers["swe"] = (read_instance, lambda row: row.gold)
+    if find_spec("turnwise_worlds"):
+        from turnwise_worlds.coding.datasets import to_coding_row
+        from turnwise_worlds.tool_calls.rows import to_allowed, to_call_row, to_spec
+
+        def open_calls(row: Any) -> object:
+            """What an episode makes of a row; its own example is right."""
+            for call in to_allowed(row.calls, row.functions):
+                assert call.is_fulfilled(call.name, call.example() or {})
+            payload = {"functions": row.functions, "calls": row.calls}
+            return [Task(environment="x", prompt=(), payload={"row": payload}).id, *map(to_spec, row.functions)]
+
+        readers["coding"] = (to_coding_row, lambda row: row)
+        readers["tool_calls"] = (partial(to_call_row, answers={}), open_calls)
+    return readers
 
 
 def try_line(line: bytes, path: Path, readers: Mapping[str, Callable[[Path], object]]) -> dict[str, float | None]:

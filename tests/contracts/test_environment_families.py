@@ -42,12 +42,10 @@ from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.mixture import Member, mix_families
+from turnwise.environments.registry import load_family
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.evaluation.summary import is_success
 from turnwise_sandbox.types import Execution, Limits, Program
-from turnwise_worlds.coding.family import Coding
-from turnwise_worlds.repair.family import Repair
-from turnwise_worlds.tool_calls.family import ToolCalls
 
 T = TypeVar("T")
 MAX_TURNS = 16
@@ -148,6 +146,7 @@ class Halving:
 MATH: dict[str, Any] = {"sandbox": f"{__name__}:PretendSandbox"}
 REPAIR: dict[str, Any] = {"sandbox": f"{__name__}:PretendTests"}
 CODING: dict[str, Any] = {"sandbox": f"{__name__}:PretendPrograms", "prompt": "short", "kinds": {"arithmetic": 1.0}}
+LINKED: dict[str, Any] = {"prompt": "short", "bugs": 2, "calls": True}
 SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
 
 
@@ -171,7 +170,6 @@ def build_mixture(**changes: Any) -> EnvironmentFamily:
         {
             "maths": Member(family=MathCode(**MATH), weight=1),
             "search": Member(family=SearchQA(**SEARCH, **changes), weight=2),
-            "tools": Member(family=ToolCalls(prompt="short"), weight=1),
         }
     )
 
@@ -215,12 +213,13 @@ def build_call_rows(**changes: Any) -> EnvironmentFamily:
         ]
         (Path(ROWS.name) / f"calls_{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     paths = {f"{split}_path": str(Path(ROWS.name) / f"calls_{split}.jsonl") for split in ("train", "heldout")}
-    return ToolCalls(mode="files", **paths, **changes)
+    return load_family("tool_calls", {"mode": "files"} | paths | changes)
 
 
+OF_WORLDS = {"coding", "repair", "repair_linked", "tool_calls", "tool_calls_files"}
 CASES = {
     "coding": Case(
-        build=lambda **changes: Coding(**CODING, **changes),
+        build=lambda **changes: load_family("coding", CODING | changes),
         controls=({"tests": "off"}, {"tests": "shuffled"}),
         gold=("hidden", "parts"),
     ),
@@ -233,18 +232,18 @@ CASES = {
         gold=("answers", "evidence"),
     ),
     "repair": Case(
-        build=lambda **changes: Repair(prompt="short", **REPAIR, **changes),
+        build=lambda **changes: load_family("repair", {"prompt": "short"} | REPAIR | changes),
         controls=({"tests": "off"}, {"tests": "shuffled"}),
         gold=("bug",),
     ),
     "repair_linked": Case(
-        build=lambda **changes: Repair(prompt="short", bugs=2, calls=True, **REPAIR, **changes),
+        build=lambda **changes: load_family("repair", LINKED | REPAIR | changes),
         controls=({"tests": "off"}, {"tests": "shuffled"}),
         gold=("bug", "other_bugs"),
         max_turns=24,
     ),
     "tool_calls": Case(
-        build=lambda **changes: ToolCalls(prompt="short", **changes),
+        build=lambda **changes: load_family("tool_calls", {"prompt": "short"} | changes),
         controls=({"schema": "shuffled"}, {"schema": "blanked"}),
         gold=("calls", "missing"),
         control_tasks=lambda task: bool(task.payload["calls"]),
@@ -256,10 +255,12 @@ CASES = {
     "mixture": Case(
         build=build_mixture,
         controls=({"search": "off"},),
-        gold=("answers", "evidence", "calls", "missing"),
+        gold=("answers", "evidence"),
         control_tasks=lambda task: task.environment == "search",
     ),
 }
+if not find_spec("turnwise_worlds"):  # the core alone
+    CASES = {name: case for name, case in CASES.items() if name not in OF_WORLDS}
 if find_spec("mcp"):  # an optional extra
     CASES["mcp"] = Case(build=build_mcp, gold=("answer", "calls"))
 WITH_CONTROLS = [(name, changes) for name, case in CASES.items() for changes in case.controls]

@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,6 @@ from turnwise.store.data_files import read_records, record_file, write_records
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 from turnwise.testing.notes import CODES, NAMES, NotesFamily
-from turnwise_worlds.runs.search import SearchPlan, run_search
 
 OPTIONS = [
     "environment.name=turnwise.testing:NotesFamily",
@@ -148,10 +148,13 @@ def test_a_trained_run_draws_no_tasks_from_a_file_that_changed(with_file: tuple[
     calls: list[Callable[[], object]] = [
         lambda: run_evaluate(run, tasks=2, changes={}, step=None),
         lambda: run_ask(run, question=None, index=0, show=print),
-        lambda: run_search(run, SearchPlan(), show=print),
         lambda: rehearse_train(None, resume=Continuation(run=run)),
         lambda: run_train(None, resume=run, display=False),
     ]
+    if find_spec("turnwise_worlds"):
+        from turnwise_worlds.runs.search import SearchPlan, run_search
+
+        calls.append(lambda: run_search(run, SearchPlan(), show=print))
     for call in calls:
         with pytest.raises(DataError, match=r"rows.jsonl: SHA-256 \w+ .*turnwise data accept"):
             call()

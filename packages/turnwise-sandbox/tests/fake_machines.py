@@ -16,7 +16,7 @@ from turnwise_sandbox.remote.e2b import build_e2b_sandbox
 from turnwise_sandbox.remote.machine import MachineSandbox
 from turnwise_sandbox.remote.modal import build_modal_sandbox
 
-FOLDER = Path(__file__).parent / "unit/sandbox/remote/fake_sdks"
+FOLDER = Path(__file__).parent / "remote/fake_sdks"
 BUILDERS: dict[str, tuple[Callable[..., MachineSandbox], dict[str, str]]] = {
     "e2b": (build_e2b_sandbox, {"E2B_API_KEY": "key-e"}),
     "modal": (build_modal_sandbox, {"MODAL_TOKEN_ID": "key", "MODAL_TOKEN_SECRET": "m"}),

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from turnwise.config.load import dump_resolved, load_config, load_resolved, parse_value
 from turnwise.config.options import list_options
 from turnwise.config.run import RunConfig
+from turnwise.config.shipped import Shipped, list_shipped
 from turnwise.config.small_model import SMALL_MODEL, fill_model
 from turnwise.config.trackers import TrackersSection
 from turnwise.core.errors import ConfigError
@@ -30,15 +31,19 @@ def write(folder: Path, text: str, name: str = "recipe.toml") -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "recipe", sorted(RECIPES.rglob("*.toml")), ids=lambda path: path.relative_to(RECIPES).as_posix()
-)
-def test_every_recipe_loads(recipe: Path) -> None:
-    assert load_config([recipe]).run.name
+INSTALLED, _ = list_shipped()
 
 
-def test_there_is_a_recipe() -> None:
-    assert list(RECIPES.rglob("*.toml"))
+@pytest.mark.parametrize("recipe", INSTALLED, ids=lambda recipe: recipe.name)
+def test_every_installed_recipe_loads_and_says_what_it_is(recipe: Shipped) -> None:
+    assert load_config([recipe.path]).run.name
+    assert len(recipe.summarize().split()) > 2
+
+
+def test_the_recipes_of_the_checkout_are_those_that_the_package_ships() -> None:
+    shipped = {recipe.name for recipe in INSTALLED if recipe.package == "turnwise"}
+    assert shipped == {path.relative_to(RECIPES).with_suffix("").as_posix() for path in RECIPES.rglob("*.toml")}
+    assert "search_r1/tiny" in shipped
 
 
 def test_files_merge_left_to_right_and_deep_then_overrides(tmp_path: Path) -> None:
@@ -129,7 +134,7 @@ def test_the_message_names_the_source_that_set_the_key(tmp_path: Path) -> None:
 
 
 def test_missing_file_directory_and_broken_toml(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml' does not exist; name a TOML file, or an override"):
+    with pytest.raises(ConfigError, match=r"nowhere\.toml' does not exist; name a TOML file, an installed recipe"):
         load_config([tmp_path / "nowhere.toml"])
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config([tmp_path])

@@ -17,10 +17,10 @@ from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, Split
 from turnwise.core.types import Message, Task, text_message
+from turnwise.environments.countdown.family import Countdown
 from turnwise.environments.mixture import Interleaving, Member, MixedFamily, list_families, mix_families
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise_worlds.tool_calls.family import ToolCalls
 
 
 class Numbers:
@@ -148,14 +148,14 @@ def test_a_finite_family_ends_the_mixture_for_good(warm: bool) -> None:
 
 
 def test_a_mixture_offers_gold_answers_where_all_of_its_families_do() -> None:
-    search, tools = SearchQA(num_entities=12), ToolCalls()
+    search, sums = SearchQA(num_entities=12), Countdown()
     both = mix_families({"one": Member(family=search, weight=1), "two": Member(family=search, weight=1)})
     assert isinstance(both, GoldAnswers)
     task = both.task("train", 1)
     assert task.environment == "two"
     assert both.gold_answer(task) == task.payload["answers"][0]
     assert both.gold_answer(task) in both.answer_reply(task, both.gold_answer(task)).text
-    partly = mix_families({"one": Member(family=search, weight=1), "two": Member(family=tools, weight=1)})
+    partly = mix_families({"one": Member(family=search, weight=1), "two": Member(family=sums, weight=1)})
     assert not isinstance(partly, GoldAnswers)
 
 
@@ -167,17 +167,18 @@ MIXTURE = [
     "environment.mixture.search.name=search_qa",
     "environment.mixture.search.weight=2",
     "environment.mixture.search.args.num_entities=12",
-    "environment.mixture.tool_calls.args.num_tools=3",
+    "environment.mixture.sums.name=countdown",
+    "environment.mixture.sums.args.numbers=2",
 ]
 
 
 def test_a_recipe_names_the_families_by_label() -> None:
     family = build_family(load_config([], MIXTURE))
     tasks = [family.task("heldout", index) for index in range(6)]
-    # Shares 2/3 and 1/3: deadlines of search 2 and 3 (its second may come from floor(3/2) = 1 on), of tool_calls 3.
-    assert [task.environment for task in tasks] == ["search", "search", "tool_calls"] * 2
+    # Shares 2/3 and 1/3: deadlines of search 2 and 3 (its second may come from floor(3/2) = 1 on), of sums 3.
+    assert [task.environment for task in tasks] == ["search", "search", "sums"] * 2
     openings = [asyncio.run(to_single(family.build_environment(task)).reset(task, 0)) for task in tasks[1:3]]
-    assert [len(opening.tools) for opening in openings] == [1, 3]
+    assert [len(opening.tools) for opening in openings] == [1, 0]
 
 
 def test_a_control_changes_families_by_label() -> None:
@@ -186,7 +187,7 @@ def test_a_control_changes_families_by_label() -> None:
     task = off.task("heldout", 0)
     assert task == build_family(config).task("heldout", 0)
     for changes in ({"serch": {"search": "off"}}, {"search": "off"}):
-        with pytest.raises(ConfigError, match=r"changes no family of environment.mixture; .* search, tool_calls"):
+        with pytest.raises(ConfigError, match=r"changes no family of environment.mixture; .* search, sums"):
             build_family(config, changes)
 
 
@@ -197,7 +198,7 @@ def test_a_control_changes_families_by_label() -> None:
         ("environment.mixture.search.name=serch", r"environment.mixture.search.name='serch' is neither a known name"),
         ("environment.mixture.search.weight=0", "environment.mixture.search.weight is 0"),
         ("environment.mixture.search.wait=1", "unknown key 'environment.mixture.search.wait'"),
-        ("environment.name=tool_calls", "environment.name='tool_calls' .* not read beside environment.mixture"),
+        ("environment.name=countdown", "environment.name='countdown' .* not read beside environment.mixture"),
         ("environment.args.seed=1", r"environment.args=\{'seed': 1\} is not read beside environment.mixture"),
     ],
 )

@@ -1,47 +1,21 @@
 """One written row of every published layout, read whole or refused by line; docs/data.md has the same table."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from published_rows import ASKED, EARLIER, ENDINGS, QUESTION, SYSTEM, WHOLE, Layout, check_layout
 
 from turnwise.core.errors import DataError
-from turnwise.environments.data_rows import load_rows, read_rows
+from turnwise.environments.data_rows import read_rows
 from turnwise.environments.math_code.datasets import to_math_row
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.mcp.rows import to_row
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.environments.search_qa.files import to_question
 from turnwise.runs.ask import question_task
-from turnwise_swe.repositories.instance import read_instance
-from turnwise_worlds.tool_calls.rows import to_call_row
 
-
-def read_calls(row: Any) -> Any:
-    """A row of wanted calls as the others are compared: these calls are the answer."""
-    read = to_call_row(row, {})
-    calls = [[name, dict(allowed)] for name, allowed in read.calls]
-    return SimpleNamespace(before=read.messages[:-1], question=read.messages[-1].text, answers=(json.dumps(calls),))
-
-
-def read_bug(row: Any) -> Any:
-    """A row of a bug in a repository: the tests that it breaks are the answers."""
-    read = read_instance(row)
-    return SimpleNamespace(before=(), question=read.issue, answers=read.fail_to_pass)
-
-
-READERS: dict[str, Callable[[Any], Any]] = {
-    "math_code": to_math_row,
-    "search_qa": to_question,
-    "tool_calls": read_calls,
-    "swe": read_bug,
-}
-SYSTEM = {"role": "system", "content": "Give every number in base seven."}
-EARLIER = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, what is it?"}]
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
     "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{}\n\nRemember to put your answer on its "
@@ -53,66 +27,10 @@ SEARCH_R1 = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """A row, and what is read of it: the messages and the answers, or what its refusal says."""
-
-    reader: str
-    row: dict[str, Any]
-    messages: tuple[tuple[str, str], ...] = ()
-    answers: tuple[str, ...] = ()
-    refused: str = ""
-
-
-ASKED = (("user", "What is 3 + 5?"),)
-WHOLE = (
-    ("system", "Give every number in base seven."),
-    ("user", "Hello."),
-    ("assistant", "Hello, what is it?"),
-    ("user", "What is 3 + 5?"),
-)
-QUESTION = {"role": "user", "content": "What is 3 + 5?"}
-BFCL: dict[str, Any] = {
-    "id": "simple_python_0",
-    "question": [[{"role": "user", "content": "Find the area."}]],
-    "function": [
-        {
-            "name": "area",
-            "description": "Of a triangle.",
-            "parameters": {
-                "type": "dict",
-                "properties": {"base": {"type": "integer"}, "unit": {"type": "string", "description": "in m"}},
-                "required": ["base"],
-            },
-        }
-    ],
-    "ground_truth": [{"area": {"base": [10], "unit": ["m", ""]}}],
-}
-WANTED = '[["area", {"base": [10], "unit": ["m", ""]}]]'
-BUG = "--- a/sums.py\n+++ b/sums.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a + b\n+    return a - b\n"
-SWE_BENCH: dict[str, Any] = {
-    "instance_id": "sums-1",
-    "repo": "sums",
-    "version": "1.2",
-    "base_commit": "",
-    "patch": BUG,
-    "test_patch": "",
-    "problem_statement": "It fails.",
-    "FAIL_TO_PASS": '["tests/test_sums.py::test_add"]',
-    "PASS_TO_PASS": "[]",
-}
-SWE_SMITH: dict[str, Any] = {
-    "instance_id": "a__b.9f2c.func__1",
-    "patch": BUG,
-    "FAIL_TO_PASS": ["tests/test_sums.py::test_add"],
-    "PASS_TO_PASS": ["tests/test_sums.py::test_none"],
-    "image_name": "swebench/swesmith.x86_64.a_1776_b.9f2c",
-    "repo": "swesmith/a__b.9f2c",
-    "problem_statement": "It fails.",
-}
+FUNCTIONS = {"question": [[{"role": "user", "content": "Find the area."}]], "function": [{"name": "area"}]}
 LAYOUTS = {
     "verl": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={
             "data_source": "sums",
             "prompt": [SYSTEM, *EARLIER, QUESTION],
@@ -124,19 +42,19 @@ LAYOUTS = {
         answers=("11",),
     ),
     "verl, a number": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"data_source": "sums", "prompt": [QUESTION], "reward_model": {"style": "rule", "ground_truth": 8}},
         messages=ASKED,
         answers=("8",),
     ),
     "verl, targets": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={"prompt": [SYSTEM, QUESTION], "reward_model": {"ground_truth": {"target": ["eight", 8]}}},
         messages=(WHOLE[0], *ASKED),
         answers=("eight", "8"),
     ),
     "SkyRL": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={
             "data_source": "sums",
             "prompt": [SYSTEM, *EARLIER, QUESTION],
@@ -148,25 +66,25 @@ LAYOUTS = {
         answers=("11",),
     ),
     "TRL, standard": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"prompt": "What is 3 + 5?", "solution": "It is $\\boxed{8}$."},
         messages=ASKED,
         answers=("8",),
     ),
     "TRL, conversational": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"prompt": [SYSTEM, QUESTION], "answer": "11"},
         messages=(WHOLE[0], *ASKED),
         answers=("11",),
     ),
     "TRL, preferences": Layout(
-        reader="math_code", row={"prompt": "What is 3 + 5?", "chosen": "8", "rejected": "9"}, refused="preferences"
+        reader=to_math_row, row={"prompt": "What is 3 + 5?", "chosen": "8", "rejected": "9"}, refused="preferences"
     ),
     "TRL, prompt and completion": Layout(
-        reader="math_code", row={"prompt": "What is 3 + 5?", "completion": "8"}, refused="a demonstration"
+        reader=to_math_row, row={"prompt": "What is 3 + 5?", "completion": "8"}, refused="a demonstration"
     ),
     "OpenAI": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={
             "messages": [
                 {"role": "developer", "content": "Give every number in base seven."},
@@ -179,12 +97,12 @@ LAYOUTS = {
         answers=("11",),
     ),
     "OpenAI, a demonstration": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"messages": [QUESTION, {"role": "assistant", "content": "8"}]},
         refused="ends with a message of role 'assistant'",
     ),
     "OpenAI, an image": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={
             "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
             "answer": "8",
@@ -192,7 +110,7 @@ LAYOUTS = {
         refused="prompts are text",
     ),
     "OpenAI, tool calls": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={
             "messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, QUESTION],
             "answer": "8",
@@ -200,23 +118,23 @@ LAYOUTS = {
         refused=r"\['tool_calls'\]",
     ),
     "a prefilled reply": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"prompt": [QUESTION, {"role": "assistant", "content": "Let me"}], "answer": "8"},
         refused="ends with a message of role 'assistant'; expected the user's at the end",
     ),
     "ShareGPT": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"conversations": [{"from": "human", "value": "What is 3 + 5?"}], "answer": "8"},
         refused=r"conversations\[0\]",
     ),
     "GSM8K": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"question": "What is 3 + 5?", "answer": "3 + 5 = <<3+5=8>>8\n#### 8"},
         messages=ASKED,
         answers=("8",),
     ),
     "MATH": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={
             "problem": "What is 3 + 5?",
             "level": "Level 1",
@@ -227,7 +145,7 @@ LAYOUTS = {
         answers=("8",),
     ),
     "DAPO-Math-17k": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={
             "data_source": "math_dapo",
             "prompt": [{"content": DAPO.format("What is 3 + 5?"), "role": "user"}],
@@ -239,13 +157,13 @@ LAYOUTS = {
         answers=("8",),
     ),
     "AIME": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"ID": "2024-I-1", "Problem": "What is 3 + 5?", "Solution": "Count.", "Answer": 8},
         messages=ASKED,
         answers=("8",),
     ),
     "HotpotQA, the published file": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={
             "_id": "5a7a",
             "answer": "yes",
@@ -259,7 +177,7 @@ LAYOUTS = {
         answers=("yes",),
     ),
     "HotpotQA, columns": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={
             "id": "5a7a",
             "question": "Were both born in Bern?",
@@ -273,13 +191,13 @@ LAYOUTS = {
         answers=("yes",),
     ),
     "NQ, FlashRAG": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={"id": "test_0", "question": "who wrote the song", "golden_answers": ["Ada Lind", "A. Lind"]},
         messages=(("user", "who wrote the song"),),
         answers=("Ada Lind", "A. Lind"),
     ),
     "NQ, Search-R1": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={
             "id": "test_0",
             "question": "who wrote the song?",
@@ -294,13 +212,13 @@ LAYOUTS = {
         answers=("Ada Lind",),
     ),
     "Natural Questions": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={"question": {"text": "who wrote the song"}, "answer": ["Ada Lind"]},
         messages=(("user", "who wrote the song"),),
         answers=("Ada Lind",),
     ),
     "SQuAD": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={
             "id": "5733",
             "title": "Songs",
@@ -312,101 +230,41 @@ LAYOUTS = {
         answers=("Ada Lind", "Lind"),
     ),
     "TriviaQA": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={"question": "Who wrote it?", "answer": {"value": "Ada Lind", "aliases": ["A. Lind"], "type": "Person"}},
         messages=(("user", "Who wrote it?"),),
         answers=("Ada Lind", "A. Lind"),
     ),
     "MuSiQue": Layout(
-        reader="search_qa",
+        reader=to_question,
         row={"id": "2hop__1", "question": "Who wrote it?", "answer": "Ada Lind", "answer_aliases": ["A. Lind"]},
         messages=(("user", "Who wrote it?"),),
         answers=("Ada Lind", "A. Lind"),
     ),
     "messages as text": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"prompt": json.dumps([SYSTEM, *EARLIER, QUESTION]), "answer": "11"},
         messages=WHOLE,
         answers=("11",),
     ),
     "GSM8K without its mark": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"question": "What is 3 + 5?", "answer": "3 + 5 = 8\nIt is 8."},
         refused="several lines without ####",
     ),
-    "BFCL": Layout(reader="tool_calls", row=BFCL, messages=(("user", "Find the area."),), answers=(WANTED,)),
-    "BFCL, columns of text": Layout(
-        reader="tool_calls",
-        row={name: value if name == "id" else json.dumps(value) for name, value in BFCL.items()},
-        messages=(("user", "Find the area."),),
-        answers=(WANTED,),
-    ),
-    "BFCL, irrelevance": Layout(
-        reader="tool_calls",
-        row={
-            "id": "live_irrelevance_7-2-0",
-            "question": [[SYSTEM, *EARLIER, QUESTION]],
-            "function": BFCL["function"],
-        },
-        messages=WHOLE,
-        answers=("[]",),
-    ),
-    "BFCL, relevance": Layout(
-        reader="tool_calls",
-        row={name: BFCL[name] for name in ("question", "function")} | {"id": "live_relevance_0-0-0"},
-        refused='without "ground_truth"',
-    ),
-    "BFCL, Java": Layout(reader="tool_calls", row={**BFCL, "id": "simple_java_0"}, refused="source text"),
-    "BFCL, several turns": Layout(
-        reader="tool_calls",
-        row={"id": "multi_turn_base_0", "question": [[QUESTION], [QUESTION]], "involved_classes": ["TradingBot"]},
-        refused='"question" has 2 turns',
-    ),
-    "BFCL, a call that nothing fulfils": Layout(
-        reader="tool_calls",
-        row={**BFCL, "ground_truth": [{"area": {"base": [10], "size": [5]}}]},
-        refused=r"ground_truth\[0\].*no call fulfils it",
-    ),
-    "BFCL, as questions": Layout(reader="search_qa", row=BFCL, refused='"question" is'),
+    "BFCL, as questions": Layout(reader=to_question, row=FUNCTIONS, refused='"question" is'),
     "SWE-bench": Layout(
-        reader="math_code",
+        reader=to_math_row,
         row={"instance_id": "a__b-1", "repo": "a/b", "problem_statement": "It fails.", "FAIL_TO_PASS": "[]"},
         refused="no question among the keys",
-    ),
-    "SWE-bench, of a package": Layout(
-        reader="swe", row=SWE_BENCH, messages=(("user", "It fails."),), answers=("tests/test_sums.py::test_add",)
-    ),
-    "SWE-bench, of a commit": Layout(
-        reader="swe",
-        row={**SWE_BENCH, "repo": "a/b", "base_commit": "9f2c"},
-        refused="repo = 'a/b'; it must be the name of a package",
-    ),
-    "SWE-smith": Layout(reader="swe", row=SWE_SMITH, refused="'a__b.9f2c.func__1' is one of SWE-smith's"),
-    "SWE-smith, with a version": Layout(
-        reader="swe", row={**SWE_SMITH, "version": "1.2"}, refused="'a__b.9f2c.func__1' is one of SWE-smith's"
     ),
 }
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-@pytest.mark.parametrize("ending", [".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_a_published_row_is_read_whole_or_refused_by_line(tmp_path: Path, name: str, ending: str) -> None:
-    layout, path = LAYOUTS[name], tmp_path / f"rows{ending}"
-    if ending == ".parquet":
-        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        try:
-            parquet.write_table(arrow.Table.from_pylist([layout.row]), path)
-        except arrow.ArrowException:
-            pytest.skip("published as JSON only: Parquet has one type per list, and no empty objects")
-    else:
-        path.write_text(json.dumps([layout.row] if ending == ".json" else layout.row), encoding="utf-8")
-    if layout.refused:
-        with pytest.raises(DataError, match=rf"rows\{ending}:1: .*{layout.refused}"):
-            load_rows(path, READERS[layout.reader])
-        return
-    [(_, read)] = load_rows(path, READERS[layout.reader])
-    messages = (*((message.role, message.text) for message in read.before), ("user", read.question))
-    assert (messages, read.answers) == (layout.messages, layout.answers)
+    check_layout(LAYOUTS[name], tmp_path / f"rows{ending}")
 
 
 def write(path: Path, *rows: object) -> str:

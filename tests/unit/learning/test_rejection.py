@@ -18,9 +18,17 @@ from turnwise.store.ledger import GroupAccount, account_batch
 from turnwise.store.token_account import LedgerError
 from turnwise.testing import make_group, make_task, make_trajectory, make_turn
 
-RECIPES = Path(__file__).parents[3] / "recipes" / "repair"
 NUM_KEPT, PASSES, UPDATES = 3, 4, 4
-CONFIG = load_config([RECIPES / "tiny.toml", RECIPES / "rejection.toml"])
+CONFIG = load_config(
+    [Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"],
+    [
+        "train.algorithm=rejection",
+        "rollout.train_truncated=false",
+        f"rejection.passes={PASSES}",
+        f"rejection.num_kept={NUM_KEPT}",
+        f"loss.updates_per_step={UPDATES}",
+    ],
+)
 """Cap 3, four passes of four updates, nothing that a limit ended."""
 
 attempts = st.lists(

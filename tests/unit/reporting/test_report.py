@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import re
 from html.parser import HTMLParser
@@ -277,23 +276,3 @@ def test_only_an_asynchronous_run_has_a_section_on_its_schedule(tmp_path: Path, 
     assert ('id="schedule"' in page) == bool(max_staleness)
     assert ("Rollouts and training overlapped" in page) == bool(max_staleness)
     assert ("Trained tokens by age" in page) is False, "no row has an age"
-
-
-def test_what_was_measured_of_a_game_is_shown_and_damage_is_named(finished_run: RunFolder) -> None:
-    measured = finished_run.path / "exploitability.json"
-    row = {"label": "<last>", "exploitability": 0.0664, "losses": [0.1, 0.0328], "value": -0.05, "optimal": None}
-    row |= dict.fromkeys(("earns_uniform", "earns_perfect", "wins_uniform", "wins_perfect", "legal"), 0.25)
-    report = {"game": "kuhn", "value": -1 / 18, "rows": [row], "steps": [0, 40], "earned": [[0.0, -0.5], [0.5, 0.0]]}
-    try:
-        measured.write_text(json.dumps([report]))
-        page = write_report(finished_run).read_text()
-        assert "kuhn, worth -0.0556 to player 0 under perfect play" in page
-        assert (
-            "<td>&lt;last&gt;</td><td>0.0664</td><td>0.1000</td><td>0.0328</td><td>-0.0500</td><td>+0.250</td>" in page
-        )
-        assert "<td>40</td><td>+0.500</td><td>+0.000</td>" in page
-        measured.write_text("[{}]")
-        with pytest.raises(StoreError, match=r"exploitability\.json cannot be read .*turnwise exploitability"):
-            write_report(finished_run)
-    finally:
-        measured.unlink()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ from turnwise.rollout.recorded import record_conversation
 from turnwise.runs.openings import open_task
 from turnwise.runs.own_conversations import check_ends, list_end_texts
 
-RECIPES = Path(__file__).parents[3] / "recipes"
+TOOLS = "toolrl/tiny" if find_spec("turnwise_worlds") else "search_r1/tiny"
+"""A recipe with several tools, where one is installed."""
 SMALL = ("environment.args.num_entities=16", "environment.args.num_words=8")
 """A search world that is built in no time."""
 ID = TrajectoryId(draw=0, member=0)
@@ -46,12 +48,12 @@ ID = TrajectoryId(draw=0, member=0)
 
 @cache
 def family_of(recipe: str) -> EnvironmentFamily:
-    return build_family(load_config([RECIPES / recipe], SMALL if recipe.startswith("search") else ()))
+    return build_family(load_config([Path(recipe)], SMALL if recipe.startswith("search") else ()))
 
 
 @cache
 def renderer_of(kind: str) -> Renderer:
-    texts = family_of("search_r1/tiny.toml").texts(40)
+    texts = family_of("search_r1/tiny").texts(40)
     if kind == "tags":
         special = FORMATS["search_r1"].special_tokens
         return TagRenderer(train_tokenizer(texts, vocab_size=500, special_tokens=special), FORMATS["search_r1"])
@@ -84,11 +86,11 @@ def text_of(sample: Sample, renderer: Any) -> tuple[str, list[str]]:
 @pytest.mark.parametrize(
     ("recipe", "kind"),
     [
-        ("search_r1/tiny.toml", "tags"),
-        ("toolrl/tiny.toml", "calls"),
-        ("toolrl/tiny.toml", "chat"),
-        ("toolrl/tiny.toml", "Qwen2.5"),
-        ("toolrl/tiny.toml", "Llama 3"),
+        ("search_r1/tiny", "tags"),
+        (TOOLS, "calls"),
+        (TOOLS, "chat"),
+        (TOOLS, "Qwen2.5"),
+        (TOOLS, "Llama 3"),
     ],
 )
 def test_what_data_sft_writes_gives_the_tokens_of_the_rollout(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,16 @@ from turnwise.runs.build import build_system
 from turnwise.runs.renderer import build_renderer, build_tokenizer, describe_renderer, list_tools, resolve_renderer
 from turnwise.testing import NotesFamily
 
-RECIPES = Path(__file__).parents[3] / "recipes"
+RECIPES = ["search_r1", "retool", *(["toolrl"] if find_spec("turnwise_worlds") else [])]
 
 
 def load(name: str, *overrides: str) -> RunConfig:
     return load_config(
-        [RECIPES / name / "tiny.toml"], ["tokenizer.num_texts=100", "train.micro_batch_tokens=512", *overrides]
+        [Path(f"{name}/tiny")], ["tokenizer.num_texts=100", "train.micro_batch_tokens=512", *overrides]
     )
 
 
-@pytest.mark.parametrize("name", ["search_r1", "retool", "toolrl"])
+@pytest.mark.parametrize("name", RECIPES)
 def test_auto_decides_for_every_recipe_as_the_recipe_does(name: str) -> None:
     named, auto = load(name), load(name, "renderer.kind=auto", "renderer.format=search_r1")
     family = build_family(named)
@@ -129,7 +130,7 @@ def test_a_model_from_random_weights_gets_the_same_renderer_from_its_checkpoint(
 def test_a_checkpoint_is_decided_by_its_tokenizer_and_the_note_says_what_is_odd(tmp_path: Path) -> None:
     tokenizer = build_chat_tokenizer(next(family for family in FAMILIES if family.name == "Gemma 2"))
     tokenizer.save_pretrained(tmp_path)
-    config = load("toolrl", f"model.path={tmp_path}", "renderer.kind=auto")
+    config = load("retool", f"model.path={tmp_path}", "renderer.kind=auto")
     choice = resolve_renderer(config, build_family(config), tokenizer)
     renderer = build_renderer(config, choice, tokenizer)
     assert isinstance(renderer, TemplateRenderer)
@@ -137,9 +138,9 @@ def test_a_checkpoint_is_decided_by_its_tokenizer_and_the_note_says_what_is_odd(
         'template, calls="hermes": the model\'s own chat template, since no chat renderer gives the same tokens; '
         "it has no lasting system message, so that text opens the first user message"
     )
-    named = load("toolrl", f"model.path={tmp_path}", "renderer.kind=template", "renderer.calls=react")
+    named = load("retool", f"model.path={tmp_path}", "renderer.kind=template", "renderer.calls=react")
     assert resolve_renderer(named, build_family(named), tokenizer).calls == "react"
-    lines = load("toolrl", f"model.path={tmp_path}")
+    lines = load("retool", f"model.path={tmp_path}", "renderer.kind=calls")
     assert isinstance(
         build_renderer(lines, resolve_renderer(lines, build_family(lines), tokenizer), tokenizer), CallsRenderer
     )

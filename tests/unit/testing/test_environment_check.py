@@ -16,9 +16,8 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Task
 from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.episodes import play_episode
+from turnwise.environments.search_qa.family import SearchQA
 from turnwise.testing import CheckLine, CheckPlan, check_environment
-from turnwise_worlds.memory.chunks.family import Chunks
-from turnwise_worlds.tool_calls.family import ToolCalls
 
 
 class Sound:
@@ -130,17 +129,6 @@ def test_a_sound_environment_passes() -> None:
     assert "16 tasks" in lines["attack: empty reply"].text
 
 
-def test_an_environment_that_asks_is_played_conversation_by_conversation() -> None:
-    lines = check_environment(Chunks, controls={"erased": {"memory": "erased"}}, plan=CheckPlan(num_tasks=10))
-    assert failures({line.check: line for line in lines}) == set()
-    verdicts = {line.check: line for line in lines}
-    assert verdicts["oracle"].text == "succeeds on 100% of 10 tasks (at least 95%)"
-    assert verdicts["control erased"].verdict == "pass"
-    assert verdicts["no leaks between episodes"].text == (
-        "10 episodes of each policy, alone, interleaved and 4 of each at the same time"
-    )
-
-
 def test_roles_that_speak_at_the_same_time_are_told_in_the_order_in_which_they_were_asked() -> None:
     family = WandererFamily(num_roles=3)
     for index in range(5):
@@ -192,9 +180,9 @@ def test_an_episode_that_hangs_fails_its_line_in_time() -> None:
 
 def test_controls_must_make_the_oracle_fail() -> None:
     def build(**changes: Any) -> EnvironmentFamily:
-        return ToolCalls(prompt="short", kinds={"1call": 1.0}, **changes)
+        return SearchQA(kinds={"1hop": 1.0}, **changes)
 
-    controls: dict[str, dict[str, Any]] = {"shuffled": {"schema": "shuffled"}, "nothing": {"seed": 1}}
+    controls: dict[str, dict[str, Any]] = {"shuffled": {"search": "shuffled"}, "nothing": {"seed": 1}}
     lines = {line.check: line for line in check_environment(build, controls=controls, plan=CheckPlan(num_tasks=16))}
     assert lines["control shuffled"].verdict == "pass"
     assert lines["control nothing"].verdict == "fail"

@@ -668,7 +668,7 @@ def test_stale_folders_are_swept_and_those_in_use_are_not(run, tmp_path):
 def test_mixed_executions_leave_nothing(reaper):
     """A short run of `benchmarks/sandbox_soak.py`. So few executions still grow the supervisor's allocator, by 2 to 6%
     of its memory, so only the growth of forked processes is checked; the long run checks both."""
-    script = Path(__file__).parents[2] / "benchmarks" / "sandbox_soak.py"
+    script = Path(__file__).parents[4] / "benchmarks" / "sandbox_soak.py"
     done = subprocess.run(
         [sys.executable, str(script), "--executions", "300", "--warm-up", "100"],
         capture_output=True,

@@ -15,7 +15,7 @@ from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
 from turnwise_worlds.coding.environment import CodingEnvironment
 
-RECIPES = Path(__file__).parents[4] / "recipes" / "deepcoder"
+RECIPES = Path("deepcoder")
 
 
 def test_in_the_tiny_recipe_every_number_of_a_result_is_one_token_and_a_program_fits_in_a_turn() -> None:

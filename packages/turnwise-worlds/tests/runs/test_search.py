@@ -15,7 +15,7 @@ from turnwise.runs.train import run_train
 from turnwise.store.trajectories import load_groups
 from turnwise_worlds.runs.search import SearchPlan, run_search
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "planning" / "countdown.toml"
+RECIPE = Path("planning/countdown")
 
 
 @pytest.mark.slow

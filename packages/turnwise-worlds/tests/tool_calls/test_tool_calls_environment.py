@@ -19,7 +19,7 @@ from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise_worlds.tool_calls.policies import NaivePolicy, Reading, calls_message
 from turnwise_worlds.tool_calls.problems import NUM_CALLS
 
-RECIPE = Path(__file__).parents[4] / "recipes" / "toolrl" / "tiny.toml"
+RECIPE = Path("toolrl/tiny")
 WITH_CALLS = {"1call": 1.0, "2calls": 1.0, "3calls": 1.0}
 WITHOUT = {"missing": 1.0, "irrelevant": 1.0}
 

@@ -18,7 +18,7 @@ from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise_worlds.tool_calls.problems import NUM_CALLS
 from turnwise_worlds.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS, VALUES
 
-RECIPE = Path(__file__).parents[4] / "recipes" / "toolrl" / "tiny.toml"
+RECIPE = Path("toolrl/tiny")
 
 
 def test_tasks_are_a_function_of_split_and_index() -> None:

@@ -16,7 +16,6 @@ from panel import PanelFamily
 from turnwise.core.types import Message, Task
 from turnwise.environments.mcp.episodes import EpisodeDesk
 from turnwise.testing.notes import Notes, NotesFamily
-from turnwise_worlds.tool_calls.family import ToolCalls
 
 PROGRAM = [
     sys.executable,
@@ -56,17 +55,6 @@ def test_the_tools_name_their_episode():
     assert list(tools) == ["open_episode", "search", "submit_answer"]
     assert tools["search"]["inputSchema"]["required"] == ["episode", "query"]
     assert tools["search"]["description"] == "Read a note."
-
-
-def test_tools_that_differ_by_task_come_with_the_episode():
-    async def run() -> tuple[set[str], set[str]]:
-        tables = EpisodeDesk(ToolCalls(prompt="chat"), split="heldout")
-        opened = [read(await tables.call("open_episode", {})) for _ in range(2)]
-        listed = {tool["name"] for tool in await tables.list_tools()}
-        return {tool["name"] for episode in opened for tool in episode["tools"]}, listed
-
-    opened, listed = asyncio.run(run())
-    assert opened <= listed
 
 
 def test_episodes_are_apart_and_end_with_their_answer():

@@ -20,7 +20,7 @@ from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.replies import answer_message as answer
 
 SERVER = Path(__file__).parents[2] / "tools" / "mcp" / "hostile_server.py"
-EXAMPLE = Path(__file__).parents[4] / "examples" / "mcp_server.py"
+EXAMPLE = Path(__file__).parents[4] / "recipes" / "mcp" / "server.py"
 ROWS = [{"question": "say hello", "answer": "hello", "calls": [["echo", {"text": "hello"}]]}]
 
 

@@ -11,7 +11,7 @@ import pytest
 from turnwise.rewards import math_spelling
 from turnwise_swe.repositories import diffs
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import fuzz_guided
 

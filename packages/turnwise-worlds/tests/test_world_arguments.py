@@ -1,0 +1,61 @@
+"""Arguments of the worlds: one section each, which every name that the package offers has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from family_sections import WRONG, check_defaults, check_refusal
+
+from turnwise.core.errors import ConfigError
+from turnwise.core.packages import OFFERED
+from turnwise.environments.arguments import FamilyArguments, read_arguments
+from turnwise_worlds.coding.arguments import CodingArguments
+from turnwise_worlds.debate.arguments import DebateArguments
+from turnwise_worlds.delegate.arguments import DelegateArguments
+from turnwise_worlds.games.arguments import GamesArguments
+from turnwise_worlds.memory.chunks.arguments import ChunksArguments
+from turnwise_worlds.plan.arguments import PlanArguments
+from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
+from turnwise_worlds.relay.arguments import RelayArguments
+from turnwise_worlds.repair.arguments import RepairArguments
+from turnwise_worlds.retry.arguments import RetryArguments
+from turnwise_worlds.revise.arguments import ReviseArguments
+from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
+
+SECTIONS: dict[str, type[FamilyArguments]] = {
+    "coding": CodingArguments,
+    "debate": DebateArguments,
+    "delegate": DelegateArguments,
+    "games": GamesArguments,
+    "memory": ChunksArguments,
+    "plan": PlanArguments,
+    "program_proposer": ProgramProposerArguments,
+    "relay": RelayArguments,
+    "repair": RepairArguments,
+    "retry": RetryArguments,
+    "revise": ReviseArguments,
+    "search_proposer": SearchProposerArguments,
+    "tool_calls": ToolCallsArguments,
+}
+
+
+def test_every_world_has_a_section_here() -> None:
+    assert sorted(SECTIONS) == sorted(OFFERED["turnwise-worlds"]["turnwise.environments"])
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_argument_of_a_world_may_be_given_as_its_default(name: str) -> None:
+    check_defaults(name, SECTIONS[name])
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_what_is_wrong_with_an_argument_of_a_world_is_said(name: str, arguments: dict[str, Any], message: str) -> None:
+    check_refusal(name, arguments, message)
+
+
+def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
+    assert read_arguments(ToolCallsArguments, {"schema": "blanked"}).schema_ == "blanked"
+    with pytest.raises(ConfigError, match=r"schema_='blanked': there is no such argument; did you mean 'schema'\?"):
+        read_arguments(ToolCallsArguments, {"schema_": "blanked"})
