@@ -13,23 +13,48 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src"
+from turnwise.core.packages import OFFERED
+
+ROOT = Path(__file__).parent.parent
 SIBLING = "turnwise_sandbox"
-"""The package beside `turnwise` in the same distribution. People use it alone, so it imports nothing of `turnwise`."""
+"""The package below `turnwise`. People use it alone, so it imports nothing of `turnwise`."""
+EXTENSIONS = ("turnwise_swe", "turnwise_worlds", "turnwise_adapters")
+"""Packages that build on `turnwise`, which they enter as strangers' packages do: by entry points."""
+SOURCES = {
+    "turnwise": ROOT / "src",
+    **{name: ROOT / "packages" / name.replace("_", "-") / "src" for name in (SIBLING, *EXTENSIONS)},
+}
+"""The folder that each package is in."""
 
 FLOORS = {
     "core": 0,
     **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", SIBLING], 1),
-    **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching", "serving"], 2),
+    **dict.fromkeys(["models", "tools", "rewards", "batching", "serving"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
-    **dict.fromkeys(
-        ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast", "synthesis"], 4
-    ),
-    **dict.fromkeys(["pipeline", "planning", "testing"], 5),
+    **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast"], 4),
+    **dict.fromkeys(["pipeline", "testing"], 5),
     "building": 6,
     "runs": 7,
     **dict.fromkeys(["api", "cli"], 8),
+    "turnwise_swe/repositories": 2,
+    "turnwise_swe/environment": 3,
+    **dict.fromkeys(["turnwise_swe/bugs", "turnwise_swe/harbor"], 4),
+    "turnwise_worlds/reporting": 4,
+    "turnwise_worlds/planning": 5,
+    "turnwise_adapters/": 3,
+    "turnwise_adapters/verl_tool": 3,
+    **dict.fromkeys(["turnwise_worlds/runs", "turnwise_adapters/runs"], 7),
+    **{f"{name}/commands": 8 for name in EXTENSIONS},
+    **{
+        f"turnwise_worlds/{name}": 3
+        for name in (
+            *("coding", "debate", "delegate", "games", "memory", "plan", "proposer", "relay", "repair", "retry"),
+            *("revise", "tool_calls"),
+        )
+    },
 }
+"""A folder of a package that builds on `turnwise` stands on a floor of `turnwise`: it may use that floor and all below,
+and of its own package what is on lower floors."""
 LIGHT = {"core", "config", "forecast", "cli", SIBLING, ""}
 """Folders ("" is the package itself) that import neither torch nor transformers when imported."""
 HEAVY = {"torch", "transformers", "tokenizers", "renderers", "bm25s"}
@@ -54,7 +79,10 @@ OTHER_INTERPRETERS = {
     }
 }
 """Folders whose files run under an interpreter of their own, and what that one has, the files among them."""
-PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECTS = {
+    name: tomllib.loads((folder.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name, folder in SOURCES.items()
+}
 
 
 def import_names(requirements: list[str]) -> set[str]:
@@ -62,13 +90,18 @@ def import_names(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in requirements}
 
 
-REQUIRED = import_names(PROJECT["dependencies"])
+REQUIRED = {name: import_names(project["dependencies"]) for name, project in PROJECTS.items()}
 OPTIONAL = {
-    name
-    for extra, requirements in PROJECT["optional-dependencies"].items()
-    if extra != "dev"
-    for name in import_names(requirements)
-} - REQUIRED
+    package: {
+        name
+        for extra, requirements in project.get("optional-dependencies", {}).items()
+        if extra != "dev"
+        for name in import_names(requirements)
+        if name not in SOURCES
+    }
+    - REQUIRED[package]
+    for package, project in PROJECTS.items()
+}
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
 
 
@@ -86,7 +119,7 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
     for path, text in sources.items():
         tree = ast.parse(text)
         folder = folder_of(path)
-        graph[module_name(path)] = {name for name in at_import_time(tree) if package_of(name) in ("turnwise", SIBLING)}
+        graph[module_name(path)] = {name for name in at_import_time(tree) if package_of(name) in SOURCES}
         rules = [
             import_rules(tree, folder, path),
             size_rules(text, tree),
@@ -101,11 +134,13 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
 
 
 def folder_of(path: str) -> str:
-    """`core` of `turnwise/core/types.py`; "" for a module directly in the package; `SIBLING` for all of that one."""
+    """`core` of `turnwise/core/types.py`, "" for a module directly in the package; `turnwise_swe/bugs` of a package
+    that builds on it; `SIBLING` for all of that one."""
     parts = path.split("/")
     if parts[0] == SIBLING:
         return SIBLING
-    return parts[1] if len(parts) > 2 else ""
+    folder = parts[1] if len(parts) > 2 else ""
+    return f"{parts[0]}/{folder}" if parts[0] in EXTENSIONS else folder
 
 
 def package_of(module: str) -> str:
@@ -150,25 +185,51 @@ def import_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
     at_start = at_import_time(tree)
     if any(name.startswith(".") for name in everywhere):
         yield "relative import; name the module in full"
-    if folder == SIBLING:
-        for name in sorted(name for name in everywhere if package_of(name) == "turnwise"):
-            yield f"imports {name}; {SIBLING} is used without turnwise"
-    elif folder:
+    package = path.split("/")[0]
+    own = REQUIRED[package] | OPTIONAL[package]
+    strangers = {SIBLING: {*SOURCES} - {SIBLING}, "turnwise": {*EXTENSIONS}}.get(package, {*EXTENSIONS} - {package})
+    for name in sorted(name for name in everywhere if package_of(name) in strangers):
+        yield f"imports {name}; {reason_against(package)}"
+    if package in EXTENSIONS:
+        yield from extension_rules(everywhere, folder)
+    elif folder and folder != SIBLING:
         targets = {name.split(".")[1] for name in everywhere if name.startswith("turnwise.")}
         for target in sorted(targets | {SIBLING} & set(map(package_of, everywhere))):
             yield from floor_rule(folder, target)
     for root in sorted({name.split(".")[0] for name in everywhere} - {""}):
         if root in {"pickle", "dill", "cloudpickle", "marshal", "shelve"}:
             yield f"imports {root}: nothing is ever unpickled"
-        if root not in {*sys.stdlib_module_names, *REQUIRED, *OPTIONAL, *installed, "turnwise", "turnwise_sandbox"}:
+        if root not in {*sys.stdlib_module_names, *own, *installed, *SOURCES}:
             yield f"imports {root}, which pyproject.toml does not declare"
-        if root in OPTIONAL and root in {name.split(".")[0] for name in at_start}:
+        if root in OPTIONAL[package] and root in {name.split(".")[0] for name in at_start}:
             yield f"imports {root}, of an optional extra, when it is imported; import it where it is used"
-        if folder == "core" and root not in {*sys.stdlib_module_names, "numpy", "turnwise"}:
-            yield f"core imports {root}; it knows the standard library and numpy only"
+        if folder == "core" and root not in {*sys.stdlib_module_names, "numpy", "packaging", "turnwise"}:
+            yield f"core imports {root}; it knows the standard library, numpy and packaging only"
     if folder in LIGHT:
         for root in sorted({name.split(".")[0] for name in at_start} & HEAVY):
             yield f"imports {root} when it is imported; import it where it is used"
+
+
+def reason_against(package: str) -> str:
+    """Why a package does not import another one of Turnwise's."""
+    if package == SIBLING:
+        return f"{SIBLING} is used without turnwise"
+    if package == "turnwise":
+        return "what builds on turnwise comes in by entry points (core/offers.py)"
+    return "packages that build on turnwise do not know each other"
+
+
+def extension_rules(names: set[str], folder: str) -> Iterator[str]:
+    """The floors of a package that builds on `turnwise`."""
+    package = folder.split("/")[0]
+    floor = FLOORS.get(folder, 0)
+    if folder not in FLOORS and folder != f"{package}/":
+        yield f"folder {folder!r} has no floor; give it one in tests/test_architecture.py and docs/architecture.md"
+    for owner, inner in sorted({tuple(name.split(".")[:2]) for name in names if "." in name}):
+        if owner == "turnwise" and FLOORS.get(inner, 0) > floor:
+            yield f"imports {owner}.{inner}, which is on a higher floor"
+        if owner == package and f"{owner}/{inner}" != folder and FLOORS.get(f"{owner}/{inner}", -1) >= floor:
+            yield f"imports {owner}.{inner}, which is on the same floor or a higher one"
 
 
 def floor_rule(folder: str, target: str) -> Iterator[str]:
@@ -197,7 +258,7 @@ def call_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in {"eval", "exec", "compile", "__import__"} and GUEST not in path:
                 yield f"line {node.lineno} calls {node.func.id}(); model output and files are never executed"
-            if node.func.id == "print" and folder not in {"cli", "reporting"}:
+            if node.func.id == "print" and folder.split("/")[-1] not in {"cli", "commands", "reporting"}:
                 yield f"line {node.lineno} prints; only cli and reporting speak to the terminal"
 
 
@@ -218,7 +279,8 @@ def catch_rules(tree: ast.AST, folder: str, path: str) -> Iterator[str]:
 
 
 def recipe_rules(text: str, tree: ast.AST, folder: str) -> Iterator[str]:
-    if folder not in {*RECIPE_ROOMS, SIBLING} and (match := READS_A_RECIPE.search(text)):
+    may_see = folder in {*RECIPE_ROOMS, SIBLING} or folder.split("/")[-1] in {"runs", "commands"}
+    if not may_see and (match := READS_A_RECIPE.search(text)):
         yield f"names {match[0]}; a recipe is resolved in building/, so take the settings that are needed"
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare | ast.Match | ast.Subscript):
@@ -258,16 +320,21 @@ def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def test_the_source_keeps_the_rules() -> None:
-    sources = {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
-    assert len(sources) > 50
+    sources = {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for folder in SOURCES.values()
+        for path in folder.rglob("*.py")
+    }
+    assert {name.split("/")[0] for name in sources} == {*SOURCES}
     violations = find_violations(sources)
     assert not violations, "\n".join(violations)
 
 
 def test_no_circle_below_the_runs_rests_on_imports_inside_functions_or_for_types() -> None:
     graph = {}
-    for path in (SOURCE / "turnwise").rglob("*.py"):
-        name = path.relative_to(SOURCE).as_posix()
+    source = SOURCES["turnwise"]
+    for path in (source / "turnwise").rglob("*.py"):
+        name = path.relative_to(source).as_posix()
         if FLOORS.get(folder_of(name), FLOORS["runs"]) < FLOORS["runs"]:
             graph[module_name(name)] = set(imported(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
     assert len(graph) > 100
@@ -276,37 +343,76 @@ def test_no_circle_below_the_runs_rests_on_imports_inside_functions_or_for_types
 
 def rooms_of_the_document() -> list[tuple[str, int]]:
     """Folder and floor per row of the table of the house."""
-    document = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
-    return [(name, int(floor)) for name, floor in re.findall(r"^\| `(\w+)/` \| (\d) \|", document, re.MULTILINE)]
+    document = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `((?!turnwise_)\w+)/` \| (\d) \|", document, re.MULTILINE)
+    return [(name, int(floor)) for name, floor in rows]
 
 
 def test_the_house_in_the_document_is_the_code() -> None:
-    folders = {path.parent.name for path in (SOURCE / "turnwise").glob("*/__init__.py")}
+    folders = {path.parent.name for path in (SOURCES["turnwise"] / "turnwise").glob("*/__init__.py")}
     rooms = rooms_of_the_document()
     assert sorted(name for name, _ in rooms) == sorted(folders)
     assert dict(rooms) == {name: FLOORS[name] for name in folders}
     assert [floor for _, floor in rooms] == sorted(floor for _, floor in rooms)
-    assert set(FLOORS) == folders | {SIBLING}
+    assert {name for name in FLOORS if "/" not in name} == folders | {SIBLING}
+
+
+def test_the_packages_in_the_document_are_the_code() -> None:
+    document = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(turnwise_\w+/\w*)(?:/`|`) \| (\d) \|", document, re.MULTILINE)
+    assert {name: int(floor) for name, floor in rows} == {name: floor for name, floor in FLOORS.items() if "/" in name}
+    for name in EXTENSIONS:
+        folders = {path.parent.name for path in (SOURCES[name] / name).glob("*/__init__.py")}
+        assert {key.split("/")[1] for key in FLOORS if key.startswith(f"{name}/")} - {""} == folders
+
+
+def test_all_packages_have_one_version_and_require_each_other_at_it() -> None:
+    text = (SOURCES["turnwise"] / "turnwise" / "__init__.py").read_text(encoding="utf-8")
+    version = re.findall(r'^__version__ = "(.*)"$', text, re.MULTILINE)
+    for name, folder in SOURCES.items():
+        found = (folder / name / "__init__.py").read_text(encoding="utf-8")
+        assert re.findall(r'^__version__ = "(.*)"$', found, re.MULTILINE) == version, name
+        assert PROJECTS[name].get("version", version[0]) == version[0], name
+        extras = PROJECTS[name].get("optional-dependencies", {})
+        for required in (*PROJECTS[name]["dependencies"], *(each for extra in extras.values() for each in extra)):
+            if import_names([required]) & {*SOURCES} and not required.startswith("turnwise["):  # an extra of its own
+                assert required.endswith(f"=={version[0]}"), f"{name} requires {required}"
+    assert "turnwise-sandbox==" + version[0] in PROJECTS["turnwise"]["dependencies"]
+    for name in EXTENSIONS:
+        assert "turnwise==" + version[0] in PROJECTS[name]["dependencies"]
+
+
+def test_what_the_core_knows_of_its_packages_is_what_they_offer() -> None:
+    """By it an error about a name of a package that is not installed says what to install."""
+    for name in EXTENSIONS:
+        offered = {group: tuple(names) for group, names in OFFERED[name.replace("_", "-")].items()}
+        entries = {group: tuple(sorted(names)) for group, names in PROJECTS[name]["entry-points"].items()}
+        recipes = tuple(sorted(path.name for path in (SOURCES[name] / name / "recipes").iterdir()))
+        assert offered == {group: names for group, names in entries.items() if group in offered} | {
+            "turnwise.recipes": recipes
+        }
+        assert set(entries) <= {*offered, "turnwise.report_sections"}
 
 
 def test_the_way_of_a_trajectory_enters_each_room_once_and_never_turns_back() -> None:
-    document = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     way = re.findall(r"^\| \d+ \| `(\w+)/` \|", document, re.MULTILINE)
     assert len(way) == len(set(way)) > 5
     for place, room in enumerate(way):
         later = set(way[place + 1 :])
-        for path in (SOURCE / "turnwise" / room).rglob("*.py"):
+        for path in (SOURCES["turnwise"] / "turnwise" / room).rglob("*.py"):
             names = set(imported(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
             targets = {name.split(".")[1] for name in names if name.startswith("turnwise.")}
             assert not targets & later, f"{path.name} of {room} imports {sorted(targets & later)}, which come later"
 
 
-def test_everything_pyproject_declares_is_imported() -> None:
-    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+@pytest.mark.parametrize("package", SOURCES)
+def test_everything_pyproject_declares_is_imported(package: str) -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES[package].rglob("*.py"))
     # `import_module("name...")` counts too, and a program given to the sandbox.
     unused = [
         name
-        for name in sorted(REQUIRED | OPTIONAL)
+        for name in sorted(REQUIRED[package] | OPTIONAL[package])
         if not re.search(rf"\b(import|from) {name}\b|import_module\(\"{name}\b", text)
     ]
     assert unused == []
@@ -320,6 +426,7 @@ def test_everything_pyproject_declares_is_imported() -> None:
         ("tools/a.py", "def f():\n    from turnwise.training import state", "higher floor"),
         ("tools/a.py", "from turnwise import runs", "higher floor"),
         ("engines/a.py", "from turnwise.training.state import x", "same floor"),
+        ("runs/a.py", "def f():\n    import turnwise_worlds.games", "comes in by entry points"),
         ("plugins/a.py", "from turnwise.core.types import Task", "no floor"),
         ("tools/a.py", "from .tool import x", "relative import"),
         ("core/a.py", "import pydantic", "core imports pydantic"),
@@ -375,6 +482,25 @@ def test_a_violation_planted_in_the_sibling_is_found(path: str, text: str, expec
     assert expected in problems[0]
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("swe/repositories/a.py", "from turnwise.environments.replies import x", "higher floor"),
+        ("swe/repositories/a.py", "def f():\n    import turnwise_swe.bugs.x", "same floor or a higher one"),
+        ("worlds/games/a.py", "from turnwise_worlds.relay.family import x", "same floor or a higher one"),
+        ("worlds/games/a.py", "import turnwise_swe", "do not know each other"),
+        ("worlds/moves/a.py", "import json", "has no floor"),
+        ("worlds/games/a.py", "print(1)", "prints"),
+        ("adapters/a.py", "import textworld", "of an optional extra"),
+        ("adapters/a.py", "import peft", "pyproject.toml does not declare"),
+    ],
+)
+def test_a_violation_planted_in_a_package_is_found(path: str, text: str, expected: str) -> None:
+    [problem] = find_violations({f"turnwise_{path}": text})
+    assert problem.startswith(f"turnwise_{path}: ")
+    assert expected in problem
+
+
 def test_a_cycle_is_found() -> None:
     sources = {
         "turnwise/tools/a.py": "from turnwise.tools.b import x",
@@ -421,5 +547,6 @@ def test_what_is_allowed_in_the_sibling_is_not_reported(path: str, text: str) ->
 
 def test_no_two_test_files_share_a_name() -> None:
     """pytest collects only the first of them."""
-    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    folders = [ROOT / "tests", *(ROOT / "packages").glob("*/tests")]
+    names = Counter(path.name for folder in folders for path in folder.rglob("test_*.py"))
     assert not [name for name, count in names.items() if count > 1]

@@ -7,7 +7,7 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.reporting.report import write_report
 from turnwise.store.run_folder import RunFolder
-from turnwise_worlds.games.tables import MEASURED
+from turnwise_worlds.reporting.game_tables import MEASURED
 
 
 def test_what_was_measured_of_a_game_is_shown_and_damage_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def exploitability(
     from turnwise.reporting.console import print_table
     from turnwise.reporting.report import write_report
     from turnwise.store.run_folder import RunFolder, write_bytes_atomic
-    from turnwise_worlds.games.tables import MEASURED, build_table, list_tables
+    from turnwise_worlds.reporting.game_tables import MEASURED, build_table, list_tables
     from turnwise_worlds.runs.exploitability import measure_exploitability
 
     reports = [report.to_json() for report in measure_exploitability(run, device=device)]

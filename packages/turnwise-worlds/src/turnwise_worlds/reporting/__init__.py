@@ -1,0 +1,1 @@
+"""Sections that the package adds to report.html."""
