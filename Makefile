@@ -12,7 +12,7 @@ PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real reference test test-shuffled test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices clean
+.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices wheels clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -30,6 +30,11 @@ demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Pyth
 
 test: lint ## Check lint, types and tests.
 	$(BIN)/python -m pytest -n 3 -m "not slow"
+
+test-core: ## The tests of the core and the sandbox, in .venv-core, where no other package is installed.
+	[ -x .venv-core/bin/python ] || $(PYTHON) -m venv .venv-core
+	.venv-core/bin/python -m pip install --quiet -c constraints.txt -e packages/turnwise-sandbox -e '.[dev]'
+	.venv-core/bin/python -m pytest -n 3 -m "not slow" tests packages/turnwise-sandbox/tests
 
 SEED ?= 1
 test-shuffled: $(STAMP) ## The tests in an order drawn from SEED, modules and the tests in them.
@@ -78,6 +83,9 @@ golden-check: peers ## Compare the committed numbers with those of verl and TRL.
 test-adapters: ## Install the packages that adapters serve, a group at a time, and run the adapters' tests.
 	PYTHON=$(PYTHON) sh adapters/setup.sh
 
+wheels: ## Build the wheels of all packages, install them outside the checkout and train there by short names.
+	PYTHON=$(PYTHON) sh packages/try_wheels.sh
+
 voices: $(STAMP) ## Train every recipe of several voices on three seeds (hours), and print their table.
 	$(BIN)/python benchmarks/voices.py train
 
@@ -93,7 +101,7 @@ test-vllm: $(STAMP) vllm ## The tests of the vLLM engine on the real vLLM.
 	TURNWISE_VLLM=.venv-vllm/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit/engines/vllm tests/unit/engines/server -o faulthandler_timeout=1200
 
 clean: ## Remove .venv and caches; run folders stay.
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-core .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -162,7 +162,7 @@ def test_what_cannot_be_loaded_is_named_where_it_is_used_and_nowhere_else(path: 
     paths = {"fails": "FAILS", "text": "TEXT", "results": "FAILS", "untitled": "UNTITLED"}
     sections = {**{name: f"luckless:{path}" for name, path in paths.items()}, "new": "later:NEW"}
     groups = {"turnwise.commands": commands, "turnwise.report_sections": sections}
-    write_entry_points(path, "luckless", groups, requires="turnwise>=9")
+    write_entry_points(path, "luckless", groups, requires="turnwise>=0.0.1")
     code, text = invoke("--help")
     assert code == 0
     assert " gone " in text
@@ -181,7 +181,7 @@ def test_what_cannot_be_loaded_is_named_where_it_is_used_and_nowhere_else(path: 
     assert "section=&#x27;text&#x27; of the package luckless is a str; name a Section" in page
     assert "section=&#x27;results&#x27; of the package luckless has the name of one of the report&#x27;s own" in page
     assert "section=&#x27;untitled&#x27; of the package luckless has the title None; give text" in page
-    assert "(later:NEW, made for &#x27;turnwise&gt;=9&#x27;) cannot be imported by Turnwise" in page
+    assert "(later:NEW, made for &#x27;turnwise&gt;=0.0.1&#x27;) cannot be imported by Turnwise" in page
     assert 'id="config"' in page
 
 

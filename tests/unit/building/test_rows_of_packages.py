@@ -216,8 +216,10 @@ def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> 
         ("loss.method", "twice", r"offered several times \(bad_rows and second_rows\); use the import path of one"),
         ("loss.method", "ppo", r"loss.method='ppo' is offered several times \(built in and bad_rows\)"),
         ("loss.method", "old", "is not a module|No module named"),
-        ("loss.method", "newer", r"package late_rows \(late_rows:NEW, made for 'turnwise>=9'\) cannot .*TypeError"),
-        ("loss.method", "lost", r"bad_rows has no 'GONE'; it has "),
+        ("loss.method", "newer", r"package late_rows was made for 'turnwise>=9', and this is Turnwise .*; update one"),
+        ("loss.method", "still", r"package late_rows was made for 'turnwise>=9', and this is Turnwise .*; update one"),
+        ("loss.method", "raises", r"package odd_rows \(odd_rows:NEW, made for 'turnwise>=0.0.1'\) cannot .*TypeError"),
+        ("loss.method", "lost", r"of the package bad_rows: bad_rows has no 'GONE'; it has "),
         ("loss.method", "leaves", r"package beside_rows \(beside_rows_late:NEW\) cannot .*SystemExit: 3"),
     ],
 )
@@ -230,12 +232,15 @@ def test_what_leads_nowhere_is_refused_in_one_line(folder: Path, option: str, va
     }
     install(folder, "bad_rows", {"turnwise.losses": losses})
     install(folder, "second_rows", {"turnwise.losses": {"twice": "second_rows:SOFT_CLIP"}})
-    install(folder, "late_rows", {"turnwise.losses": {"newer": "late_rows:NEW"}}, requires="turnwise>=9")
+    late = {"turnwise.losses": {"newer": "late_rows:NEW", "still": "bad_rows:SOFT_CLIP"}}
+    install(folder, "late_rows", late, requires="turnwise>=9")
+    install(folder, "odd_rows", {"turnwise.losses": {"raises": "odd_rows:NEW"}}, requires="turnwise>=0.0.1")
     # The requirement of another package, whose name starts with that of Turnwise, is none of Turnwise.
     leaves = {"turnwise.losses": {"leaves": "beside_rows_late:NEW"}}
     install(folder, "beside_rows", leaves, requires="turnwise-dice>=9")
     (folder / "beside_rows_late.py").write_text("raise SystemExit(3)\n")
-    (folder / "late_rows.py").write_text(
+    (folder / "late_rows.py").write_text("import no_such_module\n")  # not reached
+    (folder / "odd_rows.py").write_text(
         "from turnwise.algorithms.losses.method import LossMethod\nNEW = LossMethod(name='newer', gpu_kernel=3)\n"
     )
     with pytest.raises(ConfigError, match=words) as raised:
