@@ -93,7 +93,7 @@ vllm: ## Install vLLM for the CPU in .venv-vllm, for engine.kind=vllm and for co
 	PYTHON=$(PYTHON) sh peers/vllm_setup.sh
 
 test-scale: $(STAMP) ## The tests of ranks, rollout processes and real Ray clusters (two nodes need root), and 40 kills.
-	$(BIN)/python -m pip install --quiet -c constraints.txt $(EDITABLE) -e '.[dev,ray]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]' $(EDITABLE)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/scale tests/unit/training/test_ranks.py tests/e2e/test_rollout_processes.py tests/unit/hosts -o faulthandler_timeout=1200
 	$(BIN)/python benchmarks/kills.py --kills 40
 
@@ -110,5 +110,5 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): $(BIN)/python pyproject.toml $(wildcard packages/*/pyproject.toml) constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt $(EDITABLE) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' $(EDITABLE)
 	@touch $(STAMP)
