@@ -39,6 +39,10 @@ class Served:
     url: str = ""
     num_running: int = 0
     """Requests that are being sampled."""
+    num_sampled: int = 0
+    """Tokens of the request that began last."""
+    hold_at: int | None = None
+    """Number of tokens after which a reply goes no further until it is aborted; None holds none."""
 
     def forget(self) -> None:
         """As after a restart."""
@@ -58,6 +62,7 @@ class Served:
     def sample(
         self, name: str, prompt: list[int], *, max_tokens: int, temperature: float, stops: list[int]
     ) -> tuple[list[int], list[float], str]:
+        self.num_sampled = 0
         self.num_running += 1
         try:
             return self._sample(name, prompt, max_tokens=max_tokens, temperature=temperature, stops=stops)
@@ -78,9 +83,12 @@ class Served:
             said = torch.log_softmax(logits, dim=-1) if "raw_logprobs" in self.faults else scores
             reply.append(token)
             logprobs.append(float(said[token]))
+            self.num_sampled = len(reply)
             if token in stops:
                 return reply, logprobs, "stop"
             time.sleep(self.token_s)
+            while len(reply) == self.hold_at and name not in self.aborted and "aborts" not in self.faults:
+                time.sleep(self.token_s)
         return reply, logprobs, "length"
 
     @torch.no_grad()

@@ -1,7 +1,7 @@
 """What every engine keeps: the contract of `core.protocols.Engine`, and of `PausableEngine` where there is a model."""
 
 import asyncio
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 import torch
 from small_model import CONFIG, VOCAB
 from transformers import PreTrainedModel
+from waiting import until, wait_outside
 
 from turnwise.core.errors import EngineError
 from turnwise.core.types import Completion, FinishReason, IntArray, Message, SamplingParams, Session, to_ids
@@ -111,12 +112,13 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
     return np.random.default_rng(seed).integers(20, VOCAB, length).tolist()
 
 
-async def begun(engine: Any) -> None:
-    """Wait until an engine samples; one without statistics does so with the next turns of this loop."""
-    await asyncio.sleep(0.1)
-    async with asyncio.timeout(60):
-        while hasattr(engine, "statistics") and engine.statistics().num_held_pages == 0:
-            await asyncio.sleep(0.01)
+async def begun(subject: Subject) -> None:
+    """Wait until an engine samples; one without statistics runs the model in this process."""
+    ran: list[bool] = []
+    watch = subject.model.register_forward_hook(lambda *_: ran.append(True))
+    statistics = getattr(subject.engine, "statistics", None)
+    await until(lambda: ran if statistics is None else statistics().num_held_pages)
+    watch.remove()
 
 
 def same(a: Completion, b: Completion) -> bool:
@@ -188,7 +190,7 @@ def test_a_cancelled_request_leaves_the_others_alone(sampler: Subject) -> None:
     async def cancel() -> Completion:
         doomed = asyncio.create_task(sampler.ask(prompt_of(7), session=Session("c", "doomed"), max_tokens=1900))
         other = asyncio.create_task(sampler.ask(prompt_of(6), session=Session("c", "other"), seed=3, max_tokens=60))
-        await asyncio.sleep(0.02)
+        await begun(sampler)
         doomed.cancel()
         with pytest.raises(asyncio.CancelledError):
             await doomed
@@ -217,7 +219,7 @@ def test_adopting_needs_a_pause_while_requests_are_open_and_later_tokens_carry_t
 
     async def adopt() -> tuple[Completion, Completion, dict[str, int]]:
         asked = asyncio.create_task(sampler.ask(prompt_of(1), session=Session("v", "0"), max_tokens=1500))
-        await begun(sampler.engine)
+        await begun(sampler)
         with pytest.raises(EngineError, match="wait for them or pause the engine"):
             await sampler.engine.adopt(before + 1)
         assert sampler.engine.version == before
@@ -245,7 +247,7 @@ def test_close_fails_what_is_pending_and_refuses_what_comes_later(name: str) -> 
         pending = asyncio.create_task(
             engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=1900), session=Session("g", "0"))
         )
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)  # asked, whether or not it has begun
         await engine.close()
         await engine.close()
         with pytest.raises(EngineError, match="engine is closed"):
@@ -261,23 +263,25 @@ def test_close_fails_what_is_pending_and_refuses_what_comes_later(name: str) -> 
 @pytest.mark.parametrize("name", ["local", "paged"])
 def test_the_event_loop_stays_responsive_while_a_step_runs(name: str) -> None:
     model = build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1)
-    model.get_input_embeddings().register_forward_pre_hook(lambda module, args: time.sleep(0.2))
     engine = KINDS[name].build(model)
+    turned: list[bool] = []
 
-    async def run() -> float:
-        asked = asyncio.create_task(
-            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=3), session=Session("g", "0"))
-        )
-        longest, last = 0.0, time.monotonic()
-        while not asked.done():
-            await asyncio.sleep(0.005)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+
+        def wait_for_the_loop(*_: Any) -> None:
+            turn = threading.Event()
+            loop.call_soon_threadsafe(turn.set)
+            turned.append(turn.wait(20))
+
+        model.get_input_embeddings().register_forward_pre_hook(wait_for_the_loop)
+        params = SamplingParams(max_tokens=3)
+        assert len((await engine.generate(to_ids(prompt_of(1)), params, session=Session("g", "0"))).token_ids) == 3
         await engine.close()
-        assert len((await asked).token_ids) == 3
-        return longest
 
-    # Three steps of at least 0.2 s; on the event loop one of them alone would be a gap that long.
-    assert asyncio.run(run()) < 0.15
+    asyncio.run(run())
+    assert len(turned) >= 3
+    assert all(turned)
 
 
 @pytest.mark.parametrize("name", ["local", "paged"])
@@ -313,8 +317,7 @@ def test_what_happens_during_a_step_changes_no_sample(name: str, action: str) ->
             num_steps += 1
             if num_steps == 5 and disturb:
                 loop.call_soon_threadsafe(acts[0])
-                time.sleep(0.05)
-                assert events, "nothing happened during the step"
+                wait_outside(lambda: events)
 
         def ask(member: int) -> asyncio.Task[Completion]:
             params = SamplingParams(max_tokens=12, seed=member)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_outside
 
 from turnwise_sandbox.bubblewrap import BubblewrapSandbox
 from turnwise_sandbox.errors import SandboxError
@@ -198,11 +199,8 @@ def test_cancelled_and_closed_programs_end_at_once() -> None:
     num_open = len(os.listdir("/proc/self/fd"))
     asyncio.run(scene())
     assert len(os.listdir("/proc/self/fd")) <= num_open
-    time.sleep(0.3)
-    left = subprocess.run(
-        ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
-    ).stdout
-    assert "bwrap" not in left
+    children = ["ps", "-o", "args", "--ppid", str(os.getpid())]
+    wait_outside(lambda: b"bwrap" not in subprocess.run(children, capture_output=True, check=False).stdout)
 
 
 def test_there_are_no_sessions() -> None:

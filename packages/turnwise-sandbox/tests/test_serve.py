@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import ScriptedSandbox, echo
+from waiting import until
 
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.remote.http import HttpSandbox
@@ -317,7 +318,7 @@ def test_beyond_capacity_requests_wait_and_are_then_refused() -> None:
     async def scene() -> None:
         async with connected(ScriptedSandbox(answer), max_concurrent=2, max_queue_s=0.2) as client:
             runs = [asyncio.create_task(client.run(Program(code="x"))) for _ in range(4)]
-            await asyncio.sleep(0.6)
+            await until(lambda: sum(run.done() for run in runs) == 2)
             gate.set()
             results = await asyncio.gather(*runs, return_exceptions=True)
             refused = [result for result in results if isinstance(result, SandboxError)]
@@ -333,12 +334,12 @@ def test_sessions_are_counted_and_idle_ones_closed() -> None:
     sandbox = ScriptedSandbox()
 
     async def scene() -> None:
-        async with connected(sandbox, max_sessions=2, session_idle_s=0.4) as client:
+        async with connected(sandbox, max_sessions=2, session_idle_s=1.0) as client:
             await client.open()
             busy = await client.open()
             with pytest.raises(SandboxError, match="429"):
                 await client.open()
-            for _ in range(8):
+            while not sandbox.sessions[0].num_closed:
                 await asyncio.sleep(0.1)
                 await busy.run("x")
             assert [one.num_closed for one in sandbox.sessions] == [1, 0]
@@ -364,10 +365,7 @@ def test_a_client_that_hangs_up_ends_its_program() -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            for _ in range(50):
-                if sandbox.num_cancelled:
-                    return
-                await asyncio.sleep(0.02)
+            await until(lambda: sandbox.num_cancelled)
 
     play(scene)
     assert sandbox.num_cancelled == 1

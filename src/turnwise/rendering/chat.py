@@ -32,6 +32,7 @@ from turnwise.rendering.deepseek_calls import CALL, read_deepseek
 from turnwise.rendering.fences import Fences
 from turnwise.rendering.floods import CALL_TOKENS, MAX_OPEN, count_open
 from turnwise.rendering.hermes_calls import OPENING, parse_tool_call, parse_tool_calls
+from turnwise.rendering.joined_ids import decode_joined, parse_joined
 from turnwise.rendering.llama_calls import read_llama
 from turnwise.rendering.raw_json import DECODER, find_object, is_json
 
@@ -86,9 +87,13 @@ class ChatRenderer:
                 _FencingTokenizer(tokenizer, self._fences), config_from_name(name), chat_template_kwargs=switches
             )
             self._own_ends: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
+        vocabulary = tokenizer.get_vocab()
+        if type(self._renderer).__name__ == "DeepSeekV4Renderer":
+            keep = {*self._own_ends, *(vocabulary[mark] for mark in ("<think>", "</think>"))}
+            # `bridge_to_next_turn` parses as well.
+            self._renderer.parse_response = parse_joined(self._renderer.parse_response, keep, self._decode)
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*self._own_ends, *ends)))
         self.stop: tuple[str, ...] = ()
-        vocabulary = tokenizer.get_vocab()
         self._call_ids = frozenset(vocabulary[token] for token in CALL_TOKENS if token in vocabulary)
         self._empty_thought = tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False)
 
@@ -281,6 +286,13 @@ class _FencingTokenizer:
 
     def encode(self, text: str, *_: object, **__: object) -> list[int]:
         return self._fences.encode(text)
+
+    def decode(self, ids: Sequence[int], **options: Any) -> str:
+        """Return the text of ids, also of `JoinedIds`."""
+        if "clean_up_tokenization_spaces" in options:
+            # Asked so, to find which message each token is of, in time quadratic in the text; nobody reads that here.
+            raise NotImplementedError
+        return decode_joined(ids, lambda run: str(self._tokenizer.decode(run, **options)))
 
     def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
         """Return token ids, as the package requests them; the template renders text so that `encode` sees the

@@ -78,24 +78,22 @@ class SlowEvaluationRun(WorldRun):
 
 
 @pytest.mark.parametrize(
-    ("run_class", "work_s", "expected"),
+    ("run_class", "work"),
     [
-        (SlowStepRun, 60.0, None),
-        (SlowEvaluationRun, 60.0, None),
-        (SlowStepRun, 0.3, "the run → the trainer's step (training)"),
-        (SlowEvaluationRun, 0.3, "the run → an evaluation or a checkpoint (after_step)"),
+        (SlowStepRun, "the run → the trainer's step (training)"),
+        (SlowEvaluationRun, "the run → an evaluation or a checkpoint (after_step)"),
     ],
 )
+@pytest.mark.parametrize(("work_s", "is_stall"), [(60.0, False), (0.3, True)])
 def test_the_trainers_work_is_a_stall_only_when_it_is_far_too_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_class: type[WorldRun], work_s: float, expected: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_class: type[WorldRun], work: str, work_s: float, is_stall: bool
 ) -> None:
     monkeypatch.setattr(stalls.StallWatch.__init__, "__defaults__", (0.3, work_s))
     world = World(path=tmp_path / "run", config=make_config(train={"steps": 2}), run_class=run_class)
     world.live()
     alarms = [line["text"] for line in world.read_lines("events.jsonl") if line["kind"] == "alarm"]
-    stalled = [text for text in alarms if "nothing has moved" in text]
-    assert bool(stalled) == (expected is not None)
-    assert expected is None or expected in stalled[0]
+    # On a busy machine anything else may stand still for 0.3 s as well.
+    assert any("nothing has moved" in text and work in text for text in alarms) == is_stall
 
 
 def test_the_last_evaluation_may_outlast_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,13 +187,13 @@ def test_a_worker_that_cannot_live_is_an_error_not_a_verdict() -> None:
 
 
 def test_importing_the_library_takes_no_time_of_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = "import time\ntime.sleep(0.8)\ndef get_score_answer_fn(name): return lambda *_: time.sleep({}) or 1.0\n"
+    slow = "import time\ntime.sleep(1.2)\ndef get_score_answer_fn(name): return lambda *_: time.sleep({}) or 1.0\n"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "reasoning_gym.py").write_text(slow.format(0))
-    assert MathVerifier(timeout_s=0.4).score("1", "any", {})
+    assert MathVerifier(timeout_s=1.0).score("1", "any", {})
     (tmp_path / "reasoning_gym.py").write_text(slow.format(5))
-    with pytest.raises(RewardError, match=r"took longer than 0.4 s"):
-        MathVerifier(timeout_s=0.4).score("1", "any", {})
+    with pytest.raises(RewardError, match=r"took longer than 1 s"):
+        MathVerifier(timeout_s=1.0).score("1", "any", {})
 
 
 @pytest.fixture(scope="module")

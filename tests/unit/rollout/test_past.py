@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from asking_worlds import RENDERER, KeepingEngine, Wanderer, make_task
 from pipeline_world import WorldEngine
+from waiting import until
 
 from turnwise.algorithms.opponents import Standings
 from turnwise.core.errors import EngineError
@@ -69,16 +70,19 @@ def test_a_snapshot_in_use_stays_and_another_waits_for_it(tmp_path: Path) -> Non
             assert isinstance(engine, ClosingEngine)
             assert not engine.is_closed
 
+    async def be_open(count: int) -> None:
+        await until(lambda: len(order) == count)
+
     async def use() -> None:
         events = [asyncio.Event() for _ in range(MAX_PAST + 1)]
         tasks = []
         for step in range(MAX_PAST + 1):
             tasks.append(asyncio.create_task(hold(step, events[step])))
-            await asyncio.sleep(0.05)
+            await be_open(min(step + 1, MAX_PAST))
+        await asyncio.sleep(0.05)
         assert order == [f"open {step}" for step in range(MAX_PAST)]
         events[1].set()
-        await asyncio.sleep(0.05)
-        assert order[-1] == f"open {MAX_PAST}"
+        await until(lambda: order[-1] == f"open {MAX_PAST}")
         for event in events:
             event.set()
         await asyncio.gather(*tasks)

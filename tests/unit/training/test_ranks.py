@@ -14,7 +14,7 @@ import torch
 from ranks_world import Case, compare_on_ranks, find_gap, make_batch, make_samples, train
 from safetensors.torch import load_file
 
-from turnwise.core.batch import TrainingBatch
+from turnwise.core.batch import StepReport, TrainingBatch
 from turnwise.core.errors import CheckpointError, TrainingError
 from turnwise.core.types import to_floats
 from turnwise.models.checksums import compute_checksums
@@ -26,22 +26,44 @@ FIRST_LOSS, EIGHT_STEPS = 2e-6, 1e-4
 PAIR = Case(critic="separate", kl=0.1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Both:
-    """The same trainer in this process and on two ranks, and how many steps both have taken."""
+    """The same trainer in this process and on two ranks, and what both said of held-out conversations at first."""
 
     alone: LocalTrainer
     ranked: RankedTrainer
+    heldout: list[StepReport]
+    start: Path
+    """A checkpoint before the first step."""
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
+def started() -> Iterator[list[Both]]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    pair = Both(PAIR.build_local(), PAIR.build_ranked(2))
-    yield pair
-    pair.ranked.close()
+    pairs: list[Both] = []
+    yield pairs
+    for pair in pairs:
+        pair.ranked.close()
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def both(started: list[Both], tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """As before the first step; other ranks only if the last test ended one, because a start is dear."""
+    if not started or not all(map(is_alive, started[-1].ranked.group.pids)):
+        started.append(start_both(tmp_path_factory.mktemp("start")))
+    pair = started[-1]
+    for trainer in (pair.alone, pair.ranked):
+        trainer.load(pair.start)
+    return pair
+
+
+def start_both(folder: Path) -> Both:
+    alone, ranked = PAIR.build_local(), PAIR.build_ranked(2)
+    heldout = TrainingBatch(step=0, objective="warmup", samples=tuple(make_samples(1)))
+    reports = [trainer.step(heldout) for trainer in (alone, ranked)]  # what belongs to the warm-up comes first
+    return Both(alone=alone, ranked=ranked, heldout=reports, start=save(alone, folder))
 
 
 def check_equal(alone: LocalTrainer, ranked: RankedTrainer, case: Case, step: int, bound: float) -> None:
@@ -54,16 +76,12 @@ def check_equal(alone: LocalTrainer, ranked: RankedTrainer, case: Case, step: in
 
 
 def test_the_loss_on_held_out_conversations_is_that_of_all_ranks_rows_and_changes_nothing(both: Both) -> None:
-    """Comes first: a warm-up ends with the first step of reinforcement learning."""
-    samples = make_samples(1)  # nine, of different lengths: no two ranks have equal shares
-    batch = TrainingBatch(step=0, objective="warmup", samples=tuple(samples))
-    before = compute_checksums(both.alone.model)
-    reports = [trainer.step(batch) for trainer in (both.alone, both.ranked)]
-    assert all(compute_checksums(trainer.model) == before for trainer in (both.alone, both.ranked))
-    assert [set(report.metrics) for report in reports] == [{"sft/heldout_loss"}] * 2
-    one_by_one = [score_logprobs(both.alone.model, [sample], 1.0, micro_batch_tokens=1000)[0] for sample in samples]
+    samples, policy = make_samples(1), PAIR.build_policy()  # nine of different lengths: the ranks' shares differ
+    assert [dict(report.sums) for report in both.heldout] == [compute_checksums(policy)] * 2
+    assert [set(report.metrics) for report in both.heldout] == [{"sft/heldout_loss"}] * 2
+    one_by_one = [score_logprobs(policy, [sample], 1.0, micro_batch_tokens=1000)[0] for sample in samples]
     loss = -np.concatenate(one_by_one).mean()  # per token of all, not the mean of two ranks' means
-    for report in reports:
+    for report in both.heldout:
         assert report.metrics["sft/heldout_loss"].value == pytest.approx(loss, abs=FIRST_LOSS)
 
 
@@ -82,7 +100,6 @@ def find_listening(pids: list[int]) -> set[str]:
 
 
 def test_other_machines_reach_no_rank(both: Both) -> None:
-    both.ranked.remember()
     loopback = "0100007F"
     assert find_listening(both.ranked.group.pids) == {loopback}
 
@@ -99,8 +116,6 @@ def test_a_loss_that_is_not_finite_on_one_rank_takes_the_step_back_on_all(both: 
 
 
 def test_a_rank_with_other_weights_is_named_and_trains_nothing(both: Both) -> None:
-    for trainer in (both.alone, both.ranked):
-        train(trainer, PAIR, 3)  # ranks take the weights with their first step
     weight, published = both.ranked.model.get_input_embeddings().weight, compute_checksums(both.ranked.model)
     before = weight[-1, 0].item()
     with torch.no_grad():
@@ -118,6 +133,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_in_one_process_and_back(both: Both, t
     by_ranks, by_one = tmp_path / "by_ranks", tmp_path / "by_one"
     by_ranks.mkdir()
     by_one.mkdir()
+    train(both.alone, PAIR, 1)
     both.ranked.load(save(both.alone, by_one))
     assert compute_checksums(both.ranked.model) == compute_checksums(both.alone.model)
     other = PAIR.build_local(seed=5)
@@ -144,7 +160,6 @@ def test_a_broken_shard_is_refused_by_all_ranks_and_they_go_on(both: Both, tmp_p
 
 
 def test_a_rank_that_is_killed_in_a_step_ends_the_group_with_one_message(both: Both) -> None:
-    both.ranked.remember()  # the ranks begin with the first thing that is asked of them
     pids = both.ranked.group.pids
     before = compute_checksums(both.ranked.model)
     os.kill(pids[1], signal.SIGSTOP)  # so that it is in the middle of the step, whatever the load

@@ -6,9 +6,11 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import until
 
 from turnwise.core.errors import EnvironmentFault, ToolFailure
 from turnwise.core.protocols import Environment
@@ -24,6 +26,7 @@ class Counter(ToolEnvironment):
     num_open = 0
     num_running = 0
     most_running = 0
+    num_hanging = 0
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Starts at the task's number."""
@@ -40,6 +43,7 @@ class Counter(ToolEnvironment):
             text: A number or a word.
         """
         if text == "hang":
+            Counter.num_hanging += 1
             await asyncio.sleep(60)
         if text == "crash":
             raise RuntimeError("out of luck")
@@ -61,7 +65,7 @@ class Counter(ToolEnvironment):
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    Counter.num_open = Counter.num_running = Counter.most_running = 0
+    Counter.num_open = Counter.num_running = Counter.most_running = Counter.num_hanging = 0
 
 
 def build(extra: Mapping[str, Any]) -> tuple[Environment, Task]:
@@ -160,13 +164,16 @@ def test_too_many_trajectories_are_refused_and_the_open_ones_go_on():
     assert second[1] == shown("2")
 
 
-def test_an_idle_trajectory_is_swept():
+def test_an_idle_trajectory_is_swept(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr("turnwise.serving.desk.time", SimpleNamespace(monotonic=lambda: now[0]))
+
     async def run() -> None:
-        trajectories = Trajectories(build, idle_s=0.05)
+        trajectories = Trajectories(build, idle_s=30.0)
         await trajectories.observe([add("a")])
         await trajectories.sweep()
         assert trajectories.num_open == 1
-        await asyncio.sleep(0.1)
+        now[0] += 31
         await trajectories.observe([add("b")])
         await trajectories.sweep()
         assert (trajectories.num_open, Counter.num_open) == (1, 1)
@@ -180,7 +187,7 @@ def test_a_client_that_leaves_takes_its_running_actions_with_it():
         trajectories = Trajectories(build)
         await trajectories.observe([add("a")])
         request = asyncio.ensure_future(trajectories.observe([add("a", "hang"), add("b")]))
-        await asyncio.sleep(0.1)
+        await until(lambda: Counter.num_hanging and Counter.most_running == 1 and not Counter.num_running)
         request.cancel()
         await asyncio.wait([request])
         assert (trajectories.num_open, Counter.num_open) == (1, 1)  # "b" had ended its action

@@ -138,7 +138,8 @@ class double(metaclass=Meta):
 
 
 HANGS = {"infinite_loop", "stopped"}
-"""Cheats that use up their time, so they get a lower limit."""
+"""Cheats that use up the worker's time."""
+HANG_S = 1.0
 
 
 def run(
@@ -146,7 +147,7 @@ def run(
     source: str | dict[str, bytes],
     tests: dict[str, bytes],
     kind: Any = "asserts",
-    wall_s: float = 8,
+    wall_s: float = 60,
     **options: Any,
 ) -> Grade:
     files = source if isinstance(source, dict) else {"solution.py": source.encode()}
@@ -172,8 +173,10 @@ def test_the_honest_candidate_passes_what_the_cheats_do_not(sandbox: Any) -> Non
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_no_cheat_passes(sandbox: Any, name: str) -> None:
-    graded = run(sandbox, CHEATS[name], {"test_it.py": ASSERTS}, wall_s=2.5 if name in HANGS else 8)
+def test_no_cheat_passes(sandbox: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in HANGS:  # lost soon, while the grader has a minute to say so
+        monkeypatch.setattr("turnwise_sandbox.grading.grade.DEADLINE_SHARE", HANG_S / 60)
+    graded = run(sandbox, CHEATS[name], {"test_it.py": ASSERTS})
     assert graded.status != "passed"
     assert graded.passed == ()
     assert graded.complete, graded.reason  # the tests' process survived, so the failure is the candidate's
@@ -212,7 +215,7 @@ def test_dying_does_not_satisfy_a_test_that_expects_an_exception(sandbox: Any) -
         b"def test_dies():\n    with pytest.raises(BaseException): solution.double(1)\n"
         b"def test_swallows():\n    try: solution.double(1)\n    except BaseException: pass\n"
     }
-    graded = run(sandbox, CHEATS["os_exit_in_call"], tests, "pytest", wall_s=5)
+    graded = run(sandbox, CHEATS["os_exit_in_call"], tests, "pytest")
     assert graded.passed == ()
     assert [problem.message for problem in graded.errors] == ["the worker died"] * 2
 
@@ -241,7 +244,7 @@ def double(x): return 0
         "test_it.py": b"from solution import *\nfrom solution import test_bonus, TestBonus\n"
         b"def test_it(): assert double(2) == 4\n"
     }
-    graded = run(sandbox, files, tests, "pytest", wall_s=5)
+    graded = run(sandbox, files, tests, "pytest")
     assert graded.complete
     assert graded.passed == ()
     assert [problem.id for problem in graded.failed] == ["test_it.py::test_it"]
@@ -253,7 +256,7 @@ def test_values_too_large_to_compare_or_show_fail_in_time(sandbox: Any) -> None:
         "test_it.py": b"from solution import *\n"
         b"def test_s(): assert double('s') == 'b'\ndef test_l(): assert double('l') == [1]\n"
     }
-    graded = run(sandbox, source, tests, "pytest", wall_s=6)
+    graded = run(sandbox, source, tests, "pytest")
     assert graded.complete, graded.reason
     assert len(graded.failed) == 2
     assert all(len(problem.message) <= 300 for problem in graded.failed)
@@ -263,7 +266,7 @@ def test_numpy_reads_no_memory_for_the_candidate(sandbox: Any) -> None:
     tests = {
         "t.py": b"import numpy as np, solution\nassert np.allclose(np.asarray(solution.double(1), dtype=float), 2)\n"
     }
-    graded = run(sandbox, CHEATS["array_interface"], tests, wall_s=5)
+    graded = run(sandbox, CHEATS["array_interface"], tests)
     assert graded.complete
     assert graded.passed == ()
 
@@ -275,7 +278,7 @@ def test_pytest_stops_for_nothing_the_candidate_raises(sandbox: Any) -> None:
         b"def test_a(): solution.double(2)\ndef test_b(): assert solution.double(1) == 2\n"
     }
     for name in ("sys_exit", "sys_exit_in_call", "keyboard_interrupt"):
-        graded = run(sandbox, CHEATS[name], tests, "pytest", wall_s=5)
+        graded = run(sandbox, CHEATS[name], tests, "pytest")
         assert graded.complete
         assert graded.passed == ()
         assert graded.failed or graded.errors
@@ -409,8 +412,8 @@ def test_a_truncated_or_missing_report_is_an_error(sandbox: Any) -> None:
 
 def test_shared_isolation_says_that_it_can_be_forged(sandbox: Any) -> None:
     tests = {"test_it.py": b"import solution\ndef test_it(): assert solution.double(2) == 4\n"}
-    honest = run(sandbox, "def double(x): return 2 * x", tests, "pytest", wall_s=5, isolation="shared")
+    honest = run(sandbox, "def double(x): return 2 * x", tests, "pytest", isolation="shared")
     assert honest.status == "passed"
     assert honest.forgeable
     assert honest.worker is None
-    assert run(sandbox, "def double(x): return 0", tests, "pytest", wall_s=5, isolation="shared").status == "failed"
+    assert run(sandbox, "def double(x): return 0", tests, "pytest", isolation="shared").status == "failed"

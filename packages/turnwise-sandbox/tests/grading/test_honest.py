@@ -250,7 +250,7 @@ def run(
     files = candidate or {"solution.py": SOLUTION}
     module = options.pop("module", "solution")
     return asyncio.run(
-        grade(sandbox, kind=kind, candidate=files, module=module, tests=tests, limits=Limits(wall_s=8), **options)
+        grade(sandbox, kind=kind, candidate=files, module=module, tests=tests, limits=Limits(wall_s=60), **options)
     )
 
 

@@ -1,7 +1,6 @@
 """The paged engine: exact against the trainer's forward, each token once, any company, memory or chunks."""
 
 import asyncio
-import time
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import torch
 from small_model import CONFIG, MIXTURE, VOCAB, distance, run_two_of_three
 from transformers import PreTrainedModel
+from waiting import until, wait_outside
 
 from turnwise.core.errors import EngineError
 from turnwise.core.seeds import uniforms
@@ -394,7 +394,7 @@ def test_a_cancelled_request_leaves_the_others_alone_and_frees_its_pages(qwen: P
         doomed = asyncio.create_task(
             engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session=Session("doomed", "0"))
         )
-        await asyncio.sleep(0.01)
+        await until(lambda: engine.statistics().num_sampled_tokens)
         doomed.cancel()
         await asyncio.gather(doomed, return_exceptions=True)
         return await engine.generate(to_ids(prompt_of(2)), SamplingParams(max_tokens=5), session=Session("next", "0"))
@@ -417,8 +417,7 @@ def test_pages_of_a_cancelled_request_stay_its_own_until_the_step_ends(qwen: Pre
             if engine.statistics().num_sampled_tokens == 5:
                 held.append(engine.statistics().num_held_pages)
                 loop.call_soon_threadsafe(doomed.cancel)
-                time.sleep(0.1)
-                assert doomed.done()
+                wait_outside(doomed.done)
                 held.append(engine.statistics().num_held_pages)
             return run_model(engine._runner, items)  # type: ignore[arg-type]
 
@@ -448,7 +447,7 @@ def test_close_fails_what_is_running(qwen: PreTrainedModel) -> None:
         job = asyncio.create_task(
             engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=100), session=Session("s", "0"))
         )
-        await asyncio.sleep(0.005)
+        await until(lambda: engine.statistics().num_sampled_tokens)
         await engine.close()
         return await asyncio.gather(job, return_exceptions=True)  # type: ignore[return-value]
 

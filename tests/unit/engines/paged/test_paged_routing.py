@@ -8,6 +8,7 @@ import pytest
 import torch
 from small_model import CONFIG, MIXTURE, VOCAB
 from transformers import PreTrainedModel
+from waiting import until
 
 from turnwise.core.sampled import keep_own_experts
 from turnwise.core.types import Completion, SamplingParams, Session, to_ids
@@ -108,12 +109,16 @@ def check_experts(model: PreTrainedModel, prompt: list[int], reply: Completion) 
 def sample_group(engine: PagedEngine, num: int, *, max_tokens: int, temperature: float) -> list[Completion]:
     """One after the other is begun, so that later ones can guess from earlier ones."""
 
+    async def sample_two() -> None:
+        before = engine.statistics().num_sampled_tokens
+        await until(lambda: engine.statistics().num_sampled_tokens >= before + 2)
+
     async def run() -> list[Completion]:
         jobs = []
         for seed in range(num):
             params = SamplingParams(max_tokens=max_tokens, seed=seed, temperature=temperature)
             jobs.append(asyncio.create_task(engine.generate(to_ids(SYSTEM), params, session=Session("g", str(seed)))))
-            await asyncio.sleep(0.02)
+            await sample_two()
         done = await asyncio.gather(*jobs)
         await engine.close()
         return done

@@ -65,6 +65,13 @@ async def ask(engine: ServerEngine, prompt: Sequence[int], *, name: str = "0", *
     return await engine.generate(to_ids(prompt), settings, session=Session(f"g{name}", name))
 
 
+async def sampling(served: Served) -> None:
+    """Wait until a server has sampled a token of a reply and goes on."""
+    async with asyncio.timeout(60):
+        while served.num_running == 0 or served.num_sampled == 0:
+            await asyncio.sleep(0.002)
+
+
 def gap(model: PreTrainedModel, completion: Completion, temperature: float = 1.0) -> float:
     return float(np.abs(completion.logprobs - score(model, PROMPT, completion, temperature)).max())
 
@@ -127,9 +134,11 @@ def test_replies_under_way_when_weights_change(kind: str, servers: list[Served],
     async def play() -> tuple[Completion, int]:
         async with open_engine(model, kind, servers[:1]) as engine:
             await ask(engine, PROMPT)
+            servers[0].hold_at = None if interrupt == "finish" else 20
             reply = asyncio.create_task(ask(engine, PROMPT, max_tokens=80, name="1"))
-            await asyncio.sleep(0.15)
+            await sampling(servers[0])
             num_dropped = await engine.pause(interrupt)
+            servers[0].hold_at = None
             assert reply.done() == (interrupt == "finish")
             late = asyncio.create_task(ask(engine, PROMPT, name="2"))
             change(model, seed=5)
@@ -257,8 +266,9 @@ def test_a_server_that_ends_requests_by_itself_is_left_also_during_a_pause(kind:
     async def play() -> None:
         async with open_engine(make_model(), kind, servers[:1], timeout_s=1.0) as engine:
             await ask(engine, PROMPT)
+            servers[0].hold_at = 20
             under_way = asyncio.create_task(ask(engine, PROMPT, name="1", max_tokens=80))
-            await asyncio.sleep(0.05)
+            await sampling(servers[0])
             pausing = asyncio.create_task(engine.pause("finish"))
             await asyncio.sleep(0)
             servers[0].faults.add("aborts")
@@ -277,7 +287,7 @@ def test_a_request_that_is_cancelled_holds_up_no_version(kind: str, servers: lis
         async with open_engine(model, kind, servers[:1]) as engine:
             await ask(engine, PROMPT)
             cut = asyncio.create_task(ask(engine, PROMPT, name="1", max_tokens=80))
-            await asyncio.sleep(0.05)
+            await sampling(servers[0])
             cut.cancel()
             await asyncio.wait([cut])
             change(model, seed=1)

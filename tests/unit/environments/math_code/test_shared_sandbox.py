@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+from pathlib import Path
 
 import pytest
 import stand_in_sandbox
+from waiting import until
 
 from turnwise.core.errors import ConfigError, SandboxError
 from turnwise.environments.shared_sandbox import SharedSandbox, _Home, load_sandbox
@@ -61,12 +63,16 @@ def test_pairs_run_exactly_where_the_sandbox_behind_runs_them() -> None:
         asyncio.run(alone.run_pair(worker, grader, Limits()))
 
 
-def test_giving_up_ends_the_program() -> None:
+def test_giving_up_ends_the_program(tmp_path: Path) -> None:
+    began = tmp_path / "began"
     shared = SharedSandbox(load_sandbox(STAND_IN, {}))
 
     async def run() -> bytes:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(shared.run(Program(code="import time; time.sleep(60)"), Limits(wall_s=60.0)), 0.3)
+        code = f"from pathlib import Path; Path({str(began)!r}).touch(); import time; time.sleep(60)"
+        running = asyncio.create_task(shared.run(Program(code=code), Limits(wall_s=60.0)))
+        await until(began.exists)
+        running.cancel()
+        await asyncio.wait([running])
         return (await shared.run(Program(code="print(1)"), Limits())).stdout
 
     assert asyncio.run(run()) == b"1\n"
@@ -115,6 +121,12 @@ def test_a_session_answers_on_every_loop_from_the_sandboxs_own() -> None:
 
 def test_an_opening_that_is_given_up_leaves_no_session() -> None:
     class Kept(Opening):
+        num_closed = 0
+
+        async def close(self) -> None:
+            self.num_closed += 1
+            await super().close()
+
         async def open(self, language: str, **_: object) -> Opening:
             with contextlib.suppress(asyncio.CancelledError):  # as a sandbox that opens it all the same
                 await asyncio.sleep(0.2)
@@ -127,7 +139,7 @@ def test_an_opening_that_is_given_up_leaves_no_session() -> None:
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(shared.open(), 0.05)
-        await asyncio.sleep(0.5)
+        await until(lambda: sandbox.num_closed)
 
     asyncio.run(give_up())
     assert sandbox.open_sessions == 0
