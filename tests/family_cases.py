@@ -305,7 +305,7 @@ CASES = {
 if find_spec("mcp"):  # an optional extra
     CASES["mcp"] = Case(build=build_mcp, gold=("answer", "calls"))
 
-ADAPTER = "its package is no part of `dev`; `make test-adapters` installs it"
+ADAPTER = "the package is no part of `dev`, and `make test-adapters` installs it"
 EXCUSED = {
     "gymnasium": (ADAPTER, "environments/adapters/test_gymnasium.py"),
     "minigrid": (ADAPTER, "environments/adapters/test_gymnasium.py"),

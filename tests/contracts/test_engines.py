@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from contract_table import list_names, read_contract
 from generation_server import generation_server
 from small_model import CONFIG, VOCAB
 from transformers import PreTrainedModel
@@ -172,8 +173,12 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
     return np.random.default_rng(seed).integers(20, VOCAB, length).tolist()
 
 
-def test_every_kind_of_engine_runs_through_this_contract() -> None:
-    assert {kind.row or name for name, kind in KINDS.items()} == {*ROWS, "scripted"}
+def test_every_kind_of_engine_runs_through_this_contract_and_the_page_says_so() -> None:
+    run_here = {kind.row or name for name, kind in KINDS.items()}
+    assert run_here == {*ROWS, "scripted"}
+    runs, left_out = read_contract("test_engines.py")
+    assert set(list_names(runs)) == run_here
+    assert left_out == "nothing"
 
 
 def same(a: Completion, b: Completion) -> bool:

@@ -15,6 +15,7 @@ from statistics import mean
 from typing import Any, TypeVar
 
 import pytest
+from contract_table import list_names, read_contract, read_seam
 from family_cases import CASES, EXCUSED, OWN, Case, build_family, shared_family
 
 from turnwise.core.checked import to_asking
@@ -161,12 +162,28 @@ def take(family: EnvironmentFamily, split: Split, count: int) -> list[Task]:
 # ------------------------------------------------------------------------------------------------ the list
 
 
-def test_every_environment_runs_through_this_contract_or_says_where_it_is_played() -> None:
-    run_here = {case.family or name for name, case in CASES.items() if case.build is None or name in OWN} & set(OWN)
+def test_every_environment_runs_through_this_contract_or_the_page_says_why_not() -> None:
+    run_here = {case.family or name for name, case in CASES.items()} & set(OWN)
     assert run_here | set(EXCUSED) == set(OWN)
     assert not run_here & set(EXCUSED)
     unit = Path(__file__).parents[1] / "unit"
     assert [path for _, path in EXCUSED.values() if not (unit / path).is_file()] == []
+    runs, left_out = read_contract("test_environment_families.py")
+    assert set(list_names(runs)) == (run_here | {"mcp"})
+    said = [(names, reason) for names, _, reason in (part.partition(": ") for part in left_out.split("; "))]
+    assert {name: reason for names, reason in said for name in list_names(names)} == {
+        name: reason for name, (reason, _) in EXCUSED.items() if name != "mcp"
+    }
+
+
+def test_environments_that_ask_are_those_of_the_page() -> None:
+    page = read_seam("`AskingEnvironment`")
+    asking = {
+        case.family or name
+        for name, case in CASES.items()
+        if isinstance(shared_family(name).build_environment(shared_family(name).task("train", 0)), AskingEnvironment)
+    }
+    assert set(list_names(page)) == asking | {"Environment"}
 
 
 # ------------------------------------------------------------------------------------------------ tasks
