@@ -4,6 +4,7 @@
 """
 
 import ast
+import keyword
 import re
 import sys
 import tomllib
@@ -103,6 +104,8 @@ OPTIONAL = {
     for package, project in PROJECTS.items()
 }
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 800, 80
+MAX_TWIN_LINES = 15
+"""Most lines of two functions in a row that may be the same but for names and values."""
 
 
 RECIPE_ROOMS = {"config", "building", "runs", "api", "cli", ""}
@@ -116,10 +119,12 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
     """Every broken rule as `path: what`. `sources` maps paths below `src` (`turnwise/core/types.py`) to their text."""
     breaches: list[str] = []
     graph: dict[str, set[str]] = {}
+    code: dict[str, list[tuple[int, str]]] = {}
     for path, text in sources.items():
         tree = ast.parse(text)
         folder = folder_of(path)
         graph[module_name(path)] = {name for name in at_import_time(tree) if package_of(name) in SOURCES}
+        code[path] = list_shapes(text, tree)
         rules = [
             import_rules(tree, folder, path),
             size_rules(text, tree),
@@ -130,7 +135,53 @@ def find_violations(sources: Mapping[str, str]) -> list[str]:
         breaches += [f"{path}: {problem}" for rule in rules for problem in rule]
         if Path(path).name in VAGUE_NAMES:
             breaches.append(f"{path}: a name that says nothing; call it what it does")
+    breaches += find_twins(code)
     return breaches + [f"import cycle {' -> '.join(cycle)}" for cycle in find_cycles(graph)]
+
+
+SHAPE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\b\d[\w.]*|[^\W\d]\w*|#.*$|\s+")
+
+
+def list_shapes(text: str, tree: ast.AST) -> list[tuple[int, str]]:
+    """The lines of all functions by number, each without names, values, spaces and comments; no docstrings."""
+    inside: set[int] = set()
+    texts: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = text.splitlines()
+    shapes = [(number, SHAPE.sub(shorten, lines[number - 1])) for number in sorted(inside - texts)]
+    return [(number, shape) for number, shape in shapes if shape]
+
+
+def shorten(match: re.Match[str]) -> str:
+    word = match[0]
+    if word[0] in "# \t":
+        return ""
+    return f" {word} " if keyword.iskeyword(word) else "0" if word[0] in "\"'0123456789" else "x"
+
+
+def find_twins(code: Mapping[str, list[tuple[int, str]]]) -> list[str]:
+    """Places whose lines in a row have the same shapes as others, as `path: what`, each pair once at its first line."""
+    first: dict[int, tuple[str, int]] = {}
+    problems, last = [], ("", "", 0)
+    for path, shapes in code.items():
+        for start in range(len(shapes) - MAX_TWIN_LINES):
+            window = tuple(shape for _, shape in shapes[start : start + MAX_TWIN_LINES + 1])
+            if len(set(window)) < MAX_TWIN_LINES / 3:
+                continue  # a list of like lines
+            there, line = first.setdefault(hash(window), (path, shapes[start][0]))
+            if (there, line) == (path, shapes[start][0]):
+                continue
+            if last != (path, there, start):
+                problems.append(
+                    f"{path}: from line {shapes[start][0]} more than {MAX_TWIN_LINES} lines are those of {there} from "
+                    f"line {line} under other names; share one function"
+                )
+            last = (path, there, start + 1)
+    return problems
 
 
 def folder_of(path: str) -> str:
@@ -543,6 +594,21 @@ def test_what_is_allowed_is_not_reported(path: str, text: str) -> None:
 )
 def test_what_is_allowed_in_the_sibling_is_not_reported(path: str, text: str) -> None:
     assert find_violations({f"{SIBLING}/{path}": text}) == []
+
+
+def test_a_copy_is_found_under_other_names() -> None:
+    def write(noun: str, value: int, lines: int = 16) -> str:
+        body = "".join(
+            f"    {noun}_{number} = call({', '.join([noun, str(value)] * number)})  # {noun}\n"
+            for number in range(lines - 1)
+        )
+        return f'def read_{noun}({noun}):\n    """Read a {noun}."""\n{body}'
+
+    [problem] = find_violations({"turnwise/store/a.py": write("row", 1), "turnwise/tools/b.py": write("step", 2)})
+    assert problem.startswith("turnwise/tools/b.py: from line 1 more than 15 lines are those of turnwise/store/a.py")
+    assert find_violations({"turnwise/store/a.py": write("row", 1, 15), "turnwise/tools/b.py": write("step", 2)}) == []
+    other = write("step", 2).replace("step_1 = call(step, 2)", "step_1 = call(step)")
+    assert find_violations({"turnwise/store/a.py": write("row", 1), "turnwise/tools/b.py": other}) == []
 
 
 def test_no_two_test_files_share_a_name() -> None:

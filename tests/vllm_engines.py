@@ -1,5 +1,6 @@
 """Opening a vLLM engine of a test, and asking it."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,18 @@ from transformers import PreTrainedModel
 from turnwise.core.types import Completion, SamplingParams, Session, to_ids
 from turnwise.engines.vllm import VllmEngine
 
+FAKE = Path(__file__).parent / "unit" / "engines" / "vllm" / "fake_sdks"
 StandIn = Callable[[str], Path]
+
+
+def write_stand_in(folder: Path, fault: str = "") -> Path:
+    """Write an interpreter whose vLLM is a stand-in with a fault; "" is none."""
+    python = folder / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{FAKE}" VLLM_FAULT="{fault}" OMP_NUM_THREADS=1 exec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
 
 
 @asynccontextmanager

@@ -1,24 +1,35 @@
-"""What every engine keeps: the contract of `core.protocols.Engine`, and of `PausableEngine` where there is a model."""
+"""What every engine keeps: the contract of `core.protocols.Engine`, and of `PausableEngine` where there is a model.
+
+Every kind of the table runs through it, built from its row. vLLM and the servers are the stand-ins of their own tests.
+"""
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from contract_table import list_names, read_contract
+from generation_server import generation_server
 from small_model import CONFIG, VOCAB
 from transformers import PreTrainedModel
-from waiting import until, wait_outside
+from vllm_engines import write_stand_in
+from waiting import wait_outside
 
+from turnwise.config.engine_kinds.table import ENGINE_KINDS, GROUP
 from turnwise.core.errors import EngineError
+from turnwise.core.offers import list_offers
 from turnwise.core.types import Completion, FinishReason, IntArray, Message, SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.registry import build_engine
 from turnwise.engines.scripted import ScriptedEngine
-from turnwise.engines.workers import WorkerEngine
+from turnwise.engines.settings import EngineSettings
 from turnwise.models.build import build_model
 
 SHAPE: dict[str, Any] = {"max_concurrency": 12, "max_context": 2000}
@@ -47,21 +58,68 @@ def script(prompt: IntArray) -> str:
     return "abcdefghijklmnopqrstuvwxyz"
 
 
+def make_model(model_type: str = "qwen3") -> PreTrainedModel:
+    return build_model(model_type, CONFIG, vocab_size=VOCAB, seed=1)
+
+
+def serve(stack: ExitStack, folder: Path, speaks: str) -> dict[str, Any]:
+    """A server that stands in for a real one."""
+    make_model().save_pretrained(folder / "model")
+    served = stack.enter_context(generation_server(folder / "model", speaks))
+    return {"urls": [served.url], "speaks": speaks, "timeout_s": 60.0}
+
+
+Prepare = Callable[[ExitStack, Path], dict[str, Any]]
+"""From what outlives a test, and a folder, to `engine.options`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One implementation."""
+    """How a kind is built where its defaults do not do, and what its tests need to know of it."""
 
-    build: Callable[[PreTrainedModel], Any]
+    row: str = ""
+    """Its name in the table; empty is the case's own."""
+    prepare: Prepare = lambda stack, folder: {}
     has_model: bool = True
+    seedless: str = ""
+    """Why a seed does not determine what is sampled; empty where it does."""
+    long: int = 1500
+    """Tokens of a reply that lasts while a test does something else."""
 
 
-KINDS = {
-    "scripted": Kind(build=lambda model: ScriptedEngine(Letters(), script), has_model=False),  # type: ignore[arg-type]
-    "local": Kind(build=lambda model: LocalEngine(model, **SHAPE, decode=decode)),
-    "paged": Kind(build=lambda model: PagedEngine(model, **SHAPE, decode=decode)),
-    "workers": Kind(build=lambda model: WorkerEngine(model, num_workers=2, **SHAPE, decode=decode)),
+SPECIAL: Mapping[str, Kind] = {
+    "vllm": Kind(
+        prepare=lambda stack, folder: {"python": str(write_stand_in(folder)), "cache_mib": 64},
+        seedless="one generator of its process draws for all requests",
+        long=400,
+    ),
+    "server": Kind(
+        prepare=lambda stack, folder: serve(stack, folder, "vllm"), seedless="servers draw as they like", long=200
+    ),
+    "server, SGLang": Kind(
+        row="server",
+        prepare=lambda stack, folder: serve(stack, folder, "sglang"),
+        seedless="servers draw as they like",
+        long=200,
+    ),
+    "scripted": Kind(has_model=False),
 }
+"""Kinds that need more than their row, and the one that is no row: the public fake."""
+ROWS = [*ENGINE_KINDS, *(offer.name for offer in list_offers(GROUP) if offer.package.startswith("turnwise"))]
+"""The table, and the kinds that Turnwise's own packages offer."""
+KINDS = {name: Kind() for name in ROWS} | dict(SPECIAL)
+IN_PROCESS: Mapping[str, Callable[..., Any]] = {"local": LocalEngine, "paged": PagedEngine}
+"""Engines that compute on a thread of this process."""
 WITH_MODEL = [name for name, kind in KINDS.items() if kind.has_model]
+
+
+def build(name: str, model: PreTrainedModel, stack: ExitStack, folder: Path) -> Any:
+    """The engine of a case."""
+    if name == "scripted":
+        return ScriptedEngine(Letters(), script)  # type: ignore[arg-type]
+    kind = KINDS[name]
+    common = EngineSettings(**SHAPE, num_threads=1)
+    return build_engine(kind.row or name, model, common=common, options=kind.prepare(stack, folder), decode=decode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +133,22 @@ class Subject:
     sessions: set[Session] = field(default_factory=set)
     """Asked in and not yet released."""
 
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.name]
+
     def ask(self, prompt: list[int], *, session: Session = SESSION, **params: Any) -> Any:
-        """A coroutine of one reply."""
-        settings = SamplingParams(**{"max_tokens": 8, **params})
+        """A coroutine of one reply; the most likely one where seeds decide nothing."""
+        settings = SamplingParams(**{"max_tokens": 8, "temperature": 0.0 if self.kind.seedless else 1.0, **params})
         self.sessions.add(session)
         return self.engine.generate(to_ids(prompt), settings, session=session)
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    model = build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1)
-    with asyncio.Runner() as runner:
-        engine = KINDS[request.param].build(model)
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    model = make_model()
+    with ExitStack() as stack, asyncio.Runner() as runner:
+        engine = build(request.param, model, stack, tmp_path_factory.mktemp("engine"))
         yield Subject(name=request.param, engine=engine, model=model, run=runner.run)
         runner.run(engine.close())
 
@@ -112,13 +174,17 @@ def prompt_of(seed: int, length: int = 20) -> list[int]:
     return np.random.default_rng(seed).integers(20, VOCAB, length).tolist()
 
 
-async def begun(subject: Subject) -> None:
-    """Wait until an engine samples; one without statistics runs the model in this process."""
-    ran: list[bool] = []
-    watch = subject.model.register_forward_hook(lambda *_: ran.append(True))
-    statistics = getattr(subject.engine, "statistics", None)
-    await until(lambda: ran if statistics is None else statistics().num_held_pages)
-    watch.remove()
+def test_every_kind_of_engine_runs_through_this_contract_and_the_page_says_so() -> None:
+    run_here = {kind.row or name for name, kind in KINDS.items()}
+    assert run_here == {*ROWS, "scripted"}
+    runs, left_out = read_contract("test_engines.py")
+    assert set(list_names(runs)) == run_here
+    assert left_out == "nothing"
+
+
+async def begun(sampler: Subject) -> None:
+    """Wait until an engine samples what it was asked: once a later request has ended, an earlier one has begun."""
+    await sampler.ask(prompt_of(2), session=Session("later", "0"), max_tokens=1)
 
 
 def same(a: Completion, b: Completion) -> bool:
@@ -163,6 +229,8 @@ def test_a_time_out_inside_an_engine_is_the_engines_error(subject: Subject) -> N
 
 
 def test_seeds_decide_tokens_whatever_the_company_and_the_session(sampler: Subject) -> None:
+    if sampler.kind.seedless:
+        pytest.skip(sampler.kind.seedless)
     alone = [sampler.run(sampler.ask(prompt_of(3), seed=seed)) for seed in range(3)]
     assert len({tuple(reply.token_ids.tolist()) for reply in alone}) == 3
 
@@ -188,7 +256,8 @@ def test_a_cancelled_request_leaves_the_others_alone(sampler: Subject) -> None:
     expected = sampler.run(sampler.ask(prompt_of(6), seed=3, max_tokens=60))
 
     async def cancel() -> Completion:
-        doomed = asyncio.create_task(sampler.ask(prompt_of(7), session=Session("c", "doomed"), max_tokens=1900))
+        ask, long = sampler.ask, sampler.kind.long
+        doomed = asyncio.create_task(ask(prompt_of(7), session=Session("c", "doomed"), max_tokens=long))
         other = asyncio.create_task(sampler.ask(prompt_of(6), session=Session("c", "other"), seed=3, max_tokens=60))
         await begun(sampler)
         doomed.cancel()
@@ -207,7 +276,7 @@ def test_the_callers_deadline_ends_one_request(sampler: Subject) -> None:
     async def hurry() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await sampler.ask(prompt_of(8), session=Session("d", "0"), max_tokens=1900)
+                await sampler.ask(prompt_of(8), session=Session("d", "0"), max_tokens=sampler.kind.long)
 
     sampler.run(hurry())
     sampler.run(sampler.engine.release(Session("d", "0")))
@@ -218,7 +287,7 @@ def test_adopting_needs_a_pause_while_requests_are_open_and_later_tokens_carry_t
     before = sampler.engine.version
 
     async def adopt() -> tuple[Completion, Completion, dict[str, int]]:
-        asked = asyncio.create_task(sampler.ask(prompt_of(1), session=Session("v", "0"), max_tokens=1500))
+        asked = asyncio.create_task(sampler.ask(prompt_of(1), session=Session("v", "0"), max_tokens=sampler.kind.long))
         await begun(sampler)
         with pytest.raises(EngineError, match="wait for them or pause the engine"):
             await sampler.engine.adopt(before + 1)
@@ -233,20 +302,17 @@ def test_adopting_needs_a_pause_while_requests_are_open_and_later_tokens_carry_t
         return await asked, await waiting, sums
 
     asked, waiting, sums = sampler.run(adopt())
-    assert list(sums) == [name for name, _ in sampler.model.named_parameters()]
+    assert set(sums) == {name for name, _ in sampler.model.named_parameters()}
     assert sorted(asked.versions.tolist()) == asked.versions.tolist()
     assert (asked.version_first, asked.version_last) == (before, before + 1)
     assert (waiting.version_first, waiting.version_last) == (before + 1, before + 1)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_close_fails_what_is_pending_and_refuses_what_comes_later(name: str) -> None:
-    engine = KINDS[name].build(build_model("qwen3", CONFIG, vocab_size=VOCAB, seed=1))
-
-    async def close() -> Any:
-        pending = asyncio.create_task(
-            engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=1900), session=Session("g", "0"))
-        )
+def test_close_fails_what_is_pending_and_refuses_what_comes_later(name: str, tmp_path: Path) -> None:
+    async def close(engine: Any) -> Any:
+        params = SamplingParams(max_tokens=KINDS[name].long)
+        pending = asyncio.create_task(engine.generate(to_ids(prompt_of(1)), params, session=Session("g", "0")))
         await asyncio.sleep(0)  # asked, whether or not it has begun
         await engine.close()
         await engine.close()
@@ -254,16 +320,17 @@ def test_close_fails_what_is_pending_and_refuses_what_comes_later(name: str) -> 
             await engine.generate(to_ids(prompt_of(1)), SamplingParams(max_tokens=1), session=Session("g", "1"))
         return (await asyncio.gather(pending, return_exceptions=True))[0]
 
-    outcome = asyncio.run(close())
+    with ExitStack() as stack:
+        outcome = asyncio.run(close(build(name, make_model(), stack, tmp_path)))
     if KINDS[name].has_model:
         assert isinstance(outcome, EngineError)
         assert "the engine was closed" in str(outcome)
 
 
-@pytest.mark.parametrize("name", ["local", "paged"])
+@pytest.mark.parametrize("name", IN_PROCESS)
 def test_the_event_loop_stays_responsive_while_a_step_runs(name: str) -> None:
-    model = build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1)
-    engine = KINDS[name].build(model)
+    model = make_model("gemma")
+    engine = IN_PROCESS[name](model, **SHAPE, decode=decode)
     turned: list[bool] = []
 
     async def run() -> None:
@@ -284,28 +351,27 @@ def test_the_event_loop_stays_responsive_while_a_step_runs(name: str) -> None:
     assert all(turned)
 
 
-@pytest.mark.parametrize("name", ["local", "paged"])
+@pytest.mark.parametrize("name", IN_PROCESS)
 def test_arithmetic_has_its_own_number_of_threads(name: str) -> None:
-    model = build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1)
+    model = make_model("gemma")
     seen: set[int] = set()
-    build = {"local": LocalEngine, "paged": PagedEngine}[name]
     before = torch.get_num_threads()
-    engine: Any = build(model, **SHAPE, num_threads=3)
+    engine = IN_PROCESS[name](model, **SHAPE, num_threads=3)
     model.get_input_embeddings().register_forward_pre_hook(lambda module, args: seen.add(torch.get_num_threads()))
     asyncio.run(engine.generate(to_ids([1, 2]), SamplingParams(max_tokens=2), session=Session("g", "0")))
     assert seen == {3}
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize("name", ["local", "paged"])
+@pytest.mark.parametrize("name", IN_PROCESS)
 @pytest.mark.parametrize("action", ["cancel", "release", "submit", "ask again"])
 def test_what_happens_during_a_step_changes_no_sample(name: str, action: str) -> None:
     """A request that shares its beginning with the one sampled is cancelled, released, submitted, or cancelled and made
     again in its session, while a step of both is computed."""
 
     def run(disturb: bool) -> tuple[Completion, Completion]:
-        model = build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1)
-        engine = KINDS[name].build(model)
+        model = make_model("gemma")
+        engine = IN_PROCESS[name](model, **SHAPE, decode=decode)
         acts: list[Callable[[], Any]] = []
         num_steps = 0
         loop: asyncio.AbstractEventLoop

@@ -1,27 +1,33 @@
-"""What every environment family owes: the built-in ones, the example's, and a mixture of them, through one file."""
+"""What every environment family owes, with one conversation or several: `family_cases.py` lists them.
+
+An episode is played as an evaluation plays it, by the desk that serves every caller outside a rollout.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from statistics import mean
 from typing import Any, TypeVar
 
 import pytest
+from contract_table import list_names, read_contract, read_seam
+from family_cases import CASES, EXCUSED, OWN, Case, build_family, shared_family
 
-from turnwise.core.checked import to_single
+from turnwise.core.checked import to_asking
+from turnwise.core.episodes import AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import (
     Environment,
     EnvironmentFamily,
     ForkableEnvironment,
     GoldAnswers,
-    Opening,
+    ScriptedPolicy,
     Split,
     StatefulEnvironment,
 )
@@ -33,294 +39,93 @@ from turnwise.core.types import (
     Task,
     ToolCall,
     ToolCallError,
-    ToolRecord,
     Trajectory,
     TrajectoryId,
     text_message,
 )
-from turnwise.environments.classes.family import ClassFamily
-from turnwise.environments.math_code.family import MathCode
-from turnwise.environments.mcp.family import McpTasks
-from turnwise.environments.mixture import Member, mix_families
-from turnwise.environments.registry import load_family
-from turnwise.environments.search_qa.family import SearchQA
+from turnwise.environments.episodes import Episode, Played
 from turnwise.evaluation.summary import is_success
-from turnwise_sandbox.types import Execution, Limits, Program
+from turnwise.serving.episode import OutsideEpisode
 
 T = TypeVar("T")
-MAX_TURNS = 16
-
-
-class PretendSandbox:
-    """Runs the arithmetic that scripted policies write, in this process: `print` and `pow` are all it knows."""
-
-    async def run(self, program: Program, limits: Limits) -> Execution:
-        shown: list[str] = []
-        names = {"print": lambda value: shown.append(str(value)), "pow": pow, "sum": sum, "min": min, "range": range}
-        try:
-            eval(str(program.code), {"__builtins__": {}}, names)
-        except (ArithmeticError, NameError, SyntaxError, TypeError, ValueError) as cause:
-            error = f"{type(cause).__name__}: {cause}".encode()
-            return Execution(stdout=b"", stderr=error, exit_code=1)
-        return Execution(stdout=("\n".join(shown) + "\n").encode(), stderr=b"", exit_code=0)
-
-    async def close(self) -> None: ...
-
-
-class PretendTests:
-    """Calls the functions that scripted policies leave, in this process."""
-
-    async def run(self, program: Program, limits: Limits) -> Execution:
-        modules: dict[str, dict[str, Any]] = {}
-        for path, source in program.files.items():
-            exec(source, modules.setdefault(path.removesuffix(".py"), {}))
-        lines = []
-        for number, (module, function, arguments) in enumerate(json.loads(program.stdin)):
-            try:
-                outcome: list[Any] = ["gave", modules[module][function](*arguments)]
-            except ZeroDivisionError:
-                outcome = ["raised", "ZeroDivisionError", None]
-            lines.append(json.dumps([number, outcome]))
-        return Execution(stdout="\n".join(lines).encode(), stderr=b"", exit_code=0)
-
-    async def close(self) -> None: ...
-
-
-class PretendPrograms:
-    """Runs the programs that scripted policies write, in this process."""
-
-    async def run(self, program: Program, limits: Limits) -> Execution:
-        request = json.loads(program.stdin)
-        home: dict[str, Any] = {}
-        try:
-            exec(program.files["solution.py"], home)
-            values = [home[request["entry"]](*arguments) for arguments in request["calls"]]
-        except (NameError, SyntaxError, KeyError) as cause:
-            return Execution(stdout=b"", stderr=type(cause).__name__.encode(), exit_code=1)
-        lines = [json.dumps([number, ["gave", value]]) for number, value in enumerate(values)]
-        return Execution(stdout="\n".join(lines).encode(), stderr=b"", exit_code=0)
-
-    async def close(self) -> None: ...
-
-
-def load_example() -> Any:
-    """`VaultFamily` of the examples."""
-    path = Path(__file__).parents[2] / "examples" / "own_environment.py"
-    spec = spec_from_file_location("own_environment", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.VaultFamily
-
-
-class Halving:
-    """A plain class: find a number from 1 to 31 in five guesses."""
-
-    def reset(self, seed: int) -> str:
-        self.low, self.high, self.tries, self.right = 1, 31, 0, False
-        self.secret = Random(seed).randint(1, 31)
-        return "Guess my number from 1 to 31."
-
-    def guess(self, number: int) -> str:
-        """Guess the number.
-
-        Args:
-            number: The guess.
-        """
-        self.tries, self.right = self.tries + 1, number == self.secret
-        self.done = self.right or self.tries == 5
-        if number < self.secret:
-            self.low = max(self.low, number + 1)
-            return "higher"
-        self.high = min(self.high, number - 1)
-        return "lower"
-
-    def get_reward(self) -> float:
-        return float(self.right)
-
-    def _oracle(self) -> tuple[str, dict[str, int]]:
-        return "guess", {"number": (self.low + self.high) // 2}
-
-
-MATH: dict[str, Any] = {"sandbox": f"{__name__}:PretendSandbox"}
-REPAIR: dict[str, Any] = {"sandbox": f"{__name__}:PretendTests"}
-CODING: dict[str, Any] = {"sandbox": f"{__name__}:PretendPrograms", "prompt": "short", "kinds": {"arithmetic": 1.0}}
-LINKED: dict[str, Any] = {"prompt": "short", "bugs": 2, "calls": True}
-SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A family, and what its tests need to know of it."""
-
-    build: Callable[..., EnvironmentFamily]
-    controls: tuple[dict[str, Any], ...] = ()
-    """Arguments under which the oracle must fail."""
-    gold: tuple[str, ...] = ()
-    """Keys of the payload that only scoring may read, and what the gold answer is made of."""
-    control_tasks: Callable[[Task], bool] = field(default=lambda task: True)
-    """Tasks that a control must spoil."""
-    max_turns: int = MAX_TURNS
-    """Replies after which an episode is stopped."""
-
-
-def build_mixture(**changes: Any) -> EnvironmentFamily:
-    return mix_families(
-        {
-            "maths": Member(family=MathCode(**MATH), weight=1),
-            "search": Member(family=SearchQA(**SEARCH, **changes), weight=2),
-        }
-    )
-
-
-ROWS = tempfile.TemporaryDirectory(prefix="turnwise-mcp-rows-")
-
-
-def build_mcp(**changes: Any) -> EnvironmentFamily:
-    """A server that repeats what it is told."""
-    folder = Path(ROWS.name)
-    for split in ("train", "heldout"):
-        words = [f"{split}{number}" for number in range(200)]
-        rows = [{"question": f"echo {word}", "answer": word, "calls": [["echo", {"text": word}]]} for word in words]
-        (folder / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    server = Path(__file__).parents[1] / "unit" / "tools" / "mcp" / "hostile_server.py"
-    return McpTasks(
-        servers={"echo": {"command": "python", "args": ["-S", str(server), "fine"]}},
-        scope="run",
-        train_path=str(folder / "train.jsonl"),
-        heldout_path=str(folder / "heldout.jsonl"),
-        **changes,
-    )
-
-
-def build_call_rows(**changes: Any) -> EnvironmentFamily:
-    """Two functions, one of which plays a song that a request names."""
-    functions = [
-        {"name": name, "parameters": {"type": "dict", "properties": {"song": {"type": "string"}}, "required": ["song"]}}
-        for name in ("music.play", "music.buy")
-    ]
-    for split in ("train", "heldout"):
-        words = [f"{split}{number}" for number in range(200)]
-        rows = [
-            {
-                "id": f"multiple_{number}",
-                "question": [[{"role": "user", "content": f"Play {word} please ."}]],
-                "function": functions,
-                "ground_truth": [{"music.play": {"song": [word]}}],
-            }
-            for number, word in enumerate(words)
-        ]
-        (Path(ROWS.name) / f"calls_{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    paths = {f"{split}_path": str(Path(ROWS.name) / f"calls_{split}.jsonl") for split in ("train", "heldout")}
-    return load_family("tool_calls", {"mode": "files"} | paths | changes)
-
-
-OF_WORLDS = {"coding", "repair", "repair_linked", "tool_calls", "tool_calls_files"}
-CASES = {
-    "coding": Case(
-        build=lambda **changes: load_family("coding", CODING | changes),
-        controls=({"tests": "off"}, {"tests": "shuffled"}),
-        gold=("hidden", "parts"),
-    ),
-    "math_code": Case(
-        build=lambda **changes: MathCode(**MATH, **changes), controls=({"code": False},), gold=("answers",)
-    ),
-    "search_qa": Case(
-        build=lambda **changes: SearchQA(**SEARCH, **changes),
-        controls=({"search": "off"}, {"search": "shuffled"}),
-        gold=("answers", "evidence"),
-    ),
-    "repair": Case(
-        build=lambda **changes: load_family("repair", {"prompt": "short"} | REPAIR | changes),
-        controls=({"tests": "off"}, {"tests": "shuffled"}),
-        gold=("bug",),
-    ),
-    "repair_linked": Case(
-        build=lambda **changes: load_family("repair", LINKED | REPAIR | changes),
-        controls=({"tests": "off"}, {"tests": "shuffled"}),
-        gold=("bug", "other_bugs"),
-        max_turns=24,
-    ),
-    "tool_calls": Case(
-        build=lambda **changes: load_family("tool_calls", {"prompt": "short"} | changes),
-        controls=({"schema": "shuffled"}, {"schema": "blanked"}),
-        gold=("calls", "missing"),
-        control_tasks=lambda task: bool(task.payload["calls"]),
-    ),
-    "tool_calls_files": Case(build=build_call_rows, gold=("calls",)),
-    # The vault's secret is the prompt's letters backwards, and the tool has to know it.
-    "example": Case(build=load_example()),
-    "plain_class": Case(build=lambda **changes: ClassFamily(Halving, **changes)),
-    "mixture": Case(
-        build=build_mixture,
-        controls=({"search": "off"},),
-        gold=("answers", "evidence"),
-        control_tasks=lambda task: task.environment == "search",
-    ),
-}
-if not find_spec("turnwise_worlds"):  # the core alone
-    CASES = {name: case for name, case in CASES.items() if name not in OF_WORLDS}
-if find_spec("mcp"):  # an optional extra
-    CASES["mcp"] = Case(build=build_mcp, gold=("answer", "calls"))
 WITH_CONTROLS = [(name, changes) for name, case in CASES.items() for changes in case.controls]
 
 
-@pytest.fixture(params=CASES, scope="module")
-def case(request: pytest.FixtureRequest) -> Case:
-    return CASES[request.param]
-
-
 @dataclass(frozen=True, kw_only=True)
-class Played:
-    """One episode."""
+class Subject:
+    """A case, and the family that its tests share."""
 
-    opening: Opening
-    replies: list[Message]
-    observations: list[Message]
-    records: list[ToolRecord]
-    states: list[str | None]
-    reward: Reward
+    name: str
+    case: Case
+    family: EnvironmentFamily
+
+    def take(self, split: Split, count: int) -> list[Task]:
+        return take(self.family, split, count)
+
+    def play(self, task: Task, policy: str | ScriptedPolicy, seed: int = 0) -> tuple[Played, list[str | None]]:
+        return run(play(self.family, task, policy, seed, max_turns=self.case.max_turns))
 
 
-def state_of(environment: Environment) -> str | None:
+@pytest.fixture(params=CASES, scope="module")
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return Subject(name=request.param, case=CASES[request.param], family=shared_family(request.param))
+
+
+@pytest.fixture
+def single(subject: Subject) -> Subject:
+    """A subject of one conversation."""
+    if isinstance(subject.family.build_environment(subject.family.task("train", 0)), AskingEnvironment):
+        pytest.skip("asks in several conversations")
+    return subject
+
+
+def state_of(environment: object) -> str | None:
     return environment.state_hash() if isinstance(environment, StatefulEnvironment) else None
 
 
+class Kept:
+    """A family that keeps the environment it built last."""
+
+    def __init__(self, family: EnvironmentFamily) -> None:
+        self._family = family
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+    def build_environment(self, task: Task) -> Environment | AskingEnvironment:
+        self.built = self._family.build_environment(task)
+        return self.built
+
+
 async def play(
-    family: EnvironmentFamily, task: Task, policy: str, seed: int = 0, *, max_turns: int = MAX_TURNS
-) -> Played:
-    environment = to_single(family.build_environment(task))
+    family: EnvironmentFamily, task: Task, policy: str | ScriptedPolicy, seed: int = 0, *, max_turns: int
+) -> tuple[Played, list[str | None]]:
+    """An episode, and the state after its opening and after every reply."""
+    kept: Any = Kept(family)
+    speaker = family.policy(policy) if isinstance(policy, str) else policy
+    episode = Episode(kept, task, speaker, seed=seed, max_turns=max_turns)
     try:
-        opening = await environment.reset(task, seed)
-        messages = list(opening.messages)
-        observations: list[Message] = []
-        records: list[ToolRecord] = []
-        states = [state_of(environment)]
-        replies: list[Message] = []
-        random, speaker, stop = Random(seed), family.policy(policy), StopReason.MAX_TURNS
-        for _ in range(max_turns):
-            replies.append(speaker.reply(task, messages, random))
-            result = await environment.step(replies[-1])
-            assert bool(result.observations) != result.done  # either goes on with something to read, or is over
-            observations += result.observations
-            records += result.tool_records
-            messages += [replies[-1], *result.observations]
-            states.append(state_of(environment))
-            if result.done:
-                stop = StopReason.DONE
-                break
-        reward = await environment.score(replies, stop)
+        await episode.open()
+        states = [state_of(kept.built)]
+        while not episode.is_over:
+            await episode.turn()
+            states.append(state_of(kept.built))
+        played = await episode.finish()
     finally:
-        await environment.close()
-    return Played(
-        opening=opening,
-        replies=replies,
-        observations=observations,
-        records=records,
-        states=states,
-        reward=reward,
-    )
+        await episode.close()
+    if not isinstance(kept.built, AskingEnvironment):  # either goes on with something to read, or is over
+        assert all(bool(result.observations) != result.done for result in played.results)
+    return played, states
+
+
+class Fixed:
+    """Says what is written down."""
+
+    def __init__(self, replies: Sequence[Message]) -> None:
+        self._left = iter(replies)
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        return next(self._left)
 
 
 def run(work: Awaitable[T]) -> T:
@@ -330,33 +135,72 @@ def run(work: Awaitable[T]) -> T:
     return asyncio.run(await_it())
 
 
-def success(family: EnvironmentFamily, tasks: list[Task], policy: str, max_turns: int = MAX_TURNS) -> float:
-    """Share of the tasks that a policy succeeds on, judged as an evaluation does."""
+def success(family: EnvironmentFamily, tasks: list[Task], policy: str, max_turns: int) -> float:
+    """Share of the tasks that a policy succeeds on, judged as an evaluation does; of several roles, their mean."""
 
     async def play_all() -> list[Played]:
-        return [await play(family, task, policy, seed, max_turns=max_turns) for seed, task in enumerate(tasks)]
+        return [(await play(family, task, policy, seed, max_turns=max_turns))[0] for seed, task in enumerate(tasks)]
 
     def succeeded(reward: Reward) -> bool:
+        assert isinstance(reward, Scored)
         identity = TrajectoryId(draw=0, member=0)
         return is_success(Trajectory(id=identity, task_id="", turns=(), stop=StopReason.DONE, reward=reward))
 
-    rewards = [played.reward for played in run(play_all())]
-    assert all(isinstance(reward, Scored) for reward in rewards)
-    return sum(map(succeeded, rewards)) / len(tasks)
+    return mean(succeeded(reward) for played in run(play_all()) for reward in played.rewards.values())
 
 
 def take(family: EnvironmentFamily, split: Split, count: int) -> list[Task]:
-    return [family.task(split, index) for index in range(count)]
+    def draw() -> Iterator[Task]:
+        for index in range(count):
+            try:
+                yield family.task(split, index)
+            except IndexError:
+                return
+
+    return list(draw())
+
+
+# ------------------------------------------------------------------------------------------------ the list
+
+
+of_all_packages = pytest.mark.skipif(find_spec("turnwise_worlds") is None, reason="the page tells of every package")
+
+
+@of_all_packages
+def test_every_environment_runs_through_this_contract_or_the_page_says_why_not() -> None:
+    run_here = {case.family or name for name, case in CASES.items()} & set(OWN)
+    assert run_here | set(EXCUSED) == set(OWN)
+    assert not run_here & set(EXCUSED)
+    root = Path(__file__).parents[2]
+    assert [path for _, path in EXCUSED.values() if not (root / path).is_file()] == []
+    runs, left_out = read_contract("test_environment_families.py")
+    assert set(list_names(runs)) == (run_here | {"mcp"})
+    said = [(names, reason) for names, _, reason in (part.partition(": ") for part in left_out.split("; "))]
+    assert {name: reason for names, reason in said for name in list_names(names)} == {
+        name: reason for name, (reason, _) in EXCUSED.items() if name != "mcp"
+    }
+
+
+@of_all_packages
+def test_environments_that_ask_are_those_of_the_page() -> None:
+    page = read_seam("`AskingEnvironment`")
+    asking = {
+        case.family or name
+        for name, case in CASES.items()
+        if isinstance(shared_family(name).build_environment(shared_family(name).task("train", 0)), AskingEnvironment)
+    }
+    assert set(list_names(page)) == asking | {"Environment"}
 
 
 # ------------------------------------------------------------------------------------------------ tasks
 
 
-def test_a_task_is_a_pure_function_of_split_and_index(case: Case) -> None:
-    family, other = case.build(), case.build()
+def test_a_task_is_a_pure_function_of_split_and_index(subject: Subject) -> None:
+    family, other = subject.family, build_family(subject.name)
     assert isinstance(family, EnvironmentFamily)
     for split in ("train", "heldout"):
         forwards = take(family, split, 20)
+        assert len(forwards) == 20
         assert [other.task(split, index) for index in reversed(range(20))][::-1] == forwards
         for task in forwards:
             assert json.loads(json.dumps(dict(task.payload))) == task.payload
@@ -366,96 +210,92 @@ def test_a_task_is_a_pure_function_of_split_and_index(case: Case) -> None:
             assert task.id == replace(task, id="").id
 
 
-def test_splits_share_no_task(case: Case) -> None:
-    family = case.build()
-    train, heldout = (
-        {
-            (
-                t.prompt[0].text,
-                *(str(each) for key in ("apis", "examples") for each in t.payload.get(key, ())),
-            )
-            for t in take(family, split, 150)
-        }
-        for split in ("train", "heldout")
-    )  # type: ignore[arg-type]
-    if case is CASES["example"]:  # three letters of eight: it has 512 secrets and keeps none apart
-        return
+def test_splits_share_no_task(subject: Subject) -> None:
+    if subject.case.shares:
+        pytest.skip(subject.case.shares)
+    train, heldout = ({subject.case.identity(task) for task in subject.take(s, 150)} for s in ("train", "heldout"))  # type: ignore[arg-type]
+    assert train
+    assert heldout
     assert not train & heldout
 
 
-def test_texts_are_as_many_as_asked_for_and_repeatable(case: Case) -> None:
-    texts = case.build().texts(30)
+def test_texts_are_as_many_as_asked_for_and_repeatable(subject: Subject) -> None:
+    texts = subject.family.texts(30)
     assert len(texts) == 30
     assert all(texts)
-    assert list(case.build().texts(30)) == list(texts)
+    assert list(build_family(subject.name).texts(30)) == list(texts)
 
 
 # ------------------------------------------------------------------------------------------------ policies
 
 
-def test_the_oracle_succeeds_and_chance_does_not(case: Case) -> None:
-    family = case.build()
-    tasks = take(family, "heldout", 40)
-    assert success(family, tasks, "oracle", case.max_turns) >= 0.95
-    # The example's "random" tries the letters in either order; a guess that the vault is open is right half the time.
-    assert success(family, tasks, "random", case.max_turns) <= (0.75 if case is CASES["example"] else 0.2)
+def test_the_oracle_succeeds_and_chance_does_not(subject: Subject) -> None:
+    tasks = subject.take("heldout", 40)
+    assert success(subject.family, tasks, "oracle", subject.case.max_turns) >= 0.95
+    assert success(subject.family, tasks, "random", subject.case.max_turns) <= subject.case.chance
 
 
 @pytest.mark.parametrize(("name", "changes"), WITH_CONTROLS)
 def test_under_a_control_the_oracle_fails_the_same_tasks(name: str, changes: dict[str, Any]) -> None:
     case = CASES[name]
-    plain, control = case.build(), case.build(**changes)
+    plain, control = shared_family(name), build_family(name, **changes)
     tasks = [task for task in take(plain, "heldout", 60) if case.control_tasks(task)]
     assert [task for task in take(control, "heldout", 60) if case.control_tasks(task)] == tasks
-    assert success(control, tasks, "oracle", case.max_turns) <= 0.2
+    assert success(control, tasks, "oracle", case.max_turns) <= case.spoilt
 
 
-def test_the_gold_answer_is_right_where_a_family_names_it(case: Case) -> None:
-    family = case.build()
+def test_the_gold_answer_is_right_where_a_family_names_it(subject: Subject) -> None:
+    family = subject.family
     if not isinstance(family, GoldAnswers):
-        return
-    for task in take(family, "heldout", 8):
+        pytest.skip("names no gold answers")
+    for task in subject.take("heldout", 8):
         reply = family.answer_reply(task, family.gold_answer(task))
         assert reply != family.answer_reply(task, "")
-
-        async def answer(task: Task = task, reply: Message = reply) -> Reward:
-            environment = to_single(family.build_environment(task))
-            await environment.reset(task, 0)
-            assert (await environment.step(reply)).done
-            return await environment.score([reply], StopReason.DONE)
-
-        reward = run(answer())
-        assert isinstance(reward, Scored)
-        assert reward.part("success") == 1.0
+        played, _ = subject.play(task, Fixed([reply]))
+        assert played.results[-1].done
+        assert isinstance(played.reward, Scored)
+        assert played.reward.part("success") == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ episodes
 
 
-def test_seeds_reproduce_an_episode(case: Case) -> None:
-    for task in take(case.build(), "train", 4):
+def timeless(played: Played) -> Played:
+    results = tuple(
+        replace(result, tool_records=tuple(replace(record, seconds=0.0) for record in result.tool_records))
+        for result in played.results
+    )
+    return replace(played, results=results, seconds=())
+
+
+def test_seeds_reproduce_an_episode(subject: Subject) -> None:
+    for task in subject.take("train", 4):
         for policy in ("oracle", "random"):
-            one, other = (run(play(case.build(), task, policy, seed=3, max_turns=case.max_turns)) for _ in range(2))
-            strip = [[replace(record, seconds=0.0) for record in each.records] for each in (one, other)]
-            assert strip[0] == strip[1]
-            assert replace(one, records=[]) == replace(other, records=[])
+            (one, states), (other, others) = (subject.play(task, policy, seed=3) for _ in range(2))
+            assert timeless(one) == timeless(other)
+            assert states == others
 
 
-def test_what_the_model_reads_does_not_depend_on_the_gold_answer(case: Case) -> None:
+def test_what_the_model_reads_does_not_depend_on_the_gold_answer(subject: Subject) -> None:
     """Everything a policy is shown stays the same when the gold answer is another, for the same replies."""
-    family = case.build()
-    for task in take(family, "heldout", 12):
-        played = run(play(family, task, "oracle", max_turns=case.max_turns))
-        blind = replace(task, payload={**task.payload, **spoil(task.payload, case.gold)})
+    if not subject.case.gold:
+        pytest.skip("has no gold answer in its payload")
 
-        async def replay(task: Task = blind, replies: list[Message] = played.replies) -> tuple[Opening, list[Message]]:
-            environment = to_single(family.build_environment(task))
-            opening = await environment.reset(task, 0)
-            seen = [message for reply in replies for message in (await environment.step(reply)).observations]
-            await environment.close()
-            return opening, seen
+    async def replay(task: Task, replies: Sequence[Message]) -> list[Any]:
+        episode = OutsideEpisode(subject.family.build_environment(task), task, seed=0)
+        try:
+            await episode.begin()
+            shown: list[Any] = [episode.wanted]
+            for reply in replies:
+                shown += [(answer.asked.asks, answer.asked.observations) for answer in await episode.reply(reply)]
+            return shown
+        finally:
+            await episode.close()
 
-        assert run(replay()) == (played.opening, played.observations)
+    for task in subject.take("heldout", 6):
+        played, _ = subject.play(task, "oracle")
+        blind = replace(task, payload={**task.payload, **spoil(task.payload, subject.case.gold)})
+        assert run(replay(blind, played.replies)) == run(replay(task, played.replies))
 
 
 def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
@@ -473,8 +313,8 @@ def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: junk[key] for key in keys if key in payload}
 
 
-def test_an_environment_is_used_once(case: Case) -> None:
-    family = case.build()
+def test_an_environment_is_used_once(single: Subject) -> None:
+    family = single.family
     task = family.task("train", 0)
     reply = family.policy("oracle").reply(task, task.prompt, Random(0))
 
@@ -488,7 +328,8 @@ def test_an_environment_is_used_once(case: Case) -> None:
         with pytest.raises(EnvironmentFault, match="reset twice"):
             await fresh.reset(task, 0)
         if not (await fresh.step(reply)).done:
-            await fresh.step(text_message("assistant", "<answer> \\boxed{nothing} </answer>"))
+            while not (await fresh.step(text_message("assistant", "<answer> \\boxed{nothing} </answer>"))).done:
+                pass
         with pytest.raises(EnvironmentFault, match="after its episode ended"):
             await fresh.step(reply)
         assert isinstance(await fresh.score([reply], StopReason.DONE), Scored)
@@ -496,96 +337,108 @@ def test_an_environment_is_used_once(case: Case) -> None:
         await fresh.close()
         with pytest.raises(EnvironmentFault):
             await fresh.step(reply)
-        unused = family.build_environment(task)
-        await unused.close()
-        await unused.close()
 
     run(misuse())
 
 
-def test_malformed_and_unknown_calls_are_answered(case: Case) -> None:
-    family = case.build()
+def test_an_environment_that_was_never_opened_is_closed(subject: Subject) -> None:
+    async def close() -> None:
+        unused = to_asking(subject.family.build_environment(subject.family.task("train", 0)))
+        await unused.close()
+        await unused.close()
+
+    run(close())
+
+
+def test_malformed_and_unknown_calls_are_answered(subject: Subject) -> None:
     error = ToolCallError(kind="bad_json", raw="{", message="a tool call is not valid JSON")
     wrong = [
         text_message("assistant", "x", tool_errors=(error,)),
         text_message("assistant", "", tool_calls=(ToolCall(id="c", name="no_such_tool", arguments="{}"),)),
         text_message("assistant", "", tool_calls=(ToolCall(id="c", name="search", arguments="{not json"),)),
     ]
-    for task in take(family, "train", 3):
+    for task in subject.take("train", 3):
         for message in wrong:
 
-            async def answer(task: Task = task, message: Message = message) -> tuple[bool, Reward]:
-                environment = to_single(family.build_environment(task))
-                await environment.reset(task, 0)
-                result = await environment.step(message)
-                reward = await environment.score([message], StopReason.DONE if result.done else StopReason.MAX_TURNS)
-                await environment.close()
-                return result.done or bool(result.observations), reward
+            async def answer(task: Task = task, message: Message = message) -> Played:
+                episode = Episode(subject.family, task, Fixed([message]), seed=0, max_turns=16)
+                try:
+                    await episode.open()
+                    await episode.turn()
+                    return await episode.finish()
+                finally:
+                    await episode.close()
 
-            answered, reward = run(answer())
-            assert answered
-            assert isinstance(reward, Scored)
-            assert reward.part("success") in (None, 0.0)
+            played = run(answer())
+            if len(played.rewards) == 1:  # of several roles another may be asked already
+                assert played.results[0].done or played.results[0].observations
+            assert all(isinstance(reward, Scored) for reward in played.rewards.values())
+            assert played.rewards[played.asks[0].role].part("success") in (None, 0.0)  # type: ignore[union-attr]
 
 
-def test_an_episode_cut_by_a_limit_is_scored(case: Case) -> None:
-    family = case.build()
-
-    async def cut(task: Task) -> Reward:
-        environment = to_single(family.build_environment(task))
-        await environment.reset(task, 0)
-        reward = await environment.score([], StopReason.MAX_TOKENS)
+def test_an_episode_cut_by_a_limit_is_scored(subject: Subject) -> None:
+    async def cut(task: Task) -> tuple[str, Mapping[str, Reward]]:
+        environment = to_asking(subject.family.build_environment(task))
+        asked = await environment.begin(task, 0)
+        end = EpisodeEnd(stop=StopReason.MAX_TOKENS, conversation=asked.asks[0].conversation)
+        rewards = await environment.score({}, end)
         await environment.close()
-        return reward
+        return asked.asks[0].role, rewards
 
-    for task in take(family, "heldout", 6):
-        reward = run(cut(task))
-        assert isinstance(reward, Scored)
-        assert reward.part("success") in (None, 0.0)
+    for task in subject.take("heldout", 6):
+        role, rewards = run(cut(task))
+        assert all(isinstance(reward, Scored) for reward in rewards.values())
+        assert rewards[role].part("success") in (None, 0.0)  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------------------------ states and forks
 
 
-def test_equal_states_have_equal_hashes_and_every_call_changes_them(case: Case) -> None:
-    family = case.build()
+def test_equal_states_have_equal_hashes_and_every_act_changes_them(subject: Subject) -> None:
     hashes: dict[str, str] = {}
-    for task in take(family, "heldout", 8):
-        one, other = (run(play(family, task, "oracle", max_turns=case.max_turns)) for _ in range(2))
-        assert one.states == other.states
-        if one.states[0] is None:
-            continue
-        for index, state in enumerate(one.states):
+    for task in subject.take("heldout", 8):
+        (one, states), (_, others) = (subject.play(task, "oracle") for _ in range(2))
+        assert states == others
+        if states[0] is None:
+            pytest.skip("has no states")
+        acts: list[Any] = [[reply.text] for reply in one.replies]
+        if subject.case.acts == "calls":
+            acts = [[(r.call.name, r.call.arguments) for r in result.tool_records] for result in one.results]
+        # A state is read before every reply; the one that ends an episode by words alone leaves the calls' as it was.
+        read = states[: len(one.replies)]
+        for index, state in enumerate(read):
             assert isinstance(state, str)
-            moment = f"{task.id} after {[(r.call.name, r.call.arguments) for r in one.records[:index]]}"
-            assert hashes.setdefault(state, moment) == moment
-        assert len(set(one.states)) == 1 + len(one.records)
+            moment = f"{task.id} after {[act for turn in acts[:index] for act in turn]}"
+            assert subject.case.meets or hashes.setdefault(state, moment) == moment
+        assert len(set(read)) == 1 + sum(map(len, acts[: len(read) - 1]))
 
 
-def test_a_fork_and_its_origin_know_nothing_of_each_other(case: Case) -> None:
-    family = case.build()
-    for task in take(family, "train", 6):
-        played = run(play(family, task, "oracle", seed=5, max_turns=case.max_turns))
+def test_a_fork_and_its_origin_know_nothing_of_each_other(single: Subject) -> None:
+    for task in single.take("train", 6):
+        played, states = single.play(task, "oracle", seed=5)
         if len(played.replies) < 2:
             continue
+        seen = [result.observations for result in played.results]
 
-        async def branch(task: Task = task, played: Played = played) -> None:
-            environment = to_single(family.build_environment(task))
+        async def branch(
+            task: Task = task, played: Played = played, states: list[str | None] = states, seen: Any = seen
+        ) -> None:
+            environment = single.family.build_environment(task)
+            assert isinstance(environment, Environment)
             await environment.reset(task, 5)
             if not isinstance(environment, ForkableEnvironment):
                 return
             before = await environment.fork()
             await environment.step(played.replies[0])
             after = await environment.fork()
-            assert state_of(after) == state_of(environment) == played.states[1]
-            await environment.step(played.replies[0])
-            assert [state_of(before), state_of(after)] == played.states[:2]
+            assert state_of(after) == state_of(environment) == states[1]
             # The origin ends another way and closes; the forks go on as the episode did.
-            await environment.step(text_message("assistant", "<answer> nothing </answer> \\boxed{nothing}"))
+            if not (await environment.step(played.replies[0])).done:
+                await environment.step(text_message("assistant", "<answer> nothing </answer> \\boxed{nothing}"))
+            assert [state_of(before), state_of(after)] == states[:2]
             await environment.close()
             for twin, done in ((before, 0), (after, 1)):
-                seen = [m for reply in played.replies[done:] for m in (await twin.step(reply)).observations]
-                assert seen == played.observations[done:]
+                assert [(await twin.step(reply)).observations for reply in played.replies[done:]] == seen[done:]
                 assert await twin.score(played.replies, StopReason.DONE) == played.reward
                 await twin.close()
 

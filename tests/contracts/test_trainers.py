@@ -441,8 +441,8 @@ def test_a_warm_up_without_updates_measures_its_samples_and_changes_nothing() ->
     before = compute_checksums(trainer.model)
     report = trainer.step(TrainingBatch(step=1, objective="warmup", samples=samples))
     assert compute_checksums(trainer.model) == before == report.sums
-    again = CASES["plain"].build().step(
-        TrainingBatch(step=1, objective="warmup", samples=samples, updates=((0, 1, 2, 3),))
+    again = (
+        CASES["plain"].build().step(TrainingBatch(step=1, objective="warmup", samples=samples, updates=((0, 1, 2, 3),)))
     )
     assert set(report.metrics) == {"sft/heldout_loss"}
     assert report.metrics["sft/heldout_loss"].value == pytest.approx(again.metrics["sft/loss"].value, rel=1e-12)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Metric
 from turnwise.core.types import BoolArray, DropReason, FloatArray, Sample, TrajectoryId
 
@@ -118,6 +119,15 @@ class Assignment:
     """Advantages per turn for every trajectory with credit, None for turns that never train; None where the algorithm
     has no advantages."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+
+class NothingToTrain(TrainingError):
+    """No trajectory of a learner's groups has a token that may train."""
+
+    def __init__(self, text: str, assignment: Assignment) -> None:
+        """`assignment` is what the learner decided: its batch is empty, and its advantages are those of a step."""
+        super().__init__(text)
+        self.assignment = assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

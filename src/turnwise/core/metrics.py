@@ -284,6 +284,9 @@ METRICS: dict[str, Definition] = {
     "train/skipped_updates": Definition(
         "sum", "updates", "Updates that changed nothing because float16 gradients overflowed; the loss scale is halved."
     ),
+    "train/skipped_steps": Definition(
+        "sum", "steps", "Steps in which one of several learners had nothing to train, and kept its weights."
+    ),
     "train/tokens": Definition("sum", "tokens", "Tokens of the trajectories that train, context included."),
     "train/computed_tokens": Definition(
         "sum", "tokens", "Tokens run forward and backward: a prefix that several share counts once."

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from turnwise.core.errors import EngineError, boundary
+from turnwise.core.types import Session
 
 STOP_TAIL_TOKENS = 16
 """Longest tail of the text, in tokens, that is searched for a stop string."""
+
+
+@contextmanager
+def looking_for_stop(session: Session) -> Iterator[None]:
+    """Raise EngineError, which concerns this request alone, for whatever decoding its tokens raises."""
+    with boundary(EngineError, f"the engine cannot look for the end of the reply of '{session}'"):
+        yield
 
 
 def completes_stop(sampled: Sequence[int], stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> bool:

@@ -22,7 +22,7 @@ from turnwise.batching.samples import (
 )
 from turnwise.config.credit import ShapingSection
 from turnwise.config.loss import LossSection
-from turnwise.core.batch import Assignment, Column, Columns, StepReport, TrainingBatch, Wanted
+from turnwise.core.batch import Assignment, Column, Columns, NothingToTrain, StepReport, TrainingBatch, Wanted
 from turnwise.core.errors import TrainingError, boundary
 from turnwise.core.metrics import Deviation, Max, Mean, Metric, Min
 from turnwise.core.paths import unfold_groups
@@ -104,7 +104,7 @@ class PolicyGradientLearner:
     def assign(self, groups: Sequence[TrajectoryGroup], columns: Columns, step: int) -> Assignment:
         """See `Learner.assign`. A batch without groups, or in which limits ended every trajectory, has no updates.
 
-        Raises TrainingError if credit fails or nothing at all may train.
+        Raises TrainingError if credit fails, NothingToTrain if no trajectory has a token that may train.
         """
         settings, loss = self.settings, self.settings.loss
         if not groups:
@@ -121,10 +121,6 @@ class PolicyGradientLearner:
         truncated = list_truncated(groups, train_truncated=settings.train_truncated)
         advantages = {name: advantages[name] for name in attempts if name in advantages and name not in truncated}
         samples = [sample for name, credit in advantages.items() for sample in to_samples(attempts[name], credit)]
-        if not samples and not truncated:
-            raise TrainingError(
-                "no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder"
-            )
         trained = columns.select([index for index, name in enumerate(_list_owners(attempts)) if name in advantages])
         kept = Columns(old_logprobs=trained.old_logprobs)
         if trained.values is not None:
@@ -137,7 +133,7 @@ class PolicyGradientLearner:
         self._metrics, self._num_samples = metrics, len(samples)
         whole = {t.id: t for group in groups for t in group.trajectories}
         moves = adapts(loss)
-        return Assignment(
+        made = Assignment(
             batch=TrainingBatch(
                 step=step,
                 objective="policy_gradient",
@@ -154,6 +150,13 @@ class PolicyGradientLearner:
             },
             metrics=metrics,
         )
+        if not samples and not truncated:
+            what = "has no sampled token" if attempts else "is invalid"
+            raise NothingToTrain(
+                f"no token to train on: every trajectory of the batch {what}; look at the failures in the run folder",
+                made,
+            )
+        return made
 
     def follow(self, report: StepReport) -> None:
         """Adapt the coefficients to what the step measured."""
@@ -214,8 +217,7 @@ class PolicyGradientLearner:
             metrics["train/kl_reference"] = _mean_gap(attempts, by_turn["reference_logprobs"])
             if not method.takes_token_penalty:
                 advantages = {
-                    name: add_kl_penalty(credit, first_paths[name], penalty)
-                    for name, credit in advantages.items()
+                    name: add_kl_penalty(credit, first_paths[name], penalty) for name, credit in advantages.items()
                 }
         return self._add_teacher(advantages, attempts, by_turn, metrics), returns
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwise.batching.samples import list_outcomes, list_samples
 from turnwise.config.roles import find_learner
-from turnwise.core.batch import Assignment, Columns, StepReport, TrainingBatch
+from turnwise.core.batch import Assignment, Columns, NothingToTrain, StepReport, TrainingBatch
 from turnwise.core.events import Note, StepEnds
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Learner, Recorder
@@ -106,7 +106,8 @@ class StepTrainer:
         """Take the step: sampled tokens are on the ledger before a weight changes.
 
         Every learner trains on the groups of its roles, in one step: all change, or none. Without groups the weights
-        stay the same but count as a new version. Raises LedgerError or TrainingError with the weights unchanged.
+        stay the same but count as a new version; so do those of one of several learners for which there is nothing to
+        train. Raises LedgerError or TrainingError with the weights unchanged.
         """
         parts = split_all(taken.groups)
         unused = [(part, reason) for group, reason in taken.dropped for part in split_roles(group)]
@@ -115,7 +116,7 @@ class StepTrainer:
         for part in parts:
             if learns(part):
                 groups[find_learner(self.settings.roles, part.role) or ""].append(part)
-        assignments = {name: await self._assign(name, each, taken.step) for name, each in groups.items()}
+        assignments = await self._assign_all(groups, taken.step)
         accounts = [account_dropped(group, reason, step=taken.step, version=self.version) for group, reason in unused]
         trained = [each for name in groups for each in self._account(name, groups[name], assignments[name], taken.step)]
         order = {(part.draw.index, part.role): place for place, part in enumerate(parts)}
@@ -123,7 +124,8 @@ class StepTrainer:
         append_accounts(self._folder.path, accounts)
         reports = await self.trainer.step({name: each.batch for name, each in assignments.items()})
         for name, learner in self.learners.items():
-            learner.follow(reports[name])
+            if assignments[name].batch.samples:
+                learner.follow(reports[name])
         self.step, self.version = taken.step, self.version + 1
         if self.past is not None:
             self.past.count([*taken.groups, *(group for group, _ in taken.dropped)])
@@ -135,6 +137,25 @@ class StepTrainer:
         metrics = name_metrics({name: {**assignments[name].metrics, **reports[name].metrics} for name in reports})
         sums = join_sums({name: report.sums for name, report in reports.items()})
         return {**metrics, **count_dropped(accounts)}, replace(reports[""], metrics=metrics, sums=sums)
+
+    async def _assign_all(self, groups: Mapping[str, Sequence[TrajectoryGroup]], step: int) -> dict[str, Assignment]:
+        """Return every learner's assignment; one that has nothing to train while others have sits the step out.
+
+        Raises NothingToTrain if no learner has anything to train."""
+        assignments: dict[str, Assignment] = {}
+        idle: dict[str, NothingToTrain] = {}
+        for name, each in groups.items():
+            try:
+                assignments[name] = await self._assign(name, each, step)
+            except NothingToTrain as nothing:
+                assignments[name], idle[name] = nothing.assignment, nothing
+        if idle and not any(each.batch.samples for each in assignments.values()):
+            raise next(iter(idle.values()))
+        for name, why in idle.items():
+            assignments[name] = replace(why.assignment, metrics={"train/skipped_steps": Sum(1)})
+            learner = f"learner {name!r}" if name else "the first learner"
+            self._recorder.record(Note(kind="alarm", text=f"step {step}: {learner} keeps its weights: {why}"))
+        return assignments
 
     async def _assign(self, name: str, groups: Sequence[TrajectoryGroup], step: int) -> Assignment:
         """Return a learner's assignment for the groups of its roles."""

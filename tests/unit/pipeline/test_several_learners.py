@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking_worlds import WandererFamily
+from asking_worlds import Wanderer, WandererFamily
 from pipeline_world import Pace, Weights, World, WorldRun, WorldTrainer, make_config, read_story
 
 from turnwise.core.batch import StepReport, TrainingBatch
+from turnwise.core.episodes import Ask
 from turnwise.core.errors import TrainingError
 from turnwise.core.metrics import Metric
+from turnwise.core.types import Task
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.store.groups import GroupStore
 from turnwise.store.ledger import load_accounts
@@ -91,6 +93,45 @@ def test_a_learner_without_a_group_keeps_its_weights_bit_by_bit(tmp_path: Path) 
     start, end = checkpoints / "step_000000", checkpoints / "step_000001"
     assert not is_same(load_weights(start), load_weights(end))
     assert is_same(load_weights(start / "policies" / "other"), load_weights(end / "policies" / "other"))
+
+
+class Silent(Wanderer):
+    """Asks only the first role."""
+
+    def _ask(self, caller: str | None = None) -> tuple[Ask, ...]:
+        return tuple(ask for ask in super()._ask(caller) if ask.role == "first")
+
+
+class SilentFamily(WandererFamily):
+    """In the tasks of the second step one role is not asked."""
+
+    def build_environment(self, task: Task) -> Wanderer:
+        return Silent() if task in [self.task("train", index) for index in (2, 3)] else Wanderer()
+
+
+def test_a_learner_with_nothing_to_train_sits_the_step_out_and_the_other_trains(tmp_path: Path) -> None:
+    world = make_world(tmp_path / "run", {"second": "learns:other"}, steps=3)
+    world.family = SilentFamily()
+    followed: list[tuple[str, int]] = []
+
+    class Run(WorldRun):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+            for name, learner in self.steps.learners.items():
+                learner.follow = lambda report, name=name: followed.append((name, self.steps.step + 1))  # type: ignore
+
+    world.run_class = Run
+    world.live()
+    rows = [row for row in world.read_lines("metrics.jsonl") if row["phase"] == "train"]
+    assert [row.get("other/train/skipped_steps") for row in rows] == [None, 1, None]
+    assert [row["train/samples"] > 0 for row in rows] == [True, True, True]
+    assert [row["other/train/samples"] > 0 for row in rows] == [True, False, True]
+    assert followed == [("", 1), ("other", 1), ("", 2), ("", 3), ("other", 3)]
+    [line] = [row["text"] for row in world.read_lines("events.jsonl") if "keeps its weights" in row.get("text", "")]
+    assert line.startswith("step 2: learner 'other' keeps its weights: no token to train on: every trajectory of the")
+    assert "has no sampled token" in line
+    report = world.audit()
+    assert not report.breaches, [str(breach) for breach in report.breaches]
 
 
 def test_the_first_learner_comes_out_as_if_the_second_role_were_someone_elses(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import tarfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from turnwise_sandbox.capture import Capture
 from turnwise_sandbox.errors import SandboxError, boundary
@@ -35,11 +35,11 @@ from turnwise_sandbox.foreign import (
     seeding_module,
     split_status,
 )
-from turnwise_sandbox.tree_archives import TreeShelf, count_bytes, pack_tree
+from turnwise_sandbox.tree_archives import count_bytes, pack_tree
 from turnwise_sandbox.tree_changes import ChangesTooLarge, read_changes
 from turnwise_sandbox.tree_store import StoredTree
-from turnwise_sandbox.trees import Tree
-from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
+from turnwise_sandbox.types import Execution, Limit, Limits, Program
+from turnwise_sandbox.whole_programs import WholePrograms
 
 LEVEL = "bubblewrap"
 """The `level` of this backend's executions."""
@@ -65,7 +65,7 @@ _SCRIPT = 'echo; read -r _; {limits}; exec "$@"'
 that the host can open the program's folder in between."""
 
 
-class BubblewrapSandbox:
+class BubblewrapSandbox(WholePrograms):
     """Implements `Sandbox`, but `open` always raises SandboxError."""
 
     def __init__(
@@ -84,6 +84,8 @@ class BubblewrapSandbox:
 
         Raises SandboxError if bubblewrap or `root_folder` is missing. A kernel that refuses namespaces makes `run`
         raise it."""
+        places = max_concurrent or 2 * (os.cpu_count() or 1)
+        super().__init__(LEVEL, max_concurrent=places, remedy="name them in read_only")
         executable = shutil.which(bwrap)
         if executable is None:
             raise SandboxError(f"no {bwrap!r} on PATH; install bubblewrap, or use the local sandbox")
@@ -91,58 +93,9 @@ class BubblewrapSandbox:
             raise SandboxError(f"root_folder {root_folder!r} is not a folder; name an unpacked root file system")
         self._bwrap = executable
         self._root = _root_arguments(root_folder, read_only)
-        self._shelf = TreeShelf("the bubblewrap sandbox", "name them in read_only")
-        self._places = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
-        self._running: set[asyncio.Task[Execution]] = set()
-        self._closed = False
 
-    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
-        """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if bubblewrap
-        fails."""
-        async with self._places:
-            if self._closed:
-                raise SandboxError("the bubblewrap sandbox is closed; build a new one")
-            task = asyncio.ensure_future(self._run(program, limits))
-            self._running.add(task)
-            try:
-                return await task
-            except asyncio.CancelledError:
-                if self._closed:
-                    raise SandboxError("the bubblewrap sandbox was closed while the program ran") from None
-                raise
-            finally:
-                self._running.discard(task)
-
-    async def open(
-        self,
-        language: Literal["python", "bash"] = "python",
-        *,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        seed: int = 0,
-        profile: Profile = "std",
-        network: Network = "none",
-        tree: Tree | None = None,
-    ) -> Session:
-        """Always raises SandboxError, because this backend has no live sessions."""
-        raise SandboxError(
-            f"the bubblewrap sandbox has no live {language} sessions, in a tree or without; use the local sandbox, or "
-            "run whole programs"
-        )
-
-    async def close(self) -> None:
-        """End every program. A second call does nothing."""
-        self._closed = True
-        running = tuple(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        self._shelf.close()
-
-    async def _run(self, program: Program, limits: Limits) -> Execution:
-        async with self._shelf.take(program) as tree:
-            return await self._run_in(program, limits, tree)
-
-    async def _run_in(self, program: Program, limits: Limits, tree: StoredTree | None) -> Execution:
+    async def run_in(self, program: Program, limits: Limits, tree: StoredTree | None) -> Execution:
+        """See `WholePrograms.run_in`."""
         outputs = [check_path(path) for path in program.outputs]
         with contextlib.ExitStack() as held:
             process, status = self._start(program, limits, tree, held)

@@ -27,7 +27,7 @@ from turnwise.engines.admission import check_idle
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
 from turnwise.engines.pump import Pump
 from turnwise.engines.sampling import sample_tokens
-from turnwise.engines.stops import completes_stop
+from turnwise.engines.stops import completes_stop, looking_for_stop
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS
 from turnwise.models.paths import find_path, is_fast
@@ -332,7 +332,7 @@ class LocalEngine:
         request.logprobs.append(logprob)
         request.versions.append(self.version)
         try:
-            with boundary(EngineError, f"the engine cannot look for the end of the reply of '{request.session}'"):
+            with looking_for_stop(request.session):
                 reason = self._finish_reason(request)
         except EngineError as error:
             self._fail(request, str(error))

@@ -42,7 +42,7 @@ from turnwise.engines.paged.runner import build_runner
 from turnwise.engines.paged.scheduler import Item, Plan, Request, Scheduler
 from turnwise.engines.paged.step import Computed, Failed, compute_step
 from turnwise.engines.pump import Pump
-from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop
+from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop, looking_for_stop
 from turnwise.models.paths import is_fast
 
 
@@ -356,7 +356,7 @@ class PagedEngine:
                     # The drafted token before this one was right, so its keys and values are too.
                     request.num_computed += 1
                     self._num_accepted += 1
-                with boundary(EngineError, f"the engine cannot look for the end of the reply of '{request.session}'"):
+                with looking_for_stop(request.session):
                     reason = self._append(request, each)
                 if reason is not None:
                     self._finish(request, reason)

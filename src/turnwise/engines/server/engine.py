@@ -30,7 +30,7 @@ from turnwise.engines.server.calls import Dialect, Reply
 from turnwise.engines.server.server import Server, ServerLost
 from turnwise.engines.server.sglang import SglangDialect
 from turnwise.engines.server.vllm import VllmDialect
-from turnwise.engines.stops import find_stop
+from turnwise.engines.stops import find_stop, looking_for_stop
 from turnwise.engines.workers.router import Router
 from turnwise.models.lora import list_adapter
 from turnwise.models.staging import Staged, Staging
@@ -123,6 +123,8 @@ class ServerEngine:
         self._weights_lock = asyncio.Lock()
         self._weights: tuple[Staged, Canary] | None = None
         """None before the first request and the first version."""
+        self._work: set[asyncio.Task[Completion]] = set()
+        """Replies that callers wait for."""
         self._open: set[_Request] = set()
         self._begun: set[_Request] = set()
         """Open requests that a pause with "finish" lets end."""
@@ -147,16 +149,16 @@ class ServerEngine:
         if (why := self._dialect.refuse(params)) is not None:
             raise EngineError(f"the request of '{session}' cannot be sampled: {why}; leave them at their defaults")
         check_plain_request("server", prompt_ids, params, session, self._model, self._max_context, self._decode)
-        await self._connect()
-        request = _Request(prompt_ids.tolist(), params, session)
-        self._open.add(request)
+        work = asyncio.create_task(self._sample(_Request(prompt_ids.tolist(), params, session)))
+        self._work.add(work)
         try:
-            while (completion := await self._advance(request)) is None:
-                pass
-            return completion
+            return await work
+        except asyncio.CancelledError:
+            if self._is_closed and work.cancelled():
+                raise EngineError(f"the engine was closed before the reply of '{session}' ended") from None
+            raise
         finally:
-            self._open.discard(request)
-            self._begun.discard(request)
+            self._work.discard(work)
 
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""
@@ -194,11 +196,24 @@ class ServerEngine:
     async def close(self) -> None:
         """See `Engine.close`. The servers go on with the weights that they have."""
         self._is_closed = True
-        for task in self._returning.values():
+        tasks = [*self._work, *self._returning.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._returning.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(server.close() for server in self._servers))
         self._staging.remove()
+
+    async def _sample(self, request: _Request) -> Completion:
+        """Sample a whole reply."""
+        await self._connect()
+        self._open.add(request)
+        try:
+            while (completion := await self._advance(request)) is None:
+                pass
+            return completion
+        finally:
+            self._open.discard(request)
+            self._begun.discard(request)
 
     async def _connect(self) -> None:
         """Publish the present weights unless some were published."""
@@ -290,7 +305,8 @@ class ServerEngine:
         request.logprobs += reply.logprobs
         request.versions += [version] * len(reply.token_ids)
         if request.params.stop and self._decode is not None:
-            end = find_stop(request.token_ids, request.params.stop, self._decode, start=start)
+            with looking_for_stop(request.session):
+                end = find_stop(request.token_ids, request.params.stop, self._decode, start=start)
             if end is not None:
                 for column in (request.token_ids, request.logprobs, request.versions):
                     del column[end:]

@@ -26,7 +26,7 @@ from turnwise.core.protocols import Interrupt
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_plain_request
 from turnwise.engines.canary import NUM_CANARY_TOKENS, count_tokens, score_canary
-from turnwise.engines.stops import find_stop
+from turnwise.engines.stops import find_stop, looking_for_stop
 from turnwise.engines.vllm.adapters import plan_room
 from turnwise.engines.vllm.broadcast import DEADLINE_S, broadcast_weights
 from turnwise.engines.vllm.guests import Guests, Weights, check_sums
@@ -159,7 +159,7 @@ class VllmEngine:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)
         await self._stage_first()
-        watch = _StopWatch(params.stop, self._decode) if params.stop and self._decode else None
+        watch = _StopWatch(params.stop, self._decode, session) if params.stop and self._decode else None
         fields = {**encode_request(prompt_ids, params, session), "watch": watch is not None}
         self._num_open += 1
         try:
@@ -253,8 +253,8 @@ class VllmEngine:
 class _StopWatch:
     """Ends a reply with the token that completes a stop string."""
 
-    def __init__(self, stop: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> None:
-        self._stop, self._decode = stop, decode
+    def __init__(self, stop: tuple[str, ...], decode: Callable[[Sequence[int]], str], session: Session) -> None:
+        self._stop, self._decode, self._session = stop, decode, session
         self._token_ids: list[int] = []
         self._end: int | None = None
 
@@ -265,13 +265,13 @@ class _StopWatch:
         elif self._end is None:
             self._token_ids += part
             start = len(self._token_ids) - len(part)
-            self._end = find_stop(self._token_ids, self._stop, self._decode, start=start)
+            self._end = self._find(self._token_ids, start)
             if self._end is not None:
                 link.tell("cut", request=number, num_tokens=self._end)
 
     def cut(self, completion: Completion) -> Completion:
         """Return the completion up to where it should end: more may have been sampled before the engine heard of it."""
-        end = find_stop(completion.token_ids.tolist(), self._stop, self._decode)
+        end = self._find(completion.token_ids.tolist(), 0)
         if end is None or end == len(completion.token_ids):
             ends = completion.finish_reason if end is None else FinishReason.STOP
             return replace(completion, finish_reason=ends)
@@ -284,3 +284,7 @@ class _StopWatch:
             version_last=completion.version_last if versions is None else int(versions[-1]),
             finish_reason=FinishReason.STOP,
         )
+
+    def _find(self, token_ids: Sequence[int], start: int) -> int | None:
+        with looking_for_stop(self._session):
+            return find_stop(token_ids, self._stop, self._decode, start=start)

@@ -90,7 +90,7 @@ class Link:
     async def hear_ready(self, start_s: float) -> None:
         """Wait for its first message. Raises EngineError, after ending the worker, if it is not ready in `start_s`."""
         ready = self._waiting[READY_ID] = asyncio.get_running_loop().create_future()
-        self._tasks.append(asyncio.create_task(self._read()))
+        self._tasks.append(asyncio.create_task(self._listen()))
         try:
             await asyncio.wait_for(ready, start_s)
         except TimeoutError:
@@ -162,6 +162,26 @@ class Link:
         self._process.kill()
         self._process.join(END_S)
 
+    async def _listen(self) -> None:
+        """Read until the worker ends; one whose messages cannot be read is ended."""
+        try:
+            with boundary(EngineError, "sent what cannot be read and was ended"):
+                await self._read()
+        except EngineError as error:
+            self.end(str(error))
+
+    def _hear(self, number: int, part: Any, future: asyncio.Future[Any]) -> None:
+        """Hand over a part of a reply; a callback that fails ends its request alone."""
+        hear = self._hearing.get(number)
+        if hear is None:
+            return
+        try:
+            with boundary(EngineError, f"a part of a reply of {self.name}"):
+                hear(part)
+        except EngineError as error:
+            self.tell("cancel", request=number)
+            future.set_exception(error)
+
     async def _read(self) -> None:
         while (message := await read_message(self._reader)) is not None:
             self._heard = asyncio.get_running_loop().time()
@@ -172,8 +192,7 @@ class Link:
             if future is None or future.done():
                 continue
             if "part" in message:
-                if (hear := self._hearing.get(message["id"])) is not None:
-                    hear(message["part"])
+                self._hear(message["id"], message["part"], future)
                 continue
             if "error" in message:
                 if message["id"] == READY_ID:

@@ -33,7 +33,9 @@ class CountdownEnvironment:
         self._broke_rules = False
 
     async def reset(self, task: Task, seed: int) -> Opening:
-        """Show the numbers and the target."""
+        """Show the numbers and the target. Raises EnvironmentFault the second time."""
+        if self._left:
+            raise EnvironmentFault("CountdownEnvironment was reset twice; build one for each episode")
         self._left, self._target = tuple(task.payload["numbers"]), int(task.payload["target"])
         self._is_over = False
         return Opening(messages=task.prompt, tools=())
@@ -41,7 +43,8 @@ class CountdownEnvironment:
     async def step(self, message: Message) -> StepResult:
         """Apply an operation. Raises EnvironmentFault outside an episode."""
         if self._is_over:
-            raise EnvironmentFault("CountdownEnvironment is stepped outside an episode; reset a new one")
+            when = "after its episode ended" if self._left else "before reset"
+            raise EnvironmentFault(f"CountdownEnvironment is stepped {when}; build one for each episode")
         move = parse_move(extract_answer(message.text) or "")
         left = None if move is None else apply_move(self._left, move, self._limit)
         if left is None:

@@ -16,8 +16,11 @@ class WandbTracker:
         self._run: Any = None
 
     def open(self, run: TrackedRun, id: str | None) -> str:
-        """See `Tracker.open`. The id is that of the W&B run."""
+        """See `Tracker.open`. The id is that of the W&B run: the run folder knows it, and no variable of a shell, which
+        would give all runs that start there one id."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        for name in ("WANDB_RUN_ID", "WANDB_RESUME"):
+            os.environ.pop(name, None)
         import wandb
 
         trackers = run.trackers

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from turnwise_sandbox.errors import SandboxError, boundary
 from turnwise_sandbox.foreign import (
@@ -31,10 +31,10 @@ from turnwise_sandbox.foreign import (
     seeding_module,
     split_status,
 )
-from turnwise_sandbox.tree_archives import TreeShelf, count_bytes, find_changes, pack_tree, read_found
+from turnwise_sandbox.tree_archives import count_bytes, find_changes, pack_tree, read_found
 from turnwise_sandbox.tree_store import StoredTree
-from turnwise_sandbox.trees import Tree
-from turnwise_sandbox.types import Execution, Limit, Limits, Network, Profile, Program, Session
+from turnwise_sandbox.types import Execution, Limit, Limits, Network, Program
+from turnwise_sandbox.whole_programs import WholePrograms
 
 _LACKS_TOOLS = 96
 """Exit status on a machine that lacks a needed program."""
@@ -66,7 +66,7 @@ class Machine(Protocol):
         ...
 
 
-class MachineSandbox:
+class MachineSandbox(WholePrograms):
     """Implements `Sandbox` on rented machines, but `open` always raises SandboxError."""
 
     def __init__(
@@ -82,62 +82,14 @@ class MachineSandbox:
         process does not. `level` is the provider's name. `max_concurrent` bounds the machines at a time. Starting,
         copying and stopping may each take `start_s` seconds. `folder` is a path, without spaces or quotes, that the
         image's user can make and write."""
+        remedy = "install what the tree needs in the machine's image"
+        super().__init__(level, max_concurrent=max_concurrent, remedy=remedy)
         self._start = start
-        self._level = level
         self._start_s = start_s
         self._folder = folder
-        self._shelf = TreeShelf(f"the {level} sandbox", "install what the tree needs in the machine's image")
-        self._places = asyncio.Semaphore(max_concurrent)
-        self._running: set[asyncio.Task[Execution]] = set()
-        self._closed = False
 
-    async def run(self, program: Program, limits: Limits = Limits()) -> Execution:  # noqa: B008 - frozen
-        """See `Sandbox.run`. Raises SandboxError after `close`, for a path that leaves its folder, or if the provider
-        fails."""
-        async with self._places:
-            if self._closed:
-                raise SandboxError(f"the {self._level} sandbox is closed; build a new one")
-            task = asyncio.ensure_future(self._run(program, limits))
-            self._running.add(task)
-            try:
-                return await task
-            except asyncio.CancelledError:
-                if self._closed:
-                    raise SandboxError(f"the {self._level} sandbox was closed while the program ran") from None
-                raise
-            finally:
-                self._running.discard(task)
-
-    async def open(
-        self,
-        language: Literal["python", "bash"] = "python",
-        *,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        seed: int = 0,
-        profile: Profile = "std",
-        network: Network = "none",
-        tree: Tree | None = None,
-    ) -> Session:
-        """Always raises SandboxError, because this backend has no live sessions."""
-        raise SandboxError(
-            f"the {self._level} sandbox has no live {language} sessions, in a tree or without; use the local sandbox, "
-            "or run whole programs"
-        )
-
-    async def close(self) -> None:
-        """Stop every machine. A second call does nothing."""
-        self._closed = True
-        running = tuple(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        self._shelf.close()
-
-    async def _run(self, program: Program, limits: Limits) -> Execution:
-        async with self._shelf.take(program) as tree:
-            return await self._run_in(program, limits, tree)
-
-    async def _run_in(self, program: Program, limits: Limits, tree: StoredTree | None) -> Execution:
+    async def run_in(self, program: Program, limits: Limits, tree: StoredTree | None) -> Execution:
+        """See `WholePrograms.run_in`."""
         archive = _pack(program, limits, self._folder, tree)
         machine = await self._wait("start a machine", self._start(limits.wall_s + 4 * self._start_s, program.network))
         try:
@@ -149,7 +101,7 @@ class MachineSandbox:
             )
             wall_s = time.perf_counter() - started
             if status == _LACKS_TOOLS:
-                raise SandboxError(f"the machine of {self._level} lacks tar, timeout or head; choose another image")
+                raise SandboxError(f"the machine of {self.level} lacks tar, timeout or head; choose another image")
             try:
                 result: bytes | None = await self._wait("copy the results out", machine.read(f"{self._folder}/out.tar"))
             except SandboxError:
@@ -158,11 +110,11 @@ class MachineSandbox:
                 result = None  # the program killed the shell before the results were packed
         finally:
             await asyncio.shield(self._wait("stop the machine", machine.stop()))
-        execution = _to_execution(program, limits, status, wall_s, result, self._level)
+        execution = _to_execution(program, limits, status, wall_s, result, self.level)
         return execution if tree is None else _add_changes(execution, result, tree, limits)
 
     async def _wait(self, what: str, work: Awaitable[T], extra_s: float = 0.0) -> T:
-        with boundary(f"{self._level}: cannot {what}"):
+        with boundary(f"{self.level}: cannot {what}"):
             async with asyncio.timeout(self._start_s + extra_s):
                 result = await work
         return result

@@ -35,15 +35,22 @@ class ReviseEnvironment:
         self._chosen = chosen
         self._digits = digits
         self._answers: list[str] = []
+        self._is_open = False
 
     async def reset(self, task: Task, seed: int) -> Opening:
-        """Show the problem."""
+        """Show the problem. Raises EnvironmentFault the second time."""
+        if self._is_open:
+            raise EnvironmentFault("ReviseEnvironment was reset twice; build one for each episode")
+        self._is_open = True
         return Opening(messages=build_prompt(self._digits), tools=())
 
     async def step(self, message: Message) -> StepResult:
-        """Accept an answer. A first answer that shows work counts as wrong."""
+        """Accept an answer. A first answer that shows work counts as wrong. Raises EnvironmentFault outside an
+        episode."""
+        if not self._is_open:
+            raise EnvironmentFault("ReviseEnvironment is stepped before reset")
         if len(self._answers) == 2:
-            raise EnvironmentFault("ReviseEnvironment is told a third answer; an episode has two")
+            raise EnvironmentFault("ReviseEnvironment is stepped after its episode ended, which has two answers")
         is_first = not self._answers
         said = (extract_answer(message.text) or "").strip()
         self._answers.append("" if is_first and message.reasoning else said)

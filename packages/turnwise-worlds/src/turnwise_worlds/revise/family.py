@@ -32,7 +32,7 @@ class Revise(GeneratedFamily[ReviseArguments]):
         if split == "train" and rng(self._chosen.seed, "revise", "practice", index).random() < self._chosen.practice:
             problems = self._problems.practice
         digits = problems[index % len(problems)]
-        payload = {"index": index, "digits": digits, "is_training": problems is self._problems.training}
+        payload = {"index": index, "digits": list(digits), "is_training": problems is self._problems.training}
         return build_prompt(digits), payload
 
     def build_environment(self, task: Task) -> ReviseEnvironment:
