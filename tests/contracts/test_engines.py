@@ -303,6 +303,7 @@ def test_adopting_needs_a_pause_while_requests_are_open_and_later_tokens_carry_t
 
     asked, waiting, sums = sampler.run(adopt())
     assert set(sums) == {name for name, _ in sampler.model.named_parameters()}
+    assert asked.versions is not None, asked
     assert sorted(asked.versions.tolist()) == asked.versions.tolist()
     assert (asked.version_first, asked.version_last) == (before, before + 1)
     assert (waiting.version_first, waiting.version_last) == (before + 1, before + 1)

@@ -212,11 +212,14 @@ class VllmEngine:
         """See `Engine.close`."""
         self._is_closed = True
         await self._pool.close()
-        self._staging.remove()
+        async with self._staging_lock:  # weights that are being written would find their folder gone
+            self._staging.remove()
 
     async def _stage_first(self) -> None:
         """Stage the weights before the first process starts, unless a version was adopted."""
         async with self._staging_lock:
+            if self._is_closed:
+                raise EngineError("the engine was closed")
             if self._guests.weights is None:
                 self._guests.weights = await self._stage(version=0)
 

@@ -1,8 +1,8 @@
 """Confirm bugs: for each, edit the files of the tree and fork; the fork imports the package and runs the tests.
 
 The process that forks has imported pytest and what the tests import besides the tree, and no module of the package or
-of its tests: apart from that it is a fresh interpreter. Its forks run the reporter of `turnwise_swe/repositories/guest`, so that
-they report the same as a separate process would. The modules to import are those that one fork has after a few tests
+of its tests: apart from that it is a fresh interpreter. Its forks run the reporter of
+`turnwise_swe/repositories/guest`, so that they report the same as a separate process would. The modules to import are those that one fork has after a few tests
 without a bug; that fork also leaves bytecode of the pristine tree beside the sources, and the others write none.
 
 The order comes as JSON on stdin:
