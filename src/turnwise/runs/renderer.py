@@ -22,7 +22,7 @@ from turnwise.rendering.ends import read_end_ids
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
-from turnwise.runs.openings import open_task, take_first
+from turnwise.runs.openings import open_first
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 
 
@@ -109,15 +109,15 @@ def describe_renderer(choice: RendererChoice, renderer: Renderer) -> str:
 
 
 def list_tools(family: EnvironmentFamily) -> list[ToolSpec]:
-    """The tools of every family's first training task. Runs in a thread of its own, since a loop may be running.
+    """The tools of every family's first training task that opens. Runs in a thread of its own: a loop may be running.
 
-    Raises as `openings.open_task` and `openings.take_task` do.
+    Raises as `openings.open_tasks` does.
     """
 
     async def read() -> list[ToolSpec]:
         members = list_families(family)
-        openings = await asyncio.gather(*(open_task(member, take_first(member)) for member in members))
-        return [tool for opening in openings for tool in opening.tools]
+        openings = await asyncio.gather(*(open_first(member) for member in members))
+        return [tool for _, _, opening in openings for tool in opening.tools]
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, read()).result()

@@ -124,7 +124,7 @@ def test_what_stands_for_another_name_exists_and_hides_nothing() -> None:
         ({}, "generator.sampling_params.top_p=0.9", r"evaluations have evaluate\.top_p"),
         ({}, "rollout.repetition_penalty=1.1", "evaluations sample without penalties too; remove it"),
         ({}, "sft.warmup_ratio=0.1", r"here it is 'sft\.warmup_steps': a number of optimizer steps, that share of"),
-        ({}, "sft.lr_scheduler_type=linear", r"the learning rate of the warm-up always decays to 0 as a cosine; remove"),
+        ({}, "sft.lr_scheduler_type=linear", r"rate of the warm-up always decays to 0 as a cosine; remove it$"),
         ({}, "train.per_device_train_batch_size=4", r"here it is 'train\.micro_batch_tokens': rows are packed"),
     ],
 )

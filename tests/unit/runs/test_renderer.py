@@ -88,8 +88,8 @@ def test_an_environment_that_never_opens_is_named(monkeypatch: pytest.MonkeyPatc
     [
         ("task", IndexError, "^the training split is empty$"),
         ("task", KeyError, "^task 0 of split 'train': NotesFamily: KeyError"),
-        ("build_environment", KeyError, "^environment 'notes' for task .*: KeyError"),
-        ("build_environment", TimeoutError, "^environment 'notes' for task .*: TimeoutError"),
+        ("build_environment", KeyError, "^task 0 of split 'train': environment 'notes' for task .*: KeyError"),
+        ("build_environment", TimeoutError, "^task 0 of split 'train': environment 'notes' for task .*: TimeoutError"),
     ],
 )
 def test_an_environment_that_cannot_open_is_one_line(
