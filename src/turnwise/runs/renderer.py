@@ -15,6 +15,7 @@ from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import ToolSpec
 from turnwise.environments.mixture import list_families
+from turnwise.models.model_folder import check_folder
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.choose import RendererChoice, choose_renderer, resolve_calls
@@ -40,9 +41,17 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: Render
 
 
 def load_own_tokenizer(config: RunConfig) -> PreTrainedTokenizerBase | None:
-    """The tokenizer at `tokenizer.path`, or of the model; None where the recipe trains one."""
+    """The tokenizer at `tokenizer.path`, or of the model; None where the recipe trains one.
+
+    Raises ConfigError, of the model where it is none: its tokenizer is read first.
+    """
     path = config.tokenizer.path or config.model.path
-    return load_tokenizer(find_model(path), trust_remote_code=config.model.trust_remote_code) if path else None
+    if not path:
+        return None
+    folder = find_model(path)
+    if not config.tokenizer.path:
+        check_folder(folder, f"model.path={str(folder)!r}")
+    return load_tokenizer(folder, trust_remote_code=config.model.trust_remote_code)
 
 
 def load_checkpoint_tokenizer(config: RunConfig, checkpoint: Path) -> PreTrainedTokenizerBase:

@@ -172,6 +172,10 @@ def test_tokenizers_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pyt
 
     with pytest.raises(ConfigError, match=r"there is no such folder"):
         load_tokenizer(tmp_path / "none")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match=rf"it is a file; give the folder that holds it, '{tmp_path}'$"):
+        load_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     refuse(r"it writes 'The 1 a' as no token at all, as one without a vocabulary does; copy tokenizer\.json")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma"}))
