@@ -16,7 +16,8 @@ class CorrectionSection(Section):
     """"auto" is "none" in synchronous training, and with schedule.max_staleness above 0 what suits the loss; the run
     prints the choice. "truncate" bounds the weight, "mask" weighs inside the bounds and drops the rest, "reject" drops
     the rest and weighs 1. "second_moment" drops the tokens with the largest ratios until those left agree well
-    enough (M2PO), as `max_second_moment` says."""
+    enough (M2PO), as `max_second_moment` says. A trajectory that is dropped stays in credit, where others are compared
+    with it."""
     level: Literal["token", "sequence", "geometric"] = "token"
     """Ratio of a token, of a sequence, or of a sequence's geometric mean per token."""
     low: float = Field(0.0, ge=0)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnwise.config.options import list_options
+from turnwise.config.run import RunConfig
+
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
@@ -190,6 +193,25 @@ OTHER_NAMES: dict[str, OtherName] = {
         for name in ("max_completion_length", "max_response_length", "max_prompt_length", "prompt_max_len",
                      "generate_max_len", "max_len", "max_length", "response_length", "max_input_length")
     },
+    **{
+        f"sft.{name}": OtherName("sft.warmup_steps", "a number of optimizer steps, that share of sft.steps")
+        for name in ("warmup_ratio", "lr_warmup_steps_ratio", "lr_warmup_ratio")
+    },
+    **{
+        f"sft.{name}": OtherName("sft.batch_size", "conversations of one optimizer step, however they are cut")
+        for name in ("per_device_train_batch_size", "train_batch_size", "gradient_accumulation_steps",
+                     "micro_batch_size", "mini_batch_size", "micro_train_batch_size")
+    },
+    **{
+        f"sft.{name}": OtherName("", "the learning rate of the warm-up always decays to 0 as a cosine; remove it")
+        for name in ("decay", "lr_scheduler_type", "lr_scheduler", "lr_schedule", "warmup_style", "min_lr",
+                     "min_lr_ratio", "lr_min_ratio")
+    },
+    **{
+        f"evaluate.{name}": OtherName("evaluate.samples")
+        for name in ("n", "num_generations", "group_size", "n_samples_per_prompt", "num_return_sequences",
+                     "rollouts_per_example", "num_samples")
+    },
     "train_batch_size": OtherName(
         "rollout.tasks_per_step", "tasks; where it counts trajectories of an update, loss.updates_per_step"
     ),
@@ -231,7 +253,17 @@ OTHER_NAMES: dict[str, OtherName] = {
 
 
 def find_other_name(key: str) -> OtherName | None:
-    """What a key of another library is here: known by its whole name or by its last parts, the longest first."""
+    """What a key of another library is here: known by its whole name or by its last parts, the longest first.
+
+    In a section of Turnwise that has an option of that last name, it is that one: `sft.learning_rate` is `sft.lr`.
+    """
     parts = key.strip().lstrip("+-~").casefold().replace("-", "_").split(".")
     ends = (".".join(parts[start:]) for start in range(len(parts)))
-    return next((OTHER_NAMES[end] for end in ends if end in OTHER_NAMES), None)
+    end = next((end for end in ends if end in OTHER_NAMES), None)
+    if end is None:
+        return None
+    other, section = OTHER_NAMES[end], ".".join(parts[:-1])
+    near = f"{section}.{other.option.rpartition('.')[2]}"
+    if section and "." not in end and near != other.option and near in list_options(RunConfig):
+        return OtherName(near)
+    return other

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, Field, ValidationError
@@ -33,6 +33,17 @@ class FamilyArguments(Section):
 
 
 Arguments = TypeVar("Arguments", bound=FamilyArguments)
+
+
+def check_unread(arguments: FamilyArguments, names: Iterable[str], mode: str) -> None:
+    """Raise ConfigError for the first of these arguments that is given and not the default: this mode reads none."""
+    for name in sorted(set(names) & arguments.model_fields_set):
+        field = type(arguments).model_fields[name]
+        if getattr(arguments, name) != field.get_default(call_default_factory=True):
+            raise ConfigError(
+                f"{field.alias or name}={getattr(arguments, name)!r} says nothing in mode={mode!r}; leave it out or "
+                "change the mode"
+            )
 
 
 def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Arguments:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -189,7 +190,8 @@ def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
     from peft.tuners.lora import Linear
 
     head = model.get_output_embeddings()
-    with boundary(ConfigError, f"{where} does not fit the model"):
+    with boundary(ConfigError, f"{where} does not fit the model"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*tie_word_embeddings", UserWarning)  # refused below, by the layer's name
         _import_peft().inject_adapter_in_model(config, model, ADAPTER)
     for name, layer in model.named_modules():
         if not any(ADAPTER in getattr(layer, part, ()) for part in ("lora_A", "lora_embedding_A")):

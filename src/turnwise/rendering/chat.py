@@ -80,13 +80,19 @@ class ChatRenderer:
         self._tokenizer = tokenizer
         self._fences = Fences(tokenizer)
         switches: dict[str, bool] = {} if enable_thinking else {"enable_thinking": False}
-        with boundary(ConfigError, f"renderer.name={name!r} cannot be built for this tokenizer"):
-            from renderers import config_from_name, create_renderer
+        try:
+            with boundary(ConfigError, f"renderer.name={name!r} cannot be built for this tokenizer"):
+                from renderers import config_from_name, create_renderer
 
-            self._renderer: Any = create_renderer(
-                _FencingTokenizer(tokenizer, self._fences), config_from_name(name), chat_template_kwargs=switches
-            )
-            self._own_ends: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
+                self._renderer: Any = create_renderer(
+                    _FencingTokenizer(tokenizer, self._fences), config_from_name(name), chat_template_kwargs=switches
+                )
+                self._own_ends: tuple[int, ...] = tuple(self._renderer.get_stop_token_ids())
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; name the renderer of the tokenizer's own family, or use renderer.kind='template', which "
+                "needs no tokens of a format"
+            ) from error.__cause__
         vocabulary = tokenizer.get_vocab()
         if type(self._renderer).__name__ == "DeepSeekV4Renderer":
             keep = {*self._own_ends, *(vocabulary[mark] for mark in ("<think>", "</think>"))}

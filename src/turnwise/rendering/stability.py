@@ -84,13 +84,25 @@ def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Me
     parsed = renderer.parse(prompt, ids)
     meant, read = ([(call.name, _read_json(call.arguments)) for call in each.tool_calls] for each in (reply, parsed))
     if meant != read or parsed.text != reply.text or parsed.tool_errors:
+        written = decode(ids.tolist())
+        if lost := _find_lost(reply, written):
+            raise RenderError(
+                f"the tokenizer has no tokens for {lost!r}: a reply became {written!r}; no renderer helps, take a "
+                "tokenizer that writes every text (BPE on bytes, or byte_fallback)"
+            )
         raise RenderError(
             f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} with "
-            f"errors {[error.message for error in parsed.tool_errors]}, by way of {decode(ids.tolist())!r}; the "
+            f"errors {[error.message for error in parsed.tool_errors]}, by way of {written!r}; the "
             "renderer does not fit this tokenizer or tool set, choose another renderer.kind or renderer.name"
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
     return ids, parsed.tool_calls[0].id if parsed.tool_calls else None
+
+
+def _find_lost(reply: Message, written: str) -> str:
+    """The letters of a reply that are in its tokens neither as they are nor as JSON's escapes."""
+    letters = {c for text in (reply.text, *(call.arguments for call in reply.tool_calls)) for c in text if c.isalpha()}
+    return "".join(sorted(c for c in letters if c not in written and json.dumps(c)[1:-1] not in written))
 
 
 def _read_json(text: str) -> object:

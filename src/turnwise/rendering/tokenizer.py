@@ -94,6 +94,8 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> PreTrained
 
     path = Path(os.path.expanduser(path))
     where = f"tokenizer at {str(path)!r} cannot be loaded"
+    if path.is_file():
+        raise ConfigError(f"{where}: it is a file; give the folder that holds it, {str(path.parent)!r}")
     if not path.is_dir():
         raise ConfigError(f"{where}: there is no such folder; give a local Hugging Face directory")
     _check_needs(path, where, trust_remote_code=trust_remote_code)

@@ -43,7 +43,10 @@ class ServedRole:
         which this role cannot call."""
         if conversation.tools:
             names = ", ".join(tool.name for tool in conversation.tools)
-            raise EngineError(f"session {session} offers tools ({names}), which a role bound to 'api:' cannot call")
+            raise EngineError(
+                f"session {session} offers tools ({names}), which a role bound to 'api:' cannot call; bind it to "
+                "'frozen:PATH', a local checkpoint, or give 'api:' a role without tools"
+            )
         text = await self.api.complete(
             to_chat(conversation.messages),
             max_tokens=params.max_tokens,

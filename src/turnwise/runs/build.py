@@ -48,7 +48,7 @@ from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.model_path import describe_model_path, settle_model
-from turnwise.runs.openings import open_task, take_first
+from turnwise.runs.openings import open_first
 from turnwise.runs.remote import build_host, build_rollouts
 from turnwise.runs.renderer import (
     build_renderer,
@@ -354,7 +354,7 @@ async def check_openings(system: System) -> None:
 
 
 async def _check_opening(system: System, family: EnvironmentFamily) -> None:
-    config, opening = system.config, await open_task(family, take_first(family))
+    config, (_, _, opening) = system.config, await open_first(family)
     check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
         check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)

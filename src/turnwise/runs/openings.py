@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from turnwise.core.checked import to_asking
 from turnwise.core.closing import close_environment
@@ -10,10 +11,16 @@ from turnwise.core.episodes import Asked
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Opening, Split
 from turnwise.core.types import Task
-from turnwise.environments.draws import LeftOut, find_tasks, try_task
+from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
 
 OPENING_TIMEOUT_S = 120.0
 """Seconds an environment has to open."""
+NUM_OPENED = 3
+"""First tasks of a split of which one must open: an environment may refuse single rows."""
+_EMPTY: dict[Split, str] = {
+    "train": "the training split is empty",
+    "heldout": "the held-out split is empty; give environment.args.heldout_path a file with a question",
+}
 
 
 def take_task(family: EnvironmentFamily, split: Split, index: int, problem: str) -> Task:
@@ -32,7 +39,7 @@ def take_first(family: EnvironmentFamily) -> Task:
     """The first training task that can be made. Raises DataError for an empty split, EnvironmentFault if none can."""
     tasks = find_tasks(family, "train", 1)
     if not tasks:
-        raise DataError("the training split is empty")
+        raise DataError(_EMPTY["train"])
     return tasks[0][1]
 
 
@@ -61,3 +68,31 @@ async def open_task(family: EnvironmentFamily, task: Task) -> Opening:
             f"environment {task.environment!r} did not open task {task.id} within {OPENING_TIMEOUT_S:g} s; speed up "
             "its reset"
         ) from None
+
+
+async def open_tasks(family: EnvironmentFamily, split: Split) -> AsyncIterator[tuple[int, Task, Opening]]:
+    """Those of the first tasks of a split that open, with their indices: a row whose environment crashes is for the
+    run to name and count.
+
+    Raises DataError for an empty split, EnvironmentFault naming the first task if none opens, ConfigError as
+    `open_task` does.
+    """
+    tasks = find_tasks(family, split, NUM_OPENED)
+    if not tasks:
+        raise DataError(_EMPTY[split])
+    problem, num_opened = "", 0
+    for index, task in tasks:
+        try:
+            opening = await open_task(family, task)
+        except EnvironmentFault as fault:
+            problem = problem or f"{name_task(family, split, index)}: {fault}"
+            continue
+        num_opened += 1
+        yield index, task, opening
+    if not num_opened:
+        raise EnvironmentFault(f"{problem}; none of the first {len(tasks)} tasks opens, mend what it raises")
+
+
+async def open_first(family: EnvironmentFamily, split: Split = "train") -> tuple[int, Task, Opening]:
+    """The first of them. Raises as `open_tasks` does."""
+    return await anext(open_tasks(family, split))

@@ -15,6 +15,7 @@ from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import ToolSpec
 from turnwise.environments.mixture import list_families
+from turnwise.models.model_folder import check_folder
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.choose import RendererChoice, choose_renderer, resolve_calls
@@ -22,7 +23,7 @@ from turnwise.rendering.ends import read_end_ids
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
-from turnwise.runs.openings import open_task, take_first
+from turnwise.runs.openings import open_first
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 
 
@@ -40,9 +41,17 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: Render
 
 
 def load_own_tokenizer(config: RunConfig) -> PreTrainedTokenizerBase | None:
-    """The tokenizer at `tokenizer.path`, or of the model; None where the recipe trains one."""
+    """The tokenizer at `tokenizer.path`, or of the model; None where the recipe trains one.
+
+    Raises ConfigError, of the model where it is none: its tokenizer is read first.
+    """
     path = config.tokenizer.path or config.model.path
-    return load_tokenizer(find_model(path), trust_remote_code=config.model.trust_remote_code) if path else None
+    if not path:
+        return None
+    folder = find_model(path)
+    if not config.tokenizer.path:
+        check_folder(folder, f"model.path={str(folder)!r}")
+    return load_tokenizer(folder, trust_remote_code=config.model.trust_remote_code)
 
 
 def load_checkpoint_tokenizer(config: RunConfig, checkpoint: Path) -> PreTrainedTokenizerBase:
@@ -109,15 +118,15 @@ def describe_renderer(choice: RendererChoice, renderer: Renderer) -> str:
 
 
 def list_tools(family: EnvironmentFamily) -> list[ToolSpec]:
-    """The tools of every family's first training task. Runs in a thread of its own, since a loop may be running.
+    """The tools of every family's first training task that opens. Runs in a thread of its own: a loop may be running.
 
-    Raises as `openings.open_task` and `openings.take_task` do.
+    Raises as `openings.open_tasks` does.
     """
 
     async def read() -> list[ToolSpec]:
         members = list_families(family)
-        openings = await asyncio.gather(*(open_task(member, take_first(member)) for member in members))
-        return [tool for opening in openings for tool in opening.tools]
+        openings = await asyncio.gather(*(open_first(member) for member in members))
+        return [tool for _, _, opening in openings for tool in opening.tools]
 
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, read()).result()

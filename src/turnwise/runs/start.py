@@ -29,7 +29,7 @@ from turnwise.core.protocols import (
     WeightSync,
 )
 from turnwise.core.types import Task, ToolSpec
-from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
+from turnwise.environments.draws import LeftOut, name_task, try_task
 from turnwise.environments.mixture import list_families
 from turnwise.forecast.memory import plan_memory
 from turnwise.pipeline.trainer_thread import TrainerThread
@@ -38,14 +38,12 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, check_openings, fit_to_machine
-from turnwise.runs.openings import open_task
+from turnwise.runs.openings import open_first, open_task, open_tasks
 from turnwise.runs.own_conversations import Lessons, load_lessons
 from turnwise.runs.roles import check_servers, keeps_past
 from turnwise.runs.sft import demonstrate, first_rl_task
 from turnwise.runs.weights import build_weight_sync
 
-NUM_OPENED = 3
-"""First tasks among which one must have room for a reply."""
 MAX_COMPARED, COMPARE_S = 1000, 2.0
 """Most tasks that are made at a start to see whether they differ, and seconds after which no further one is."""
 
@@ -160,8 +158,8 @@ async def check_start(parts: Parts) -> list[Check]:
     elif config.sft.steps and not config.sft.path:
         checks.append(await _check_demonstration(system))
     if config.evaluate.tasks:
-        first, name = _take_heldout(system)
-        opening = await open_task(system.family, first)
+        index, first, opening = await open_first(system.family, "heldout")
+        name = name_task(system.family, "heldout", index)
         checks.append(("held-out tasks", _describe_opening(system, opening, name)))
         for control, changes in config.evaluate.controls.items() if config.train.steps else ():
             with boundary(ConfigError, f"evaluate.controls.{control}"):
@@ -188,12 +186,8 @@ async def _check_opening(system: System, family: EnvironmentFamily) -> Check:
 
     Where there is no room, one of the next few tasks will do: single rows may be too long.
     """
-    config, tasks = system.config, find_tasks(family, "train", NUM_OPENED)
-    if not tasks:
-        raise DataError("the training split is empty")
-    problem: ConfigError | None = None
-    for index, task in tasks:
-        opening = await open_task(family, task)
+    config, problem = system.config, None
+    async for index, task, opening in open_tasks(family, "train"):
         if config.renderer.kind == "tags":
             check_tag_tools(config.renderer.format, opening.tools)
         try:
@@ -201,7 +195,7 @@ async def _check_opening(system: System, family: EnvironmentFamily) -> Check:
             return f"opening of {task.environment}", text
         except ConfigError as error:
             problem = problem or error
-    assert problem is not None
+    assert problem is not None  # open_tasks raises where it yields none
     raise problem
 
 
@@ -228,15 +222,6 @@ def _describe_opening(system: System, opening: Opening, name: str) -> str:
         )
     tools = ", ".join(tool.name for tool in opening.tools) or "none"
     return f"{count} of at most {most} tokens, tools: {tools}"
-
-
-def _take_heldout(system: System) -> tuple[Task, str]:
-    """The first held-out task that can be made, and its name. Raises DataError if there is none."""
-    tasks = find_tasks(system.family, "heldout", 1)
-    if not tasks:
-        raise DataError("the held-out split is empty; give environment.args.heldout_path a file with a question")
-    index, task = tasks[0]
-    return task, name_task(system.family, "heldout", index)
 
 
 def _check_training_tasks(system: System) -> Check:
@@ -277,7 +262,7 @@ async def _check_demonstration(system: System) -> Check:
     config = system.config
     policy = system.family.policy(config.sft.policy)
     with boundary(EnvironmentFault, f"sft.policy={config.sft.policy!r} on the first training task"):
-        index, task = next(iter(find_tasks(system.family, "train", 1)))
+        index, task, _ = await open_first(system.family)
         episode = await demonstrate(system, policy, index, task)
     num_replies = sum(len(trajectory.turns) for trajectory in episode.trajectories)
     return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies"

@@ -85,6 +85,14 @@ def test_a_word_finds_names_before_texts(word: str, first: list[str]) -> None:
         ("data.train_batch_size", "rollout.tasks_per_step"),
         ("ppo_epochs", "loss.epochs"),
         ("lr_warmup_steps_ratio", "train.warmup_ratio"),
+        # In a section that has such an option, it is that one.
+        ("sft.learning_rate", "sft.lr"),
+        ("sft.num_train_epochs", "sft.steps"),
+        ("sft.warmup_ratio", "sft.warmup_steps"),
+        ("sft.per_device_train_batch_size", "sft.batch_size"),
+        ("critic.learning_rate", "critic.lr"),
+        ("evaluate.num_generations", "evaluate.samples"),
+        ("rollout.max_length", "rollout.max_tokens"),
     ],
 )
 def test_names_of_other_libraries_are_known(name: str, option: str) -> None:
@@ -115,6 +123,8 @@ def test_what_stands_for_another_name_exists_and_hides_nothing() -> None:
         ({"loss": {"clip_eps": 0.2}}, "run.seed=1", r"here it is 'loss\.options\.clip_low'$"),
         ({}, "generator.sampling_params.top_p=0.9", r"evaluations have evaluate\.top_p"),
         ({}, "rollout.repetition_penalty=1.1", "evaluations sample without penalties too; remove it"),
+        ({}, "sft.warmup_ratio=0.1", r"here it is 'sft\.warmup_steps': a number of optimizer steps, that share of"),
+        ({}, "sft.lr_scheduler_type=linear", r"rate of the warm-up always decays to 0 as a cosine; remove it$"),
         ({}, "train.per_device_train_batch_size=4", r"here it is 'train\.micro_batch_tokens': rows are packed"),
     ],
 )

@@ -52,3 +52,16 @@ def test_an_unknown_field_within_an_argument_is_told_those_that_are_there():
     server = {"command": "python", "type": "stdio"}
     with pytest.raises(ConfigError, match=r"servers\.a\.type='stdio': there is no 'type' there; use command, args"):
         read_arguments(McpArguments, {"servers": {"a": server}, "train_path": "a", "heldout_path": "b"})
+
+
+@pytest.mark.parametrize("section", [CodingArguments, MathArguments, SearchArguments, ToolCallsArguments])
+def test_a_file_that_the_mode_does_not_read_is_refused(section: type[FamilyArguments]) -> None:
+    for name in ("train_path", "heldout_path"):
+        with pytest.raises(ConfigError, match=rf"^{name}='rows.jsonl' says nothing in mode='(generated|fresh)'; leave"):
+            read_arguments(section, {name: "rows.jsonl"})
+    assert read_arguments(section, {"train_path": ""}).seed == 0
+
+
+def test_a_corpus_that_the_mode_does_not_read_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"corpus_path='c.jsonl' says nothing in mode='fixed'"):
+        read_arguments(SearchArguments, {"corpus_path": "c.jsonl", "mode": "fixed"})

@@ -171,7 +171,7 @@ def test_what_would_rewrite_history_is_refused(chat_tokenizer: PreTrainedTokeniz
 def test_a_tokenizer_or_name_that_does_not_fit_is_a_config_error(
     chat_tokenizer: PreTrainedTokenizerBase, tag_tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    with pytest.raises(ConfigError, match=r"renderer.name='qwen3' .*<\|im_start\|>"):
+    with pytest.raises(ConfigError, match=r"renderer.name='qwen3' .*<\|im_start\|>.*or use renderer.kind='template'"):
         ChatRenderer(tag_tokenizer)
     with pytest.raises(ConfigError, match=r"renderer.name='qwen99'"):
         ChatRenderer(chat_tokenizer, name="qwen99")

@@ -10,9 +10,10 @@ import pytest
 from foreign_tokenizers import CONTROL, TOKENIZERS, build_byte_level, build_first, build_legacy, write_tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerBase
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, RenderError
 from turnwise.core.types import Message, ToolCall, ToolSpec, text_message, to_ids
 from turnwise.rendering.calls import CallsRenderer
 from turnwise.rendering.fences import Fences
@@ -66,6 +67,18 @@ def test_a_spelled_out_token_and_fenced_text_add_no_space(tokenizer: PreTrainedT
 def test_turns_append_and_replies_come_back(kind: str, tokenizer: PreTrainedTokenizerBase) -> None:
     renderer = RENDERERS[kind](tokenizer)
     check_prefix_stable(renderer, tokenizer.decode, ASK, [SEARCH])
+
+
+@pytest.mark.parametrize("kind", ["turns", "calls"])
+def test_a_tokenizer_that_cannot_write_a_text_is_what_is_named(kind: str) -> None:
+    plain = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["<unk>", "<eos>", *CONTROL]
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    plain.train_from_iterator(["".join(map(chr, range(33, 127)))] * 2, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="<unk>", eos_token="<eos>")
+    with pytest.raises(RenderError, match=r"the tokenizer has no tokens for 'é': .*; no renderer helps, take a"):
+        check_prefix_stable(RENDERERS[kind](tokenizer), tokenizer.decode, ASK, [SEARCH])
 
 
 def play(renderer: Any) -> list[np.ndarray]:
@@ -159,6 +172,10 @@ def test_tokenizers_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pyt
 
     with pytest.raises(ConfigError, match=r"there is no such folder"):
         load_tokenizer(tmp_path / "none")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match=rf"it is a file; give the folder that holds it, '{tmp_path}'$"):
+        load_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     refuse(r"it writes 'The 1 a' as no token at all, as one without a vocabulary does; copy tokenizer\.json")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma"}))

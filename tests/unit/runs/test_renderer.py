@@ -20,7 +20,14 @@ from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.runs import openings
 from turnwise.runs.build import build_system
-from turnwise.runs.renderer import build_renderer, build_tokenizer, describe_renderer, list_tools, resolve_renderer
+from turnwise.runs.renderer import (
+    build_renderer,
+    build_tokenizer,
+    describe_renderer,
+    list_tools,
+    load_own_tokenizer,
+    resolve_renderer,
+)
 from turnwise.testing import NotesFamily
 
 RECIPES = ["search_r1", "retool", *(["toolrl"] if find_spec("turnwise_worlds") else [])]
@@ -89,8 +96,8 @@ def test_an_environment_that_never_opens_is_named(monkeypatch: pytest.MonkeyPatc
     [
         ("task", IndexError, "^the training split is empty$"),
         ("task", KeyError, "^task 0 of split 'train': NotesFamily: KeyError"),
-        ("build_environment", KeyError, "^environment 'notes' for task .*: KeyError"),
-        ("build_environment", TimeoutError, "^environment 'notes' for task .*: TimeoutError"),
+        ("build_environment", KeyError, "^task 0 of split 'train': environment 'notes' for task .*: KeyError"),
+        ("build_environment", TimeoutError, "^task 0 of split 'train': environment 'notes' for task .*: TimeoutError"),
     ],
 )
 def test_an_environment_that_cannot_open_is_one_line(
@@ -144,3 +151,19 @@ def test_a_checkpoint_is_decided_by_its_tokenizer_and_the_note_says_what_is_odd(
     assert isinstance(
         build_renderer(lines, resolve_renderer(lines, build_family(lines), tokenizer), tokenizer), CallsRenderer
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("ORG/NAME", r"^model.path='ORG/NAME': there is no such folder; .* `hf download ORG/NAME --local-dir DIR`"),
+        ("model.gguf", r"^model.path='.*model.gguf' is a file and no folder; convert it with `turnwise models convert"),
+        ("model.safetensors", r"^model.path='.*' is a file and no folder; give the folder that holds it"),
+    ],
+)
+def test_a_path_that_is_no_model_is_told_before_its_tokenizer_is_read(tmp_path: Path, path: str, message: str) -> None:
+    for name in ("model.gguf", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+    given = tmp_path / path if (tmp_path / path).exists() else path
+    with pytest.raises(ConfigError, match=message):
+        load_own_tokenizer(load_config([], [f"model.path={given}", "train.lr=1e-6"]))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
-from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_unread, check_weights
 from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise.environments.math_code.problems import KINDS
 from turnwise.environments.math_code.reasoning import DATASETS
@@ -80,6 +80,8 @@ class MathArguments(FamilyArguments):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _ = self.weights
+        if self.mode != "files":
+            check_unread(self, ("train_path", "heldout_path"), self.mode)
         if self.wall_s >= self.tool_timeout_s:
             raise ConfigError(
                 f"wall_s={self.wall_s} leaves no time to wait for a place in tool_timeout_s={self.tool_timeout_s}; "

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
-from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_unread, check_weights
 from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise.environments.search_qa.corpus import NUM_PHRASINGS
 from turnwise.environments.search_qa.environment import DocumentFormat, SearchSwitch
@@ -84,6 +84,12 @@ class SearchArguments(FamilyArguments):
     def weights(self) -> dict[str, float]:
         """The positive weights of `kinds`. Raises ConfigError."""
         return check_weights("kinds", DEFAULT_KINDS if self.kinds is None else self.kinds, tuple(KINDS))
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        if self.mode != "files":
+            check_unread(self, ("corpus_path", "train_path", "heldout_path"), self.mode)
+        return self
 
     @model_validator(mode="after")
     def _check_kinds(self) -> Self:

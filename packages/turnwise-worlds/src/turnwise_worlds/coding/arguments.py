@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, SkipValidation, model_validator
 
 from turnwise.core.errors import ConfigError
-from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_weights
+from turnwise.environments.arguments import FamilyArguments, Seconds, Share, check_unread, check_weights
 from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise_worlds.coding.functions import Kind
 
@@ -74,6 +74,8 @@ class CodingArguments(FamilyArguments):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _ = self.weights
+        if self.mode != "files":
+            check_unread(self, ("train_path", "heldout_path"), self.mode)
         if self.prompt == "short" and self.mode == "files":
             raise ConfigError("prompt='short' has no words for mode='files'; use prompt='chat'")
         if self.wall_s >= self.tool_timeout_s:

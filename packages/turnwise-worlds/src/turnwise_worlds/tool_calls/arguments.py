@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SkipValidation, model_validator
 
-from turnwise.core.errors import ConfigError
-from turnwise.environments.arguments import FamilyArguments, Share, check_weights
+from turnwise.environments.arguments import FamilyArguments, Share, check_unread, check_weights
 from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise.rewards.tool_rl import Granularity
 from turnwise_worlds.tool_calls.problems import MAX_PARAMETERS, MAX_TOOLS, NUM_CALLS
@@ -69,12 +68,5 @@ class ToolCallsArguments(FamilyArguments):
     def _check(self) -> Self:
         _ = self.weights
         others = set(ToolCallsArguments.model_fields) - _OF_FILES - _OF_BOTH if self.mode == "files" else _OF_FILES
-        for name in sorted(others & self.model_fields_set):
-            field = ToolCallsArguments.model_fields[name]
-            if getattr(self, name) == field.get_default(call_default_factory=True):
-                continue
-            shown = field.alias or name
-            raise ConfigError(
-                f"{shown}={getattr(self, name)!r} says nothing in mode={self.mode!r}; leave it out or change the mode"
-            )
+        check_unread(self, others, self.mode)
         return self
