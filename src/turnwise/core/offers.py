@@ -12,6 +12,7 @@ Each group is named where its objects are used: `turnwise.environments`, `turnwi
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -98,7 +99,9 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
     """Import the object at the path "package.module:NAME", or that of an offer called `path`.
 
     Raises ConfigError naming `key` and what importing raised."""
-    what = f"{key}={path!r} cannot be imported (is its folder on PYTHONPATH?)"
+    module_name, _, name = (path if offer is None else offer.path).partition(":")
+    hint = "" if _is_found(module_name) else " (is its folder on PYTHONPATH?)"
+    what = f"{key}={path!r} cannot be imported{hint}"
     if offer is not None:
         from turnwise import __version__
 
@@ -107,7 +110,6 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
             f"{key}={path!r} of the package {offer.package} ({offer.path}{made_for}) cannot be imported by Turnwise "
             f"{__version__}; update one of the two, or uninstall {offer.package}"
         )
-    module_name, _, name = (path if offer is None else offer.path).partition(":")
     with boundary(ConfigError, what):
         try:
             module = importlib.import_module(module_name)
@@ -117,6 +119,14 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
         return attrgetter(name)(module)
     except AttributeError:
         raise ConfigError(f"{key}={path!r}: {module_name} has no {name!r}; it has {_list_members(module)}") from None
+
+
+def _is_found(module_name: str) -> bool:
+    """Whether Python finds the package or module at the top of a path, whatever importing it does."""
+    try:
+        return importlib.util.find_spec(module_name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _list_members(module: ModuleType) -> str:
