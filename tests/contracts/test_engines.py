@@ -12,12 +12,15 @@ import torch
 from small_model import CONFIG, VOCAB
 from transformers import PreTrainedModel
 
+from turnwise.config.engine_kinds.table import ENGINE_KINDS
 from turnwise.core.errors import EngineError
+from turnwise.core.protocols import Engine
 from turnwise.core.types import Completion, FinishReason, IntArray, Message, SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
+from turnwise.engines.registry import build_engine
 from turnwise.engines.scripted import ScriptedEngine
-from turnwise.engines.workers import WorkerEngine
+from turnwise.engines.settings import EngineSettings
 from turnwise.models.build import build_model
 
 SHAPE: dict[str, Any] = {"max_concurrency": 12, "max_context": 2000}
@@ -54,12 +57,17 @@ class Kind:
     has_model: bool = True
 
 
+def build_kind(name: str) -> Callable[[PreTrainedModel], Engine]:
+    """As a recipe builds it, with its default options."""
+    common = EngineSettings(**SHAPE)
+    return lambda model: build_engine(name, model, common=common, options={}, decode=decode)
+
+
 KINDS = {
     "scripted": Kind(build=lambda model: ScriptedEngine(Letters(), script), has_model=False),  # type: ignore[arg-type]
-    "local": Kind(build=lambda model: LocalEngine(model, **SHAPE, decode=decode)),
-    "paged": Kind(build=lambda model: PagedEngine(model, **SHAPE, decode=decode)),
-    "workers": Kind(build=lambda model: WorkerEngine(model, num_workers=2, **SHAPE, decode=decode)),
+    **{name: Kind(build=build_kind(name)) for name, row in ENGINE_KINDS.items() if not row.has_weights_outside},
 }
+"""The fake, and every built-in kind whose weights are this process's: a new row is held to the contract."""
 WITH_MODEL = [name for name, kind in KINDS.items() if kind.has_model]
 
 
