@@ -21,10 +21,8 @@ FLOORS = {
     "core": 0,
     **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching", "serving"], 2),
-    **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
-    **dict.fromkeys(
-        ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast", "synthesis"], 4
-    ),
+    **dict.fromkeys(["environments", "engines", "judging", "rollout", "training", "credit", "sync"], 3),
+    **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast", "synthesis"], 4),
     **dict.fromkeys(["pipeline", "planning", "testing"], 5),
     "building": 6,
     "runs": 7,

@@ -22,6 +22,7 @@ from turnwise.config.resolve import check_engine_fits
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError
+from turnwise.core.judging import Judge
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
@@ -47,6 +48,7 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
+from turnwise.runs.judges import build_judges
 from turnwise.runs.model_path import describe_model_path, settle_model
 from turnwise.runs.openings import open_task, take_first
 from turnwise.runs.remote import build_host, build_rollouts
@@ -188,6 +190,8 @@ class System:
     """What speaks for the roles that the first learner does not play, by role."""
     others: Mapping[str, NamedLearner] = field(default_factory=dict)
     """Learners besides the first, by name."""
+    judges: Mapping[str, Judge] = field(default_factory=dict)
+    """Judges that environments may ask while they score, by name."""
     past: SnapshotPool | None = None
     """Snapshots of the run that play roles; None where none do."""
     rollouts: RolloutPool | None = None
@@ -221,6 +225,8 @@ class System:
             await engine.close()
         for policy in self.policies.values():
             await policy.close()
+        for judge in self.judges.values():
+            await judge.close()
         self.host.close()
 
     def worker(self, mode: Literal["train", "evaluate"], changes: Mapping[str, Any] | None = None) -> RolloutWorker:
@@ -257,6 +263,7 @@ class System:
             max_open=rollout.max_open or config.engine.max_concurrency,
             scope=mode,
             policies=self.policies,
+            judges=self.judges,
         )
 
 
@@ -315,6 +322,7 @@ def build_system(
         engine=engine,
         policies=policies,
         others=others,
+        judges=build_judges(config, lambda path: (load_engine(find_model(path)), renderer)),
         past=past if past.roles else None,
         rollouts=build_rollouts(config, served, tokenizer, host) if training and config.rollout.num_workers else None,
         host=host,

@@ -38,6 +38,7 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, check_openings, fit_to_machine
+from turnwise.runs.judges import check_judges
 from turnwise.runs.openings import open_task
 from turnwise.runs.own_conversations import Lessons, load_lessons
 from turnwise.runs.roles import check_servers, keeps_past
@@ -154,6 +155,7 @@ async def check_start(parts: Parts) -> list[Check]:
     checks += [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
+    checks += [(f"judge {name}", "it responds") for name in await check_judges(system.judges)]
     checks.append(_check_training_tasks(system))
     if parts.lessons is not None:
         checks += [("conversations", note) for note in parts.lessons.notes]
