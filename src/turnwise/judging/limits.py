@@ -14,7 +14,7 @@ from turnwise.core.verdicts import Question, Verdict
 
 
 class LimitedJudge:
-    """Implements `CheckedJudge`. Use it in one event loop only."""
+    """Implements `Judge`. Use it in one event loop only."""
 
     def __init__(
         self, judge: Judge, *, name: str, max_concurrent: int, timeout_s: float, max_retries: int, seed: int
@@ -51,10 +51,12 @@ class LimitedJudge:
             raise
         return replace(read_verdict(given), seconds=time.perf_counter() - started)
 
-    async def check(self) -> None:
-        """Check the judge, if it can be checked."""
-        if isinstance(self._judge, CheckedJudge):
-            await self._judge.check()
+    async def check(self) -> bool:
+        """Check the judge, if it can be checked, and return whether it can. Raises as `CheckedJudge.check`."""
+        if not isinstance(self._judge, CheckedJudge):
+            return False
+        await self._judge.check()
+        return True
 
     async def close(self) -> None:
         """Close the judge."""

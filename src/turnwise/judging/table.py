@@ -10,7 +10,6 @@ from typing import Any
 from turnwise.config.engine_kinds.kind import read_options
 from turnwise.config.judges import JudgeSection
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.judging import Judge
 from turnwise.core.offers import describe_offers, load_row
 from turnwise.core.threads import run_method
 from turnwise.core.verdicts import Question
@@ -64,7 +63,7 @@ def list_checkpoints(judges: Mapping[str, JudgeSection]) -> list[str]:
     return paths
 
 
-def build_judge(section: JudgeSection, kind: JudgeKind, parts: JudgeParts) -> Judge:
+def build_judge(section: JudgeSection, kind: JudgeKind, parts: JudgeParts) -> LimitedJudge:
     """Build a judge with its limits. `parts.options` is the recipe's table. Raises ConfigError for an unknown option or
     a wrong value."""
     where = f"judges.{parts.name}"

@@ -22,7 +22,6 @@ from turnwise.config.resolve import check_engine_fits
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError
-from turnwise.core.judging import Judge
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
@@ -33,6 +32,7 @@ from turnwise.environments.mixture import list_families
 from turnwise.forecast.fit import fit_memory
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
+from turnwise.judging.limits import LimitedJudge
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
@@ -190,7 +190,7 @@ class System:
     """What speaks for the roles that the first learner does not play, by role."""
     others: Mapping[str, NamedLearner] = field(default_factory=dict)
     """Learners besides the first, by name."""
-    judges: Mapping[str, Judge] = field(default_factory=dict)
+    judges: Mapping[str, LimitedJudge] = field(default_factory=dict)
     """Judges that environments may ask while they score, by name."""
     past: SnapshotPool | None = None
     """Snapshots of the run that play roles; None where none do."""

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
-from turnwise.core.judging import CheckedJudge, Judge
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.judging.judge_kind import JudgeParts, LoadModel
+from turnwise.judging.limits import LimitedJudge
 from turnwise.judging.table import build_judge, find_judge
 
 
-def build_judges(config: RunConfig, load_model: LoadModel) -> dict[str, Judge]:
+def build_judges(config: RunConfig, load_model: LoadModel) -> dict[str, LimitedJudge]:
     """The judges of a recipe, by name, with their limits. Raises ConfigError naming the judge for an unknown kind, an
     unknown option, a checkpoint that does not fit, or an engine of which a run has only one."""
-    judges: dict[str, Judge] = {}
+    judges: dict[str, LimitedJudge] = {}
     for name, section in config.judges.items():
         kind = find_judge(name, section)
         engine = find_engine_kind(config.engine.kind)
@@ -43,10 +43,10 @@ def refuse_model(path: str) -> tuple[Engine, Renderer]:
     raise ConfigError(f"the checkpoint {path!r} judges with the model's tokens, and nothing here has a model")
 
 
-async def check_judges(judges: Mapping[str, Judge]) -> list[str]:
-    """Check every judge that can be checked before a run. Returns the names of all; raises ConfigError with the
+async def check_judges(judges: Mapping[str, LimitedJudge]) -> dict[str, str]:
+    """Check every judge that can be checked before a run. Returns what was seen, by name; raises ConfigError with the
     remedy."""
-    for judge in judges.values():
-        if isinstance(judge, CheckedJudge):
-            await judge.check()
-    return list(judges)
+    seen = {}
+    for name, judge in judges.items():
+        seen[name] = "its server answers" if await judge.check() else "built"
+    return seen

@@ -28,7 +28,7 @@ from turnwise.core.protocols import (
     Trainer,
     WeightSync,
 )
-from turnwise.core.types import Task, ToolSpec
+from turnwise.core.types import Invalid, Task, ToolSpec
 from turnwise.environments.draws import LeftOut, find_tasks, name_task, try_task
 from turnwise.environments.mixture import list_families
 from turnwise.forecast.memory import plan_memory
@@ -155,7 +155,7 @@ async def check_start(parts: Parts) -> list[Check]:
     checks += [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
-    checks += [(f"judge {name}", "it responds") for name in await check_judges(system.judges)]
+    checks += [(f"judge {name}", text) for name, text in (await check_judges(system.judges)).items()]
     checks.append(_check_training_tasks(system))
     if parts.lessons is not None:
         checks += [("conversations", note) for note in parts.lessons.notes]
@@ -282,7 +282,9 @@ async def _check_demonstration(system: System) -> Check:
         index, task = next(iter(find_tasks(system.family, "train", 1)))
         episode = await demonstrate(system, policy, index, task)
     num_replies = sum(len(trajectory.turns) for trajectory in episode.trajectories)
-    return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies"
+    reward = episode.reward
+    problem = f"; its reward is Invalid: {reward.reason}" if isinstance(reward, Invalid) else ""
+    return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies{problem}"
 
 
 def format_size(num_bytes: int) -> str:

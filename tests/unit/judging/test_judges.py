@@ -29,7 +29,7 @@ from turnwise.judging.table import build_judge, find_judge
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
-from turnwise.runs.judges import build_judges, refuse_model
+from turnwise.runs.judges import build_judges, check_judges, refuse_model
 from turnwise.store.trajectories import load_groups, save_groups
 from turnwise.testing import ScriptedEngine, build_tiny_renderer, build_tiny_tokenizer
 
@@ -184,6 +184,13 @@ def test_an_api_judges_and_its_failures_are_repeated_by_the_run() -> None:
     assert len(requests) == 2
     assert requests[0]["seed"] != requests[1]["seed"]
     assert requests[1]["messages"][0]["content"].startswith("Does it rhyme?")
+
+
+def test_a_server_that_is_away_is_named_before_a_run() -> None:
+    judge = build("api", {"url": "http://127.0.0.1:9/v1", "model": "m"})
+    with pytest.raises(ConfigError, match=r"judges\.grader\.options\.url: no server answers at http://127\.0\.0\.1:9"):
+        asyncio.run(check_judges({"grader": judge}))
+    assert asyncio.run(check_judges({"grader": limit(Answers())})) == {"grader": "built"}
 
 
 async def rate(question: Question, *, scale: float = 1.0) -> float:
