@@ -6,7 +6,7 @@ A package offers a name in an entry-point group, such as `turnwise.losses`:
     soft_clip = "my_package.losses:SOFT_CLIP"
 
 Each group is named where its objects are used: `turnwise.environments`, `turnwise.losses`, `turnwise.credit`,
-`turnwise.annotators`, `turnwise.engines`, `turnwise.commands`, `turnwise.report_sections`.
+`turnwise.annotators`, `turnwise.engines`, `turnwise.judges`, `turnwise.commands`, `turnwise.report_sections`.
 """
 
 from __future__ import annotations

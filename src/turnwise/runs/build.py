@@ -100,6 +100,7 @@ def load_checkpoint(
     `source` says in errors what `path` is. Raises CheckpointError for a checkpoint that is broken or of another model,
     ConfigError for another source.
     """
+    disable_progress_bar()
     device = find_device(config)
     base = _build_base_model(config, tokenizer) if holds_adapter(path) else None
     try:

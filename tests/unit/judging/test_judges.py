@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from chat_server import Reply, chat_server
+from installed import write_entry_points
 
 from turnwise.audit.recheck import recheck_trajectory
 from turnwise.building.copies import list_copies
@@ -204,6 +205,12 @@ RATE = JudgeKind(name="rate", summary="", build=lambda given: Answers(0.5))
 def test_a_function_and_a_row_at_an_import_path_judge(path: str, score: float) -> None:
     judge = build(path, {"scale": 2.0})
     assert asyncio.run(judge.judge(QUESTION)).score == score  # "a poem" has six letters
+
+
+def test_an_installed_package_offers_a_judge_by_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_entry_points(tmp_path, "raters", {"turnwise.judges": {"rater": "test_judges:RATE"}})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert asyncio.run(build("rater", {}).judge(QUESTION)).score == 0.5
 
 
 @pytest.mark.parametrize(
