@@ -91,7 +91,7 @@ SPECIAL: Mapping[str, Kind] = {
     "vllm": Kind(
         prepare=lambda stack, folder: {"python": str(write_stand_in(folder)), "cache_mib": 64},
         seedless="one generator of its process draws for all requests",
-        long=400,
+        long=1500,
     ),
     "server": Kind(
         prepare=lambda stack, folder: serve(stack, folder, "vllm"), seedless="servers draw as they like", long=200

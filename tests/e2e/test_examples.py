@@ -1,18 +1,37 @@
 """Every file of docs/extending.md runs, is short, and does what it says."""
 
+import asyncio
+import math
 import os
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from pydantic import Field
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
+from turnwise.algorithms.losses.inputs import LossInputs, LossOutput
+from turnwise.algorithms.losses.method import LossMethod
+from turnwise.algorithms.losses.table import build_loss_row
 from turnwise.building.resolved import resolve
+from turnwise.config.judges import JudgeSection
 from turnwise.config.load import load_config
+from turnwise.config.section import Section
+from turnwise.core.types import Scored, text_message
+from turnwise.core.verdicts import Question, Verdict
+from turnwise.environments.episodes import play_episode
+from turnwise.environments.registry import load_family
+from turnwise.judging.judge_kind import JudgeKind, JudgeParts
+from turnwise.judging.table import build_judge
+from turnwise.runs.judges import refuse_model
 from turnwise.runs.train import run_train
+from turnwise.store.groups import GroupStore
 from turnwise.store.run_folder import RunFolder
+from turnwise.store.trajectories import load_groups
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
@@ -128,3 +147,79 @@ def test_own_optimizer_and_schedule_train(tmp_path: Path) -> None:
     rows = RunFolder.open(run_train(config, resume=None, display=False)).read_metrics()
     rates = [r["train/lr"] for r in rows if r["phase"] == "train"]
     assert rates == [pytest.approx(1e-4), pytest.approx(1e-4 / 2**0.5)]
+
+
+def test_a_judge_decides_in_training_and_in_evaluation(tmp_path: Path) -> None:
+    overrides = [*SHORT, "sft.steps=2", "sft.num_demonstrations=8", "train.steps=1", f"run.output={tmp_path}"]
+    run = run_train(load_config([EXAMPLES / "own_judge.toml"], overrides), resume=None, display=False)
+    store = GroupStore(RunFolder.open(run).path)
+    trained = [each for draw in store.list_draws() for each in store.load(draw).trajectories]
+    held_out = [each for group in load_groups(run / "evaluations", "heldout_000001") for each in group.trajectories]
+    assert (len(trained), len(held_out)) == (8, 4)
+    for trajectory in (*trained, *held_out):
+        [judgement] = trajectory.judgements
+        assert judgement.judge == "colours"
+        assert judgement.question.rubric == "Does the text name two colours?"
+        assert isinstance(trajectory.reward, Scored)
+        assert trajectory.reward.total == judgement.verdict.score
+
+
+def test_the_pages_of_a_result_are_read_one_by_one() -> None:
+    family = load_family("own_pages:Library", {})
+    played = asyncio.run(play_episode(family, family.task("train", 0), family.policy("oracle"), seed=0, max_turns=8))
+    results = [message.text for message in played.messages if message.role == "tool"]
+    assert [text.split(":")[0] for text in results] == [
+        f"page {n} of {len(results)}" for n in range(1, len(results) + 1)
+    ]
+    assert isinstance(played.reward, Scored)
+    assert played.reward.total == 1.0
+    assert len(results) >= 2
+
+
+def read_snippets(name: str) -> list[str]:
+    """The Python of a document, block by block."""
+    return re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+def test_the_loss_of_the_document_computes_and_its_row_is_complete() -> None:
+    names: dict[str, object] = {
+        "torch": torch,
+        "LossInputs": LossInputs,
+        "LossOutput": LossOutput,
+        "LossMethod": LossMethod,
+    }
+    function, row = (text for text in read_snippets("extending.md") if "soft_clip" in text)
+    exec(function, names)
+    exec(row, names)
+    method = names["SOFT_CLIP"]
+    assert isinstance(method, LossMethod)
+    drift, zeros = torch.tensor([0.0, 0.2]), torch.zeros(2)
+    loss = build_loss_row(method, {"width": 0.2})
+    output = loss(
+        LossInputs(
+            policy_logprobs=drift,
+            old_logprobs=zeros,
+            behavior_logprobs=zeros,
+            advantages=torch.ones(2),
+            sequence=zeros.long(),
+        )
+    )
+    assert output.losses.tolist() == pytest.approx([0.0, -0.2 * math.tanh(1.0)])  # -A w tanh(drift / w)
+
+
+def test_the_judge_of_the_document_judges() -> None:
+    imported = (Section, Question, Verdict, JudgeKind)
+    names: dict[str, object] = {"Field": Field, **{each.__name__: each for each in imported}}
+    [row] = [text for text in read_snippets("judges.md") if "JudgeKind" in text]
+    exec(row, names)
+    kind = names["BREVITY"]
+    assert isinstance(kind, JudgeKind)
+    section = JudgeSection(kind="brevity", options={"longest": 8})
+    parts = JudgeParts(
+        name="short", options=section.options, max_concurrent=1, timeout_s=20, seed=0, load_model=refuse_model
+    )
+    judge = build_judge(section, kind, parts)
+    verdict = asyncio.run(judge.judge(Question(messages=(text_message("user", "good"),))))
+    assert verdict.score == 0.5  # 1 - 4 / 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from family_sections import WRONG, check_defaults, check_refusal
+from family_sections import WRONG, check_defaults, check_refusal, check_unread_files
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.packages import OFFERED
@@ -59,3 +59,8 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
     assert read_arguments(ToolCallsArguments, {"schema": "blanked"}).schema_ == "blanked"
     with pytest.raises(ConfigError, match=r"schema_='blanked': there is no such argument; did you mean 'schema'\?"):
         read_arguments(ToolCallsArguments, {"schema_": "blanked"})
+
+
+@pytest.mark.parametrize("section", [CodingArguments, ToolCallsArguments])
+def test_a_file_that_the_mode_of_a_world_does_not_read_is_refused(section: type[FamilyArguments]) -> None:
+    check_unread_files(section)

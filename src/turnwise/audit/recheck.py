@@ -15,6 +15,7 @@ from turnwise.core.checked import to_single
 from turnwise.core.closing import close_environment
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EnvironmentFault, RenderError, TurnwiseError, boundary
+from turnwise.core.judging import list_stored_judges, seat_judges
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Renderer, StepResult
 from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, ToolRecord, Trajectory, Turn, to_ids
 from turnwise.rollout.conversation import Conversation
@@ -134,7 +135,7 @@ async def recheck_trajectory(
     linear = all(turn.parent == (index - 1 if index else None) for index, turn in enumerate(trajectory.turns))
     differences: dict[int, str] = {}
     try:
-        async with asyncio.timeout(timeout_s), _open(family, task, seed) as (environment, opening):
+        async with asyncio.timeout(timeout_s), _open(family, task, seed, trajectory) as (environment, opening):
             outcome.breaches += [("prompts", text) for text in check_rendering(trajectory, opening, renderer)]
             if isinstance(trajectory.reward, Invalid):
                 outcome.not_checked.append(("rewards", "rewards that are Invalid"))
@@ -145,7 +146,7 @@ async def recheck_trajectory(
             else:
                 differences = await _play(trajectory, environment, outcome)
         if differences:
-            async with asyncio.timeout(timeout_s), _open(family, task, seed) as (environment, _):
+            async with asyncio.timeout(timeout_s), _open(family, task, seed, trajectory) as (environment, _):
                 await _play_again(trajectory, environment, differences, outcome)
     except (TurnwiseError, TimeoutError) as cause:
         reason = f"environments that failed when opened again ({type(cause).__name__}: {str(cause) or 'timed out'})"
@@ -154,9 +155,13 @@ async def recheck_trajectory(
 
 
 @asynccontextmanager
-async def _open(family: EnvironmentFamily, task: Task, seed: int) -> AsyncIterator[tuple[Environment, Opening]]:
-    """A fresh environment after its reset; it is always closed, within `CLOSE_S`."""
+async def _open(
+    family: EnvironmentFamily, task: Task, seed: int, trajectory: Trajectory
+) -> AsyncIterator[tuple[Environment, Opening]]:
+    """A fresh environment after its reset; its judges repeat what they said about the trajectory. It is always closed,
+    within `CLOSE_S`."""
     environment = to_single(family.build_environment(task))
+    seat_judges(environment, list_stored_judges(trajectory.judgements))
     try:
         with boundary(EnvironmentFault, f"reset for task {task.id}"):
             opening = await environment.reset(task, seed)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from turnwise.audit.recheck import Rechecked, check_rendering, close_or_fail, compare_rewards
 from turnwise.core.episodes import Ask, Asked, AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
+from turnwise.core.judging import list_stored_judges, seat_judges
 from turnwise.core.protocols import Opening, Renderer
 from turnwise.core.types import (
     FinishReason,
@@ -61,6 +62,8 @@ async def recheck_episode(
     elif not (run_tools or environment.spec.can_replay):
         reason = f"rewards of {type(environment).__name__}, which need --replay-tools"
     else:
+        stored = [judgement for trajectory in episode for judgement in trajectory.judgements]
+        seat_judges(environment, list_stored_judges(stored))
         try:
             async with asyncio.timeout(timeout_s):
                 await _Replay(episode, task, environment, outcomes).run(seed)

@@ -8,6 +8,7 @@ from turnwise.config.roles import find_binding, list_learners
 from turnwise.config.run import RunConfig
 from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.forecast.copies import Copies
+from turnwise.judging.table import list_checkpoints
 from turnwise.rollout.past import MAX_PAST
 
 
@@ -20,6 +21,7 @@ def list_copies(config: RunConfig, *, needs: Collection[str] = ()) -> Copies:
     algorithm = find_algorithm(train.algorithm)
     learns_rewards = algorithm.has_credit and "implicit_rewards" in needs
     bindings = [find_binding(config.roles, role) for role in config.roles]
+    frozen = [each.value for each in bindings if each.kind == "frozen"]
     num_learners = 1 + len(list_learners(config.roles))
     kind = critic.kind if algorithm.has_credit else "none"
     num_updates = algorithm.steps_per_batch(loss, config.rejection)
@@ -33,7 +35,7 @@ def list_copies(config: RunConfig, *, needs: Collection[str] = ()) -> Copies:
         learns_rewards=learns_rewards,
         critic=kind,
         teacher=loss.teacher.path if algorithm.has_credit else "",
-        frozen=tuple(dict.fromkeys(each.value for each in bindings if each.kind == "frozen")),
+        frozen=tuple(dict.fromkeys([*frozen, *list_checkpoints(config.judges)])),
         num_past=MAX_PAST if any(each.kind == "past" for each in bindings) else 0,
         steps_back=num_updates > 1,
         steps_rewards_back=learns_rewards,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,8 @@ import typer
 from turnwise.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from turnwise.config.run import RunConfig
+    from turnwise.core.judging import Judge
     from turnwise.core.protocols import EnvironmentFamily
 
 app = typer.Typer(help="Check what a run is built of.", no_args_is_help=True)
@@ -87,13 +90,25 @@ def _builder(name: str, arguments: dict[str, Any]) -> Any:
 
 
 def _from_recipe(path: Path, arguments: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """A function that builds the recipe's environment with `arguments` over its own, and the environment's controls."""
+    """A function that builds the recipe's environment with `arguments` over its own and the recipe's judges, and the
+    environment's controls."""
     from turnwise.building.families import build_family
     from turnwise.config.load import load_config
+    from turnwise.core.judging import JudgedFamily
 
     config = load_config([path], [])
+    judges = _build_judges(config)
 
     def build(**changes: Any) -> EnvironmentFamily:
-        return build_family(config, {**arguments, **changes})
+        family = build_family(config, {**arguments, **changes})
+        return JudgedFamily(family, judges) if judges else family
 
     return build, {name: dict(changes) for name, changes in config.evaluate.controls.items()}
+
+
+def _build_judges(config: RunConfig) -> Mapping[str, Judge]:
+    if not config.judges:
+        return {}
+    from turnwise.runs.judges import build_judges, refuse_model
+
+    return build_judges(config, refuse_model)

@@ -33,13 +33,17 @@ class Stopped(Exception):
     """Raised on Ctrl-C. The message says what is kept and how to continue."""
 
 
+FIRST = ("train", "sft", "evaluate", "ask", "report", "export", "audit", "tasks", "options", "metrics", "doctor")
+"""Commands that the help lists first, as a run needs them; the others follow."""
+
+
 class Commands(TyperGroup):
     """The commands, those of installed packages last. Raises `Stopped` on Ctrl-C, before typer ends the process
     without a message."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Every command name, for the help."""
-        own = super().list_commands(ctx)
+        own = sorted(super().list_commands(ctx), key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
         return [*own, *extensions.list_commands(own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

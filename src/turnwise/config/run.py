@@ -10,6 +10,7 @@ from turnwise.config.credit import CreditSection, CriticSection
 from turnwise.config.engine import EngineSection
 from turnwise.config.environment import EnvironmentSection
 from turnwise.config.evaluate import EvaluateSection, ReportSection
+from turnwise.config.judges import JudgeSection
 from turnwise.config.learning import SftSection, TrainSection
 from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
@@ -64,6 +65,8 @@ class RunConfig(Section):
     "past:wins", a checkpoint of this run, drawn anew for each draw; "frozen:PATH", the checkpoint in a local directory;
     "scripted:NAME", a policy of the environment family; "api:URL#MODEL", a model behind an OpenAI-style API, whose key
     is read from OPENAI_API_KEY."""
+    judges: dict[str, JudgeSection] = Field(default_factory=dict)
+    """Judges that environments ask while they score, by name."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnwise.core.episodes import AGENT, MAIN, Ask, Asked, AskingEnvironment, EpisodeEnd, EpisodeSpec
-from turnwise.core.errors import ConfigError, EnvironmentFault
+from turnwise.core.errors import ConfigError, EnvironmentFault, RewardError
 from turnwise.core.holding import named
 from turnwise.core.protocols import Environment, Opening, StepResult
 from turnwise.core.returned import (
@@ -23,7 +23,7 @@ from turnwise.core.returned import (
     show,
 )
 from turnwise.core.threads import OwnThread, run_method
-from turnwise.core.types import Message, Reward, StopReason, Task
+from turnwise.core.types import Invalid, Message, Reward, StopReason, Task
 
 
 async def judge(environment: Environment, replies: Sequence[Message], stop: StopReason) -> Reward:
@@ -31,7 +31,10 @@ async def judge(environment: Environment, replies: Sequence[Message], stop: Stop
     reward."""
     where = f"{type(environment).__name__}.score"
     work = run_method(environment.score, replies, stop, thread=_find_thread(environment))
-    return read_reward(await named(where, work), where)
+    try:
+        return read_reward(await named(where, work), where)
+    except RewardError as error:  # a judge without a verdict, or a reward that could not be computed
+        return Invalid(reason=str(error), retryable=True)
 
 
 def _find_thread(environment: object) -> OwnThread | None:
@@ -114,7 +117,10 @@ class SeveralConversations:
         """See `AskingEnvironment.score`; anything that is not a reward becomes Invalid. Raises EnvironmentFault if a
         role has no reward."""
         where = self._name("score")
-        rewards = await named(where, self.environment.score(replies, end))
+        try:
+            rewards = await named(where, self.environment.score(replies, end))
+        except RewardError as error:
+            return {role.name: Invalid(reason=str(error), retryable=True) for role in self.spec.roles}
         return read_rewards(rewards, [role.name for role in self.spec.roles], where)
 
     async def close(self) -> None:

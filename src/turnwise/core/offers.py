@@ -6,13 +6,14 @@ A package offers a name in an entry-point group, such as `turnwise.losses`:
     soft_clip = "my_package.losses:SOFT_CLIP"
 
 Each group is named where its objects are used: `turnwise.environments`, `turnwise.losses`, `turnwise.credit`,
-`turnwise.annotators`, `turnwise.engines`, `turnwise.commands`, `turnwise.report_sections`, `turnwise.task_formats`,
-`turnwise.recipes`.
+`turnwise.annotators`, `turnwise.engines`, `turnwise.judges`, `turnwise.commands`, `turnwise.report_sections`,
+`turnwise.task_formats`, `turnwise.recipes`.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Collection
@@ -111,7 +112,9 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
 
     Raises ConfigError naming `key` if the offer's package was made for another version of Turnwise, with what importing
     raised, or if the module has no such name."""
-    what = f"{key}={path!r} cannot be imported (is its folder on PYTHONPATH?)"
+    module_name, _, name = (path if offer is None else offer.path).partition(":")
+    hint = "" if _is_found(module_name) else " (is its folder on PYTHONPATH?)"
+    what = f"{key}={path!r} cannot be imported{hint}"
     if offer is not None:
         from turnwise import __version__
 
@@ -121,7 +124,6 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
             f"{key}={path!r} of the package {offer.package} ({offer.path}{made_for}) cannot be imported by Turnwise "
             f"{__version__}; update one of the two, or uninstall {offer.package}"
         )
-    module_name, _, name = (path if offer is None else offer.path).partition(":")
     with boundary(ConfigError, what):
         try:
             module = importlib.import_module(module_name)
@@ -146,6 +148,14 @@ def _check_version(what: str, offer: Offer, version: str) -> None:
             f"{what} of the package {offer.package} was made for {offer.made_for!r}, and this is Turnwise {version}; "
             f"update one of the two, or uninstall {offer.package}"
         )
+
+
+def _is_found(module_name: str) -> bool:
+    """Whether Python finds the package or module at the top of a path, whatever importing it does."""
+    try:
+        return importlib.util.find_spec(module_name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _list_members(module: ModuleType) -> str:

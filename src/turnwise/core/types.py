@@ -36,6 +36,7 @@ from turnwise.core.messages import ToolSpec as ToolSpec
 from turnwise.core.messages import identify
 from turnwise.core.messages import reply_message as reply_message
 from turnwise.core.messages import text_message as text_message
+from turnwise.core.verdicts import Judgement
 
 IntArray = NDArray[np.int32]
 ByteArray = NDArray[np.uint8]
@@ -439,6 +440,8 @@ class Trajectory:
     """Which trajectories credit compares this one with."""
     learns: bool = True
     """Whether its role is played by the learning policy; no token of any other policy trains."""
+    judgements: tuple[Judgement, ...] = ()
+    """What judges were asked about the episode and answered, with the trajectory of its first role."""
 
     def branches(self) -> list[tuple[int, ...]]:
         """Return the turn indices of every root-to-leaf path, in the order of the leaves."""

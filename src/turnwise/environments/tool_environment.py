@@ -16,6 +16,7 @@ from types import MethodType
 from typing import Literal, Self
 
 from turnwise.core.errors import ConfigError, EnvironmentFault
+from turnwise.core.judging import EpisodeJudges
 from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.returned import read_messages, read_truth, show
 from turnwise.core.threads import OwnThread, run_method
@@ -41,6 +42,8 @@ class ToolEnvironment:
         """Every completed call of the episode, in order."""
         self.done = False
         """Set by a tool to end the episode: the model sees no answer, and further calls of the reply do not run."""
+        self.judges = EpisodeJudges({})
+        """The judges that `score` may ask: `(await self.judges.ask(NAME, TEXT, rubric=RUBRIC)).score`."""
         self.thread = OwnThread()
         """The thread in which the episode's plain functions run, one after the other."""
 
@@ -58,6 +61,10 @@ class ToolEnvironment:
 
     async def teardown(self) -> None:
         """Free what `setup` took. Also called if `setup` failed half-way."""
+
+    def use_judges(self, judges: EpisodeJudges) -> None:
+        """See `JudgedEnvironment`."""
+        self.judges = judges
 
     async def reset(self, task: Task, seed: int) -> Opening:
         """See `Environment.reset`. Raises ConfigError if a function cannot be a tool or two have the same name."""

@@ -14,13 +14,13 @@ from turnwise.core.types import Invalid, Reward
 
 
 async def score_guarded(
-    fn: Callable[[], Any], timeout_s: float, *, where: str = "the reward", thread: OwnThread | None = None
+    fn: Callable[[], Any], timeout_s: float | None, *, where: str = "the reward", thread: OwnThread | None = None
 ) -> Reward:
     """Call `fn` (plain or async) and return its result as a Reward, read by `core.returned`; `where` names it.
 
     Invalid, retryable: it raised, or ran past `timeout_s`. Invalid, not retryable: it returned something that is not a
     reward. A plain function runs in `thread`, or in one from the pool, which is abandoned at the deadline, not stopped;
-    code that may hang for good belongs in a sandbox.
+    code that may hang for good belongs in a sandbox. `timeout_s` None: only the episode's own deadline applies.
     """
     try:
         with boundary(RewardError, f"{where} raised"):

@@ -16,6 +16,7 @@ from functools import partial
 from turnwise.core.checked import to_asking
 from turnwise.core.episodes import AGENT, AskingEnvironment
 from turnwise.core.errors import EnvironmentFault
+from turnwise.core.judging import Judge, seat_judges
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import (
     Discarded,
@@ -28,6 +29,7 @@ from turnwise.core.types import (
     Task,
     TrajectoryGroup,
 )
+from turnwise.core.verdicts import Judgement
 from turnwise.rollout import loop
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.branching import Branching, run_branched_trajectory
@@ -92,6 +94,8 @@ class RolloutWorker:
     """What the rollout is for; part of its engine sessions' names."""
     policies: Mapping[str, RolePolicy] = field(default_factory=dict)
     """Policies of roles that do not learn, by role."""
+    judges: Mapping[str, Judge] = field(default_factory=dict)
+    """Judges that environments may ask, by name."""
     elsewhere: PlayElsewhere | None = None
     """Runs attempts in other processes; None runs them here."""
 
@@ -103,6 +107,18 @@ class RolloutWorker:
         if self.elsewhere is not None:
             return await self.elsewhere(self, attempt, cut)
         environment = self.build_environment(attempt.task)
+        seated = seat_judges(environment, self.judges)
+        episode = await self._run_here(attempt, environment, cut=cut, branches=branches)
+        return with_judgements(episode, seated.judgements)
+
+    async def _run_here(
+        self,
+        attempt: Attempt,
+        environment: Environment | AskingEnvironment,
+        *,
+        cut: Cut | None,
+        branches: asyncio.Semaphore | None,
+    ) -> Episode:
         learner = EnginePolicy(engine=self.engine, renderer=self.renderer)
         if self.branching is None or isinstance(environment, AskingEnvironment):
             roles = [role.name for role in to_asking(environment).spec.roles]
@@ -133,6 +149,14 @@ class RolloutWorker:
             await stream.close()
         places = {draw.index: place for place, draw in enumerate(draws)}
         return sorted(finished, key=lambda group: places[group.draw.index])
+
+
+def with_judgements(episode: Episode, judgements: Sequence[Judgement]) -> Episode:
+    """Return the episode with what judges said about it, in the trajectory of its first role."""
+    if not judgements:
+        return episode
+    first, *others = episode.trajectories
+    return replace(episode, trajectories=(replace(first, judgements=tuple(judgements)), *others))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

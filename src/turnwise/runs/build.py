@@ -32,6 +32,7 @@ from turnwise.environments.mixture import list_families
 from turnwise.forecast.fit import fit_memory
 from turnwise.hosts.host import Host
 from turnwise.hosts.local import LocalHost
+from turnwise.judging.limits import LimitedJudge
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
@@ -47,6 +48,7 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
+from turnwise.runs.judges import build_judges
 from turnwise.runs.model_path import describe_model_path, settle_model
 from turnwise.runs.openings import open_first
 from turnwise.runs.remote import build_host, build_rollouts
@@ -98,6 +100,7 @@ def load_checkpoint(
     `source` says in errors what `path` is. Raises CheckpointError for a checkpoint that is broken or of another model,
     ConfigError for another source.
     """
+    disable_progress_bar()
     device = find_device(config)
     base = _build_base_model(config, tokenizer) if holds_adapter(path) else None
     try:
@@ -188,6 +191,8 @@ class System:
     """What speaks for the roles that the first learner does not play, by role."""
     others: Mapping[str, NamedLearner] = field(default_factory=dict)
     """Learners besides the first, by name."""
+    judges: Mapping[str, LimitedJudge] = field(default_factory=dict)
+    """Judges that environments may ask while they score, by name."""
     past: SnapshotPool | None = None
     """Snapshots of the run that play roles; None where none do."""
     rollouts: RolloutPool | None = None
@@ -221,6 +226,8 @@ class System:
             await engine.close()
         for policy in self.policies.values():
             await policy.close()
+        for judge in self.judges.values():
+            await judge.close()
         self.host.close()
 
     def worker(self, mode: Literal["train", "evaluate"], changes: Mapping[str, Any] | None = None) -> RolloutWorker:
@@ -257,6 +264,7 @@ class System:
             max_open=rollout.max_open or config.engine.max_concurrency,
             scope=mode,
             policies=self.policies,
+            judges=self.judges,
         )
 
 
@@ -315,6 +323,7 @@ def build_system(
         engine=engine,
         policies=policies,
         others=others,
+        judges=build_judges(config, lambda path: (load_engine(find_model(path)), renderer)),
         past=past if past.roles else None,
         rollouts=build_rollouts(config, served, tokenizer, host) if training and config.rollout.num_workers else None,
         host=host,

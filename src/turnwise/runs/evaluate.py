@@ -67,8 +67,8 @@ def draw_heldout(family: EnvironmentFamily, count: int, *, max_left_out: float =
     if copies:
         copy, first = (name_task(family, "heldout", index) for index in copies[0])
         notes.append(
-            f"{len(draws):,} different tasks are evaluated: {len(copies):,} are copies of earlier ones ({copy} is "
-            f"{first} again)"
+            f"{len(draws):,} different tasks are evaluated; left out as copies of earlier ones: {len(copies):,} "
+            f"({copy} is {first} again)"
         )
     return HeldOut(draws=[*draws.values()], notes=notes)
 
@@ -94,20 +94,20 @@ async def evaluate_policy(
     step: int,
     num_tasks: int,
     changes: dict[str, Any] | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Callable[[str], None] | None = None,
 ) -> Summary:
     """Evaluate on held-out tasks and write summary and trajectories under `evaluations/<name>`.
 
     `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks. `tell` hears which
-    tasks are not evaluated, as the run's events do.
+    tasks are not evaluated; None leaves that to the run's events.
     """
+    say = tell or (lambda text: folder.append_event("evaluation", text))
     worker = system.worker("evaluate", changes)
     heldout = draw_heldout(system.family, num_tasks, max_left_out=system.config.environment.max_left_out)
     groups = await worker.run_groups(heldout.draws, group_size=system.config.evaluate.samples)
     too_long = [group for group in groups if is_too_long(group)]
     for text in [*heldout.notes, *(_say_too_long(system.family, group) for group in too_long)]:
-        folder.append_event("evaluation", f"{name}: {text}")
-        tell(text)
+        say(f"{name}: {text}")
     summary = summarise(groups, name=name, label=label, step=step)
     decode = system.tokenizer.decode
     save_groups(folder.path / "evaluations", name, groups, decode=decode, with_pieces=True)
@@ -185,6 +185,10 @@ def run_evaluate(
     named = [*sorted(changes.items()), *others.items()]
     label = ", ".join(f"{key}={value}" for key, value in named) or f"checkpoint of step {at}"
 
+    def say(text: str) -> None:
+        folder.append_event("evaluation", text)
+        tell(text)
+
     async def evaluate() -> Summary:
         try:
             return await evaluate_policy(
@@ -195,7 +199,7 @@ def run_evaluate(
                 step=at,
                 num_tasks=config.evaluate.tasks,
                 changes=changes or None,
-                tell=tell,
+                tell=say,
             )
         finally:
             await system.close()

@@ -12,6 +12,7 @@ from turnwise.config.roles import find_binding, list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.batch import TrainingBatch
 from turnwise.core.errors import DataError, EnvironmentFault, RenderError
+from turnwise.core.judging import seat_judges
 from turnwise.core.metrics import Metric
 from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.seeds import derive_seed, rng
@@ -93,10 +94,12 @@ async def demonstrate(system: System, policy: ScriptedPolicy, index: int, task: 
     """The policy's episode of training task `index`. Raises EnvironmentFault or RenderError where it cannot be played
     or written."""
     draw = Draw(index=index, task=task)
+    environment = system.family.build_environment(draw.task)
+    seat_judges(environment, system.judges)
     return await play_demonstration(
         draw,
         policy,
-        system.family.build_environment(draw.task),
+        environment,
         system.renderer,
         seed=derive_seed(system.config.run.seed, "demonstration", index),
         max_turns=system.config.rollout.max_turns,

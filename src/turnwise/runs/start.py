@@ -28,7 +28,7 @@ from turnwise.core.protocols import (
     Trainer,
     WeightSync,
 )
-from turnwise.core.types import Task, ToolSpec
+from turnwise.core.types import Invalid, Task, ToolSpec
 from turnwise.environments.draws import LeftOut, name_task, try_task
 from turnwise.environments.mixture import list_families
 from turnwise.forecast.memory import plan_memory
@@ -38,6 +38,7 @@ from turnwise.rollout.meter import MeteredEngine
 from turnwise.runs.annotators import build_annotate
 from turnwise.runs.branches import with_branches
 from turnwise.runs.build import System, check_openings, fit_to_machine
+from turnwise.runs.judges import check_judges
 from turnwise.runs.openings import open_first, open_task, open_tasks
 from turnwise.runs.own_conversations import Lessons, load_lessons
 from turnwise.runs.roles import check_servers, keeps_past
@@ -152,6 +153,7 @@ async def check_start(parts: Parts) -> list[Check]:
     checks += [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
+    checks += [(f"judge {name}", text) for name, text in (await check_judges(system.judges)).items()]
     checks.append(_check_training_tasks(system))
     if parts.lessons is not None:
         checks += [("conversations", note) for note in parts.lessons.notes]
@@ -265,7 +267,9 @@ async def _check_demonstration(system: System) -> Check:
         index, task, _ = await open_first(system.family)
         episode = await demonstrate(system, policy, index, task)
     num_replies = sum(len(trajectory.turns) for trajectory in episode.trajectories)
-    return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies"
+    reward = episode.reward
+    problem = f"; its reward is Invalid: {reward.reason}" if isinstance(reward, Invalid) else ""
+    return "demonstrations", f"{config.sft.policy!r} ends the first task after {num_replies} replies{problem}"
 
 
 def format_size(num_bytes: int) -> str:

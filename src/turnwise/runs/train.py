@@ -319,6 +319,7 @@ class Run:
             step=step,
             num_tasks=self.config.evaluate.tasks,
             changes=changes,
+            tell=(lambda text: self._note("evaluation", text)) if step == 0 else None,  # the tasks stay the same
         )
         row = summary.row("all")
         if control is None:

@@ -35,6 +35,7 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
+from turnwise.core.verdicts import Judgement, Question, Verdict
 
 
 def task_to_json(task: Task) -> dict[str, Any]:
@@ -78,6 +79,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
             for ending in trajectory.endings
         ],
         "conversations": [_opening_to_json(opening) for opening in trajectory.conversations],
+        "judgements": [_judgement_to_json(judgement) for judgement in trajectory.judgements],
         "turns": [_turn_to_json(turn) for turn in trajectory.turns],
     }
 
@@ -106,6 +108,7 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         conversations=tuple(_opening_from_json(opening) for opening in row["conversations"]),
         compare=row.get("compare", "task"),  # runs from before there were several roles
         learns=row.get("learns", True),
+        judgements=tuple(_judgement_from_json(judgement) for judgement in row.get("judgements", ())),
     )
 
 
@@ -224,6 +227,29 @@ def _opening_from_json(row: Mapping[str, Any]) -> ConversationOpening:
         inherits=row.get("inherits", False),
         messages=tuple(message_from_json(message) for message in row["messages"]),
         tools=tuple(ToolSpec(**tool) for tool in row["tools"]),
+    )
+
+
+def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
+    question, verdict = judgement.question, judgement.verdict
+    return {
+        "judge": judgement.judge,
+        "messages": [message_to_json(message) for message in question.messages],
+        "rubric": question.rubric,
+        "seed": question.seed,
+        "score": verdict.score,
+        "text": verdict.text,
+        "model": verdict.model,
+        "seconds": verdict.seconds,
+    }
+
+
+def _judgement_from_json(row: Mapping[str, Any]) -> Judgement:
+    messages = tuple(message_from_json(message) for message in row["messages"])
+    return Judgement(
+        judge=row["judge"],
+        question=Question(messages=messages, rubric=row["rubric"], seed=row["seed"]),
+        verdict=Verdict(score=row["score"], text=row["text"], model=row["model"], seconds=row["seconds"]),
     )
 
 

@@ -279,7 +279,7 @@ async def _check_random(checked: _Checked) -> tuple[Verdict, str]:
         return "fail", f"a tool raised what a model cannot put right: {crashes[0]}"
     verdict: Verdict = "pass" if rate <= MAX_RANDOM else "fail"
     text = f"succeeds on {rate:.0%} of {len(checked.tasks)} tasks (at most {MAX_RANDOM:.0%})"
-    return verdict, text + _describe_exceptions(episodes)
+    return verdict, text + _describe_exceptions(episodes) + _describe_cuts(episodes)
 
 
 def _describe_exceptions(episodes: Sequence[Played]) -> str:
@@ -292,6 +292,14 @@ def _describe_exceptions(episodes: Sequence[Played]) -> str:
         return ""
     listed = ", ".join(f"{what} in {count}" for what, count in raised.most_common(3))
     return f"; {listed} of {len(records)} calls (raise ValueError for what the model did wrong)"
+
+
+def _describe_cuts(episodes: Sequence[Played]) -> str:
+    """Which tools returned more than the model is shown; empty for none."""
+    records = [record for played in episodes for result in played.results for record in result.tool_records]
+    cut = Counter(record.call.name for record in records if record.clipped_chars)
+    listed = ", ".join(f"results of {name} are cut in {count}" for name, count in cut.most_common(3))
+    return f"; {listed} of {len(records)} calls (environment.max_observation_chars; return pages)" if cut else ""
 
 
 CRASHES = ("AttributeError", "AssertionError", "ImportError", "NameError", "RecursionError", "UnboundLocalError")
@@ -452,5 +460,5 @@ async def _check_time(checked: _Checked) -> tuple[Verdict, str]:
         "score": [each[-1] for each in seconds],
     }
     return "pass", ", ".join(
-        f"{name} {mean(values) * 1000:.1f} ms (at most {max(values) * 1000:.0f})" for name, values in parts.items()
+        f"{name} {mean(values) * 1000:.1f} ms (at most {max(values) * 1000:.1f})" for name, values in parts.items()
     )

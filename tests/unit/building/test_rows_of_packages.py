@@ -211,7 +211,7 @@ def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> 
         ("engine.kind", "bad_rows:NOT_BUILT", "is the row of an engine without `build`"),
         ("engine.kind", "bad_rows:LOOSE", r"its options are \{'copies': 2\}; give a subclass of EngineOptions"),
         ("loss.method", "bad_rows:MISSPELT", "its stale is 'decoupeld'; it must be one of 'decoupled', 'sequence'"),
-        ("engine.kind", "twain", "is none of paged, workers, local, vllm, server nor a path"),
+        ("engine.kind", "twain", f"is none of {', '.join(ENGINE_KINDS)} nor a path"),
         ("loss.method", "gone", r"unknown loss 'gone'.*known: ppo"),
         ("loss.method", "twice", r"offered several times \(bad_rows and second_rows\); use the import path of one"),
         ("loss.method", "ppo", r"loss.method='ppo' is offered several times \(built in and bad_rows\)"),

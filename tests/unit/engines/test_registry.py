@@ -7,6 +7,7 @@ import pytest
 from small_model import CONFIG, VOCAB
 
 from turnwise.config.engine_kinds.kind import read_options
+from turnwise.config.engine_kinds.table import ENGINE_KINDS
 from turnwise.config.engine_kinds.vllm import VllmOptions
 from turnwise.core.errors import ConfigError
 from turnwise.engines.local import LocalEngine
@@ -57,7 +58,7 @@ FLEX = {"attention": "flex", "cuda_graphs": True}
 @pytest.mark.parametrize(
     ("kind", "options", "device", "words"),
     [
-        ("page", {}, "cpu", r"engine.kind='page' is none of paged, workers, local, vllm, server nor a path"),
+        ("page", {}, "cpu", rf"engine.kind='page' is none of {', '.join(ENGINE_KINDS)} nor a path"),
         ("no.such:thing", {}, "cpu", r"engine.kind='no.such:thing' cannot be imported"),
         (f"{__name__}:COMMON", {}, "cpu", r"is a EngineSettings; name a function or the row, of class EngineKind"),
         ("paged", {"max_draft": 3}, "cpu", r"options.max_draft is unknown .* did you mean 'max_draft_tokens'"),

@@ -86,6 +86,12 @@ def test_a_package_that_is_broken_is_named_only_when_it_is_used(folder: Path) ->
         load_family("broken", {})
 
 
+def test_a_module_that_is_found_and_broken_is_not_looked_for(folder: Path) -> None:
+    (folder / "half_a_coin.py").write_text("Coin = dict(1)\n")
+    with pytest.raises(ConfigError, match=r"'half_a_coin:Coin' cannot be imported: TypeError: 'int' object"):
+        load_family("half_a_coin:Coin", {})
+
+
 def test_what_is_no_environment_is_told_what_is_there(folder: Path) -> None:
     text = MODULE + "\n\nclass Other:\n    pass\n\n\nclass Group:\n    Inner = Coin\n\n\ncoin = Coin()\n"
     (folder / "few_coins.py").write_text(text)

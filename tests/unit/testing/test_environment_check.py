@@ -272,3 +272,16 @@ def test_whatever_a_family_raises_is_a_line() -> None:
     lines = check_environment(lambda **changes: Raising(Sound, **changes), plan=CheckPlan(num_tasks=4))
     assert [(line.check, line.verdict) for line in lines] == [("tasks", "fail")]
     assert "row 3" in lines[0].text
+
+
+class Long(Sound):
+    def read(self) -> str:
+        """Read more than is shown."""
+        return "rain " * 1000
+
+
+def test_results_that_are_cut_are_named() -> None:
+    text = check(Long)["random"].text
+    assert "results of read are cut in " in text
+    assert "environment.max_observation_chars; return pages" in text
+    assert "cut" not in check(Sound)["random"].text

@@ -84,23 +84,27 @@ class EngineKind:
         return held
 
 
-Options = TypeVar("Options", bound=EngineOptions)
+Options = TypeVar("Options", bound=Section)
 
 
-def read_options(kind: str, model: type[Options], options: Mapping[str, Any]) -> Options:
-    """The checked options of an engine. Raises ConfigError naming the key, its value and what is expected, an unknown
-    key with the nearest one that exists."""
+def read_options(kind: str, model: type[Options], options: Mapping[str, Any], *, where: str = "engine") -> Options:
+    """The checked options of an engine, or of a row that another table, `where`, names. Raises ConfigError naming the
+    key, its value and what is expected, an unknown key with the nearest one that exists."""
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
-        problem = error.errors()[0]
+        problems = error.errors()
+        # A misspelled key is the reason why another one is missing.
+        problem = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
         key = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, list(model.model_fields), n=1, cutoff=0.0)
             hint = f"did you mean {near[0]!r}?" if near else "it has no options"
-            raise ConfigError(f"engine.options.{key} is unknown to engine.kind={kind!r}; {hint}") from None
+            raise ConfigError(f"{where}.options.{key} is unknown to {where}.kind={kind!r}; {hint}") from None
         expected = problem["msg"].replace("Input should be", "it must be", 1)
-        raise ConfigError(f"engine.options.{key} is {problem['input']!r}; {expected}") from None
+        if problem["type"] == "missing":
+            raise ConfigError(f"{where}.options.{key} is missing; {where}.kind={kind!r} needs it") from None
+        raise ConfigError(f"{where}.options.{key} is {problem['input']!r}; {expected}") from None
 
 
 def read_count(value: object, default: int) -> int:

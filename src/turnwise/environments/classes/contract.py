@@ -3,12 +3,13 @@
     reset(**row)        opens an episode; returns the first observation (text, messages, parts of text) or None
     public methods      are tools, except `reset` and `get_reward`
     get_reward()        the reward, or {"reward": ..., its parts by name}; without it the attribute `reward` after the
-                        last call
+                        last call. `async get_reward(judges)` may ask the run's judges (`core.judging.EpisodeJudges`)
     done                attribute; true ends the episode
     _oracle()           the right thing to do next: ("tool", {arguments}), or text that ends the episode
     _close()            frees what the object took; called at the end, whatever happened
 
-The last three are Turnwise's additions. A name that starts with an underscore is not a tool, here and in TRL.
+The last three, and `judges`, are Turnwise's additions. A name that starts with an underscore is not a tool, here and in
+TRL.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Contract:
     """Whether `reset` takes `seed`, by name or among `**row`."""
     has_reward: bool
     """Whether `get_reward` exists; otherwise the attribute `reward` is read."""
+    asks_judges: bool
+    """Whether `get_reward` takes `judges`, by which it asks them."""
     has_oracle: bool
     has_close: bool
     """Whether `_close` exists."""
@@ -64,6 +67,12 @@ def read_contract(plain: type) -> Contract:
             f"class {plain.__name__} has no tool; give it a public method with type hints and a Google-style docstring"
         )
     _check_constructor(plain)
+    asks_judges = "get_reward" in functions and "judges" in inspect.signature(plain.get_reward).parameters  # type: ignore[attr-defined]
+    if asks_judges and not inspect.iscoroutinefunction(plain.get_reward):  # type: ignore[attr-defined]
+        raise ConfigError(
+            f"class {plain.__name__}: get_reward takes judges, whose verdicts are awaited; write async def "
+            "get_reward(self, judges)"
+        )
     parameters = inspect.signature(plain.reset).parameters  # type: ignore[attr-defined]
     return Contract(
         build=plain,
@@ -71,6 +80,7 @@ def read_contract(plain: type) -> Contract:
         tools=tools,
         takes_seed="seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()),
         has_reward="get_reward" in functions,
+        asks_judges=asks_judges,
         has_oracle="_oracle" in functions,
         has_close="_close" in functions,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, boundary
@@ -78,6 +79,8 @@ class ClassEnvironment(ToolEnvironment):
         """Return the result of `get_reward`, or the attribute `reward`: a number, or a dict with "reward" and its
         parts."""
         name = f"{self._contract.name}.{'get_reward()' if self._contract.has_reward else 'reward'}"
+        if self._contract.asks_judges:  # every judge has a deadline of its own
+            return await score_guarded(partial(self._played.get_reward, judges=self.judges), None, where=name)
         read = self._played.get_reward if self._contract.has_reward else self._read_attribute
         return await score_guarded(read, self._tool_timeout_s, where=name, thread=self.thread)
 

@@ -2,8 +2,9 @@
 
 The process that forks has imported pytest and what the tests import besides the tree, and no module of the package or
 of its tests: apart from that it is a fresh interpreter. Its forks run the reporter of
-`turnwise_swe/repositories/guest`, so that they report the same as a separate process would. The modules to import are those that one fork has after a few tests
-without a bug; that fork also leaves bytecode of the pristine tree beside the sources, and the others write none.
+`turnwise_swe/repositories/guest`, so that they report the same as a separate process would. The modules to import are
+those that one fork has after a few tests without a bug; that fork also leaves bytecode of the pristine tree beside the
+sources, and the others write none.
 
 The order comes as JSON on stdin:
 

@@ -1,0 +1,136 @@
+"""How an environment asks a judge while it scores, and how the questions and verdicts of an episode are kept.
+
+The run has judges by name (`[judges.NAME]`); each episode of an environment that takes judges gets its own
+`EpisodeJudges`, whose judgements are stored with the trajectory. A later re-check of the reward reads them instead of
+asking again (`StoredJudge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from turnwise.core.episodes import AskingEnvironment
+from turnwise.core.errors import RewardError
+from turnwise.core.messages import Message, text_message
+from turnwise.core.protocols import Environment, EnvironmentFamily, ScriptedPolicy, Split
+from turnwise.core.types import Task
+from turnwise.core.verdicts import Judgement, Question, Verdict, find_verdict
+
+
+class Judge(Protocol):
+    """Scores what it is asked about: a model, a server, a function."""
+
+    async def judge(self, question: Question) -> Verdict:
+        """Return a verdict with a finite score. Raises RewardError if there is none; the reward is then Invalid and the
+        episode is repeated."""
+        ...
+
+    async def close(self) -> None:
+        """Free what it holds. Further calls do nothing."""
+        ...
+
+
+@runtime_checkable
+class CheckedJudge(Judge, Protocol):
+    """A judge that may be out of reach and can tell before the first question."""
+
+    async def check(self) -> None:
+        """Raise ConfigError with the remedy if it cannot judge."""
+        ...
+
+
+class EpisodeJudges:
+    """The judges that one episode may ask."""
+
+    def __init__(self, judges: Mapping[str, Judge]) -> None:
+        self._judges = judges
+        self.judgements: list[Judgement] = []
+        """Every question that got a verdict, in the order of the verdicts."""
+        self._asked: list[tuple[str, Question]] = []
+
+    async def ask(self, judge: str, about: str | Sequence[Message], *, rubric: str = "") -> Verdict:
+        """Ask the judge of this name to score a text or a conversation.
+
+        An equal question asked again has another seed. Raises RewardError if the recipe has no such judge, or if it
+        gives no verdict.
+        """
+        if judge not in self._judges:
+            known = ", ".join(self._judges)
+            has = f"the recipe has {known}" if known else "there are no judges here"
+            raise RewardError(f"no judge is named {judge!r}: {has}; use a recipe with [judges.{judge}]")
+        messages = (text_message("user", about),) if isinstance(about, str) else tuple(about)
+        question = Question(messages=messages, rubric=rubric)
+        number = self._asked.count((judge, question))
+        self._asked.append((judge, question))
+        question = Question(messages=messages, rubric=rubric, seed=number)
+        verdict = await self._judges[judge].judge(question)
+        self.judgements.append(Judgement(judge=judge, question=question, verdict=verdict))
+        return verdict
+
+
+@runtime_checkable
+class JudgedEnvironment(Protocol):
+    """Optional for an environment: its `score` may ask judges."""
+
+    def use_judges(self, judges: EpisodeJudges) -> None:
+        """Keep the judges of this episode. Called once, before the environment is opened."""
+        ...
+
+
+def seat_judges(environment: object, judges: Mapping[str, Judge]) -> EpisodeJudges:
+    """Give an environment that takes judges those of a new episode. Returns them; an environment that takes none never
+    asks."""
+    seated = EpisodeJudges(judges)
+    if isinstance(environment, JudgedEnvironment):
+        environment.use_judges(seated)
+    return seated
+
+
+class JudgedFamily:
+    """Implements `EnvironmentFamily`: a family whose environments get these judges when they are built, for those who
+    play without a run. Everything else is the family's."""
+
+    def __init__(self, family: EnvironmentFamily, judges: Mapping[str, Judge]) -> None:
+        self._family, self._judges = family, judges
+
+    def task(self, split: Split, index: int) -> Task:
+        """See `EnvironmentFamily.task`."""
+        return self._family.task(split, index)
+
+    def build_environment(self, task: Task) -> Environment | AskingEnvironment:
+        """See `EnvironmentFamily.build_environment`."""
+        environment = self._family.build_environment(task)
+        seat_judges(environment, self._judges)
+        return environment
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """See `EnvironmentFamily.policy`."""
+        return self._family.policy(name)
+
+    def texts(self, count: int) -> Sequence[str]:
+        """See `EnvironmentFamily.texts`."""
+        return self._family.texts(count)
+
+
+class StoredJudge:
+    """Implements `Judge`: repeats the verdicts that are stored with a trajectory."""
+
+    def __init__(self, name: str, judgements: Sequence[Judgement]) -> None:
+        self._name, self._judgements = name, judgements
+
+    async def judge(self, question: Question) -> Verdict:
+        """Return the stored verdict. Raises RewardError if this question was never asked."""
+        verdict = find_verdict(self._judgements, self._name, question)
+        if verdict is None:
+            raise RewardError(f"the judge {self._name!r} was not asked this question in the stored episode")
+        return verdict
+
+    async def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+
+def list_stored_judges(judgements: Sequence[Judgement]) -> dict[str, Judge]:
+    """Return a judge for every name that was asked, which repeats its verdicts."""
+    names = dict.fromkeys(each.judge for each in judgements)
+    return {name: StoredJudge(name, judgements) for name in names}

@@ -1,0 +1,1 @@
+"""Judges: models, servers and functions that score what an environment asks about."""
