@@ -20,7 +20,7 @@ SIBLING = "turnwise_sandbox"
 FLOORS = {
     "core": 0,
     **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", SIBLING], 1),
-    **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching", "serving"], 2),
+    **dict.fromkeys(["models", "tools", "rewards", "repositories", "batching", "serving", "gateway"], 2),
     **dict.fromkeys(["environments", "engines", "rollout", "training", "credit", "sync"], 3),
     **dict.fromkeys(
         ["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast", "synthesis"], 4
