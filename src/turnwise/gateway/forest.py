@@ -21,7 +21,7 @@ from typing import Any, Literal
 from turnwise.core.messages import Message
 from turnwise.gateway.keys import extend_chain, find_difference, is_same_thought, message_keys, reply_key
 
-Reason = Literal["first", "new", "tools", "edited", "rewritten", "foreign", "resampled", "answered"]
+Reason = Literal["first", "new", "tools", "edited", "rewritten", "foreign", "resampled", "answered", "unrenderable"]
 """Why a request did not continue the latest reply of a conversation.
 
 - first: the session's first request; new: a conversation with another first message
@@ -29,6 +29,7 @@ Reason = Literal["first", "new", "tools", "edited", "rewritten", "foreign", "res
 - edited: an earlier message by the client is not the one received before
 - rewritten: an earlier reply is not the one delivered; foreign: an assistant message that was never sampled here
 - resampled: the same messages again; answered: other messages after a reply that was continued already
+- unrenderable: no appended tokens can express what is new
 """
 
 
