@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnwise.core.errors import EngineError, RenderError, boundary
@@ -138,6 +138,7 @@ class Session:
 
     def count_tokens(self, call: Call) -> int:
         """Return the number of tokens of a call's prompt. Raises Refusal."""
+        call = self._complete(call)
         messages, after = self._resolve(call)
         match = self.forest.match(self._root(call), messages, after=after)
         return len(self._prompt(call, match, messages).token_ids)
@@ -193,6 +194,11 @@ class Session:
 
     def _root(self, call: Call) -> bytes:
         return root_key(call.tools, call.model, {} if call.prompt is None else {"raw": True})
+
+    def _complete(self, call: Call) -> Call:
+        """Return a call with the tools of the reply that it continues, if it leaves them out."""
+        node = self.forest.find(call.previous) if call.previous is not None and call.keeps_tools else None
+        return call if node is None else replace(call, tools=node.record.prompt.tools)
 
     def _resolve(self, call: Call) -> tuple[tuple[Message, ...], int | None]:
         """Return the whole conversation of a call, and the reply that it names. Raises Refusal for an unknown one."""
@@ -268,6 +274,7 @@ class Session:
                 field="model",
                 code="model_not_found",
             )
+        call = self._complete(call)
         messages, after = self._resolve(call)
         root = self._root(call)
         self.forest.acknowledge(root, messages)

@@ -54,6 +54,7 @@ async def messages_loop(client: httpx.AsyncClient) -> str:
     echo = {"role": "assistant", "content": first["content"]}
     second = await post(client, "/v1/messages", {**body, "messages": [QUESTION, echo, new]})
     named = {"type": "continue", "previous_message_id": first["id"]}
+    body.pop("tools")  # a thread keeps them
     third = await post(client, "/v1/messages", {**body, "messages": [new], "thread": named})
     assert third["content"][-1] == second["content"][-1]
     return second["content"][-1]["text"]

@@ -30,6 +30,8 @@ class Call:
     """Text or token ids to complete, without messages; None for a conversation."""
     previous: str | None = None
     """Id of the reply that is continued."""
+    keeps_tools: bool = False
+    """Whether the tools are those of the reply that is continued: the request leaves them out."""
     choice: Choice = "auto"
     """Whether the reply must call a tool. The tools of a request that forbids calls are not in `tools`."""
     forced: str | None = None

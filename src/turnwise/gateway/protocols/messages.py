@@ -49,6 +49,7 @@ def read_counted(body: Mapping[str, Any]) -> Call:
         forced=forced,
         max_calls=max_calls,
         previous=_read_thread(fields.object("thread")),
+        keeps_tools=fields.get("tools") is None,
         schema=read_format(fields.object("output_config").object("format")),
         temperature=fields.number("temperature", low=0, high=1),
         top_p=fields.number("top_p", low=0, high=1),
