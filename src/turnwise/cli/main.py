@@ -22,6 +22,7 @@ from turnwise.cli.plan import plan
 from turnwise.cli.recipe import check_flags, split_recipe
 from turnwise.cli.reference import metrics, options
 from turnwise.cli.search import search
+from turnwise.cli.serve import serve
 from turnwise.cli.track import track
 from turnwise.config.values import expand_home
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
@@ -89,6 +90,7 @@ app.command()(metrics)
 app.command(context_settings={"ignore_unknown_options": True})(options)  # other libraries' option names begin with --
 app.command()(plan)
 app.command()(search)
+app.command()(serve)
 app.command()(track)
 
 Recipe = Annotated[
