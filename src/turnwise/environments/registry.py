@@ -13,6 +13,7 @@ from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
+    "agent": "turnwise.environments.agents.family:AgentTasks",
     "coding": "turnwise.environments.coding.family:Coding",
     "countdown": "turnwise.environments.countdown.family:Countdown",
     "debate": "turnwise.environments.debate.family:Debate",

@@ -71,7 +71,7 @@ class Gateway:
     ) -> Access:
         """Open a session. Raises Refusal if the name is taken or there is no room."""
         name = name or secrets.token_hex(8)
-        if name in self.sessions or name in self._finished:
+        if name in self.names:
             raise Refusal(f"the session {name[:60]!r} exists; choose another name", status=409, field="name")
         if len(self.sessions) >= self._max_sessions:
             raise Refusal(
@@ -88,6 +88,11 @@ class Gateway:
         key = f"tw-{secrets.token_urlsafe(24)}"
         self._keys[key] = name
         return Access(name=name, key=key, path=f"/sessions/{name}")
+
+    @property
+    def names(self) -> set[str]:
+        """Names that a new session cannot have."""
+        return {*self.sessions, *self._finished}
 
     def find(self, name: str | None, key: str | None) -> Session:
         """Return the session of a call: that of its path, or of its key. Raises Refusal."""

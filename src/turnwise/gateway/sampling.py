@@ -31,6 +31,8 @@ class Limits:
     """Most replies in all conversations."""
     max_concurrent: int = 16
     """Most calls at once."""
+    ends_when_cut: bool = False
+    """Whether a reply that a limit of tokens cut off is the last of its conversation."""
     timeout_s: float | None = None
     """Seconds after which a session takes no calls."""
 
@@ -50,6 +52,8 @@ class SamplingRule:
     build_call_grammar: Callable[[Sequence[ToolSpec], int | None], Grammar] | None = None
     """Builds the grammar of a reply that must call one of the tools, at most so many times; None if calls cannot be
     forced."""
+    build_reply_grammar: Callable[[Sequence[ToolSpec]], Grammar] | None = None
+    """Builds the grammar of every reply that tools are offered to; None leaves replies free."""
     writes_json: bool = False
     """Whether a reply's text can be held to a JSON schema."""
 
@@ -181,7 +185,7 @@ def build_grammar(rule: SamplingRule, call: Call) -> Grammar | None:
         tools = [tool for tool in call.tools if call.forced in (None, tool.name)]
         return rule.build_call_grammar(tools, call.max_calls)
     if call.schema is None:
-        return None
+        return rule.build_reply_grammar(call.tools) if rule.build_reply_grammar and call.tools else None
     if not rule.writes_json:
         field = next((key for key in ("response_format", "output_config", "text") if call.body.get(key)), None)
         raise Refusal(

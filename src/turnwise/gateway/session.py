@@ -41,8 +41,8 @@ class Policy:
 
     engine: Engine
     renderer: Renderer
-    encode: Encode
-    """Token ids of a text that is completed as it is."""
+    encode: Encode | None
+    """Token ids of a text that is completed as it is; None if no text is."""
     decode: Decode
     """Text of token ids, special tokens included."""
     model: str = "policy"
@@ -95,6 +95,11 @@ class Session:
         self._open: set[asyncio.Task[list[Reply]]] = set()
         self._names: dict[str, EngineSession] = {}
         self._started = time.monotonic()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[list[Reply]]]:
+        """What samples the calls that are being answered."""
+        return list(self._open)
 
     @property
     def num_open(self) -> int:
@@ -228,6 +233,8 @@ class Session:
         if isinstance(match, Refuses):
             raise Refusal(match.problem, field=match.field)
         if call.prompt is not None:
+            if self._policy.encode is None:
+                raise Refusal("texts are not completed here; send a conversation", field="prompt", code="unsupported")
             text = self._policy.encode(call.prompt) if isinstance(call.prompt, str) else call.prompt
             ids = to_ids(list(text))
             return Prompt(parent=None, token_ids=ids, context_ids=ids, messages=tuple(messages), tools=())
@@ -253,6 +260,8 @@ class Session:
             except RenderError:
                 raise Refusal(str(cause), field="messages", code="unrenderable") from cause
         nodes = self.forest.path_nodes(prompt.parent)
+        if prompt.parent is not None and self._limits.ends_when_cut and _is_cut(self.forest.nodes[prompt.parent]):
+            raise Refusal("the last reply reached its limit of tokens, which ends the conversation", code="reply_cut")
         room = find_room(self._limits, call, len(prompt.token_ids), sum(node.is_reply for node in nodes))
         chain = root
         for key in message_keys(messages):
@@ -381,3 +390,8 @@ async def gather_all(works: Sequence[Coroutine[Any, Any, Completion]]) -> list[C
             task.cancel()
         await asyncio.wait(tasks)
         raise
+
+
+def _is_cut(node: Node) -> bool:
+    record: Sampled = node.record
+    return record.completion.finish_reason is FinishReason.LENGTH

@@ -195,6 +195,7 @@ def test_a_stop_string_cuts_the_text_and_the_echo_continues() -> None:
 def test_raw_text_and_token_ids_are_completed() -> None:
     served = serve(lambda prompt: "35")
     client = served.open()
+    assert served.policy.encode is not None
     ids = list(served.policy.encode("17 + 18"))
 
     async def play() -> list[Any]:

@@ -1,0 +1,78 @@
+"""A session's replies as the turns of a trajectory: conversations, and what each reply follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from turnwise.core.episodes import MAIN
+from turnwise.core.sampled import keep_own_experts
+from turnwise.core.types import ConversationOpening, Turn
+from turnwise.gateway.forest import Continues, Node
+from turnwise.gateway.sampling import Sampled
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """Turns and how their conversations opened."""
+
+    turns: list[Turn] = field(default_factory=list)
+    openings: list[ConversationOpening] = field(default_factory=list)
+
+
+def list_roots(replies: Sequence[Node]) -> dict[int, int]:
+    """Return, for each reply, the one with which its conversation began from nothing."""
+    roots: dict[int, int] = {}
+    for node in replies:
+        parent = _record(node).prompt.parent
+        roots[node.index] = node.index if parent is None else roots[parent]
+    return roots
+
+
+def to_opening(node: Node, name: str) -> ConversationOpening:
+    """Return how the conversation that a reply begins was opened."""
+    prompt = _record(node).prompt
+    return ConversationOpening(name=name, messages=prompt.messages, tools=prompt.tools)
+
+
+def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> Told:
+    """Return the turns of the replies whose roots are `kept`, in the order of sampling; None keeps all.
+
+    The first request after a reply continues its conversation. Any other opens a conversation that inherits from it,
+    and one with no reply before it opens a conversation from nothing. Every reply is one turn.
+    """
+    told, roots = Told(), list_roots(replies)
+    places: dict[int, int] = {}
+    for node in replies:
+        if kept is not None and roots[node.index] not in kept:
+            continue
+        record = _record(node)
+        prompt, parent = record.prompt, record.prompt.parent
+        if parent is not None and isinstance(record.match, Continues):
+            before = told.turns[places[parent]]
+            told.turns[places[parent]] = replace(before, observations=prompt.messages)
+            conversation = before.conversation
+        else:
+            conversation = len(told.openings)
+            opening = to_opening(node, f"branch{conversation}" if conversation else MAIN)
+            if parent is not None:
+                caller = told.openings[told.turns[places[parent]].conversation].name
+                opening = replace(opening, caller=caller, inherits=True)
+            told.openings.append(opening)
+        places[node.index] = len(told.turns)
+        told.turns.append(
+            Turn(
+                parent=None if parent is None else places[parent],
+                context_ids=prompt.context_ids,
+                completion=keep_own_experts(record.completion, len(prompt.context_ids)),
+                message=record.parsed,
+                conversation=conversation,
+                engine_s=record.seconds,
+            )
+        )
+    return told
+
+
+def _record(node: Node) -> Sampled:
+    record: Sampled = node.record
+    return record
