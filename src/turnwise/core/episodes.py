@@ -34,6 +34,9 @@ from turnwise.core.types import (
 
 AGENT, MAIN = "agent", "main"
 """The role and the conversation of an `Environment`."""
+ASIDE = "aside"
+"""The role of conversations beside the agent's own. It follows the policy and does not learn, unless the recipe says
+otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

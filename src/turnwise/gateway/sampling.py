@@ -85,7 +85,10 @@ class Sampled:
     match: Match
     conversation: str
     """Name of the engine's session."""
-    seconds: float
+    began: float
+    """When its request came, by the performance counter."""
+    ended: float
+    """When it was sampled."""
 
 
 def build_prompt(forest: Forest, renderer: Renderer, match: Match, tools: tuple[ToolSpec, ...]) -> Prompt:

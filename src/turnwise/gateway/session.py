@@ -297,9 +297,8 @@ class Session:
             for place in places:
                 self.forest.release(place.match)
             raise
-        seconds = time.perf_counter() - started
         return [
-            self._commit(call, kind, root, messages, place, completion, seconds)
+            self._commit(call, kind, root, messages, place, completion, started)
             for place, completion in zip(places, completions, strict=True)
         ]
 
@@ -320,7 +319,7 @@ class Session:
         messages: Sequence[Message],
         place: _Place,
         completion: Completion,
-        seconds: float,
+        began: float,
     ) -> Reply:
         prompt = place.prompt
         parsed = self._parse(call, prompt, completion)
@@ -338,7 +337,8 @@ class Session:
             calls=dict(zip(issued, (made_by_id[made.id] for made in delivery.message.tool_calls), strict=True)),
             match=place.match,
             conversation=place.conversation,
-            seconds=seconds,
+            began=began,
+            ended=time.perf_counter(),
         )
         self._count(place.match, prompt, completion)
         return self._to_reply(call, kind, node, delivery, prompt, completion)

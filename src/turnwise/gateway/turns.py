@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from turnwise.core.episodes import MAIN
 from turnwise.core.sampled import keep_own_experts
-from turnwise.core.types import ConversationOpening, Turn
+from turnwise.core.types import ConversationOpening, Message, ToolRecord, Turn
 from turnwise.gateway.forest import Continues, Node
 from turnwise.gateway.sampling import Sampled
 
@@ -43,6 +43,7 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
     """
     told, roots = Told(), list_roots(replies)
     places: dict[int, int] = {}
+    nodes = {node.index: node for node in replies}
     for node in replies:
         if kept is not None and roots[node.index] not in kept:
             continue
@@ -50,7 +51,13 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
         prompt, parent = record.prompt, record.prompt.parent
         if parent is not None and isinstance(record.match, Continues):
             before = told.turns[places[parent]]
-            told.turns[places[parent]] = replace(before, observations=prompt.messages)
+            waited_s = record.began - _record(nodes[parent]).ended
+            told.turns[places[parent]] = replace(
+                before,
+                observations=prompt.messages,
+                tool_records=list_records(before, prompt.messages, waited_s),
+                environment_s=waited_s,
+            )
             conversation = before.conversation
         else:
             conversation = len(told.openings)
@@ -67,10 +74,21 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
                 completion=keep_own_experts(record.completion, len(prompt.context_ids)),
                 message=record.parsed,
                 conversation=conversation,
-                engine_s=record.seconds,
+                engine_s=record.ended - record.began,
             )
         )
     return told
+
+
+def list_records(turn: Turn, answers: Sequence[Message], seconds: float) -> tuple[ToolRecord, ...]:
+    """Return the records of a reply's calls that were answered. The program ran them: how long it took for all of them
+    is each one's time, and what failed in it is known to nobody else."""
+    calls = {call.id: call for call in turn.message.tool_calls}
+    return tuple(
+        ToolRecord(call=calls[answer.tool_call_id], observation=answer.text, error=None, seconds=seconds)
+        for answer in answers
+        if answer.tool_call_id in calls
+    )
 
 
 def _record(node: Node) -> Sampled:

@@ -8,7 +8,7 @@ program's requests do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,7 +105,7 @@ class Endpoints:
 async def run_live_episode(
     attempt: Attempt,
     environment: LiveEnvironment,
-    policy: RolePolicy,
+    policies: Mapping[str, RolePolicy],
     limits: Limits,
     sampling: Sampling,
     endpoints: Endpoints,
@@ -114,9 +114,10 @@ async def run_live_episode(
 ) -> Episode:
     """Run one attempt as `run_episode` does, with a program that asks for replies by itself.
 
-    The role "agent" has the conversations that train; a second role of the environment, if it declares one, has the
-    others, and does not learn. Raises EnvironmentFault if the policy is no engine.
+    The policy of the role "agent" answers every request. That role has the conversations that train; `ASIDE` has the
+    others, if the environment declares it. Raises EnvironmentFault if the policy is no engine.
     """
+    policy = policies[AGENT]
     if not isinstance(policy, EnginePolicy):
         raise EnvironmentFault(
             f"{type(environment).__name__} is played by a program, which needs an engine, not {type(policy).__name__}"
@@ -126,6 +127,7 @@ async def run_live_episode(
         live=environment,
         environment=_Closing(environment, endpoints),
         policy=policy,
+        learning={role for role, each in policies.items() if each.learns},
         limits=limits,
         sampling=sampling,
         endpoints=endpoints,
@@ -164,6 +166,8 @@ class LivePlay:
     live: LiveEnvironment
     environment: _Closing
     policy: EnginePolicy
+    learning: Collection[str]
+    """Roles that learn."""
     limits: Limits
     sampling: Sampling
     endpoints: Endpoints
@@ -250,7 +254,7 @@ class LivePlay:
                     error=error,
                     conversations=leave_out_prompt(told.openings, self.attempt.task.prompt),
                     compare=role.compare,
-                    learns=self.policy.learns and is_agent,
+                    learns=role.name in self.learning,
                 )
             )
         return tuple(trajectories)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from turnwise.core.checked import to_asking
-from turnwise.core.episodes import AGENT, AskingEnvironment, LiveEnvironment
+from turnwise.core.episodes import AGENT, ASIDE, AskingEnvironment, LiveEnvironment
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import (
@@ -109,7 +109,7 @@ class RolloutWorker:
         environment = self.build_environment(attempt.task)
         learner = EnginePolicy(engine=self.engine, renderer=self.renderer)
         if isinstance(environment, LiveEnvironment):
-            return await self._run_live(attempt, environment, self.policies.get(AGENT, learner).of(attempt), cut)
+            return await self._run_live(attempt, environment, learner, cut)
         if self.branching is None or isinstance(environment, AskingEnvironment):
             roles = [role.name for role in to_asking(environment).spec.roles]
             policies: dict[str, RolePolicy] = {role: self.policies.get(role, learner).of(attempt) for role in roles}
@@ -129,14 +129,18 @@ class RolloutWorker:
         return Episode(draw=attempt.draw, member=attempt.member, trajectories=(trajectory,), stop=trajectory.stop)
 
     async def _run_live(
-        self, attempt: Attempt, environment: LiveEnvironment, policy: RolePolicy, cut: Cut | None
+        self, attempt: Attempt, environment: LiveEnvironment, learner: EnginePolicy, cut: Cut | None
     ) -> Episode:
+        policies = {
+            role.name: self.policies.get(role.name, replace(learner, learns=role.name != ASIDE)).of(attempt)
+            for role in environment.spec.roles
+        }
         if self.endpoints is None:
             raise EnvironmentFault(
                 f"{type(environment).__name__} is played by a program, which is served in the process of the run only"
             )
         return await run_live_episode(
-            attempt, environment, policy, self.limits, self.sampling, self.endpoints, cut=cut
+            attempt, environment, policies, self.limits, self.sampling, self.endpoints, cut=cut
         )
 
     async def run_groups(self, draws: Sequence[Draw], *, group_size: int) -> list[TrajectoryGroup]:

@@ -143,12 +143,12 @@ def test_the_server_listens_on_this_machine_and_notices_who_leaves() -> None:
         access = served.gateway.open()
         headers = {"authorization": f"Bearer {access.key}"}
         session = served.gateway.sessions[access.name]
-        async with httpx.AsyncClient(base_url=url + access.path, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=url + access.path, headers=headers, timeout=120) as client:
             leaving = asyncio.ensure_future(client.post("/v1/chat/completions", json=BODY))
             await engine.begun.wait()
             leaving.cancel()
             [exchange] = session._exchanges.values()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while exchange.num_listeners:
                     await asyncio.sleep(0.001)
             engine.opened.set()

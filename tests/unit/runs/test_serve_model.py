@@ -31,7 +31,7 @@ def test_a_model_folder_is_served(folder: Path) -> None:
         gateway = build_gateway(system, model="tiny", key="secret")
         server = GatewayServer(gateway)
         headers = {"authorization": "Bearer secret"}
-        async with httpx.AsyncClient(base_url=await server.start(), headers=headers, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=await server.start(), headers=headers, timeout=120) as client:
             asked = {"role": "user", "content": "What is 17 ?"}
             body = {"model": "tiny", "max_tokens": 5, "messages": [asked], "temperature": 0, "logprobs": True}
             answers = [(await client.post("/v1/chat/completions", json=body)).json() for _ in range(2)]

@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turnwise.core.checked import judge, to_asking, to_single
-from turnwise.core.episodes import AGENT, MAIN, Asked, Endpoint, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.episodes import AGENT, ASIDE, MAIN, Asked, Endpoint, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Environment
 from turnwise.core.threads import run_method
 from turnwise.core.types import ConversationOpening, Invalid, Message, Reward, Scored, StopReason, Task
 
-ASIDE = "aside"
-"""The role of conversations that do not train."""
 Agent = Callable[[Task, str, str], Any]
 """Plays a task with a client of the base URL and the key; returns its outcome. May be async."""
 Score = Callable[[Task, Any], Any]

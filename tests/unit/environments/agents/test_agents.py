@@ -48,7 +48,7 @@ async def ask(client: httpx.AsyncClient, messages: list[Any], **fields: Any) -> 
 
 
 def connect(base_url: str, api_key: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=base_url, headers={"authorization": f"Bearer {api_key}"})
+    return httpx.AsyncClient(base_url=base_url, headers={"authorization": f"Bearer {api_key}"}, timeout=120)
 
 
 async def read_notes(task: Task, base_url: str, api_key: str) -> None:
@@ -75,12 +75,15 @@ def play(agent: Any, *, limits: Any = None, cut_s: float | None = None, **option
         endpoints = Endpoints(lambda ids: str(TOKENIZER.decode(list(ids))))
         environment = AgentEnvironment(FAMILY.build_environment(LINKED), agent, **options)
         assert isinstance(environment, LiveEnvironment)
-        given = {"max_turns": 4, "max_turn_tokens": 20, "max_tokens": 200, "timeout_s": 30.0} | (limits or {})
+        given = {"max_turns": 4, "max_turn_tokens": 20, "max_tokens": 200, "timeout_s": 120.0} | (limits or {})
         try:
             return await run_live_episode(
                 Attempt(draw=Draw(index=3, task=LINKED), member=1),
                 environment,
-                EnginePolicy(engine=engine, renderer=RENDERER),
+                {
+                    "agent": EnginePolicy(engine=engine, renderer=RENDERER),
+                    "aside": EnginePolicy(engine=engine, renderer=RENDERER, learns=False),
+                },
                 Limits(**given),
                 Sampling(temperature=1.0, seed=7),
                 endpoints,
@@ -109,6 +112,10 @@ def test_an_agents_loop_is_one_conversation() -> None:
     assert [message.text for turn in agent.turns for message in turn.observations] == list(
         LINKED.payload["notes"].values()
     )
+    assert [record.observation for turn in agent.turns for record in turn.tool_records] == [
+        message.text for turn in agent.turns for message in turn.observations
+    ]
+    assert all(turn.environment_s > 0 for turn in agent.turns[:-1])
     assert (agent.stop, agent.learns, aside.learns, aside.turns) == (StopReason.DONE, True, False, ())
     check(agent)
     again, _ = play(read_notes).trajectories
