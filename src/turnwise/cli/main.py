@@ -293,11 +293,22 @@ def evaluate(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change one of environment.args, for example search=off.")
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="An agent that plays the tasks: a function of a task, a base URL and an API key (docs/gateway.md).",
+        ),
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option(help="A program that plays the tasks, instead of a function (docs/gateway.md).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
     from turnwise.config.load import parse_value
     from turnwise.reporting.console import Display, print_table, results_table
+    from turnwise.runs.agents import find_agent
     from turnwise.runs.evaluate import run_evaluate
 
     changes: dict[str, Any] = {}
@@ -315,6 +326,7 @@ def evaluate(
             changes=changes,
             step=step,
             device=device,
+            agent=find_agent(agent, command),
             tell=Display(total_steps=0, title="").note,
         ).to_json()
     except KeyboardInterrupt:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from turnwise.core.episodes import MAIN
 from turnwise.core.sampled import keep_own_experts
-from turnwise.core.types import ConversationOpening, Message, ToolRecord, Turn
-from turnwise.gateway.forest import Continues, Node
+from turnwise.core.types import ConversationOpening, Message, Signal, ToolRecord, Turn
+from turnwise.gateway.forest import Continues, Match, Node, Refuses
 from turnwise.gateway.sampling import Sampled
 
 
@@ -75,9 +75,23 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
                 message=record.parsed,
                 conversation=conversation,
                 engine_s=record.ended - record.began,
+                signals=list_signals(record.match),
             )
         )
     return told
+
+
+def list_signals(match: Match) -> tuple[Signal, ...]:
+    """Return how a request found its place, as numbers that are 0 or 1: whether it continued a reply on stored tokens,
+    whether the client had rewritten the conversation, and whether it had dropped a reply's reasoning."""
+    reason = "" if isinstance(match, Continues | Refuses) else match.reason
+    notes = frozenset() if isinstance(match, Refuses) else match.notes
+    values = {
+        "continued": isinstance(match, Continues),
+        "rewritten": reason in ("edited", "rewritten", "foreign", "unrenderable"),
+        "reasoning_dropped": "reasoning_dropped" in notes,
+    }
+    return tuple(Signal(name=f"gateway_{name}", value=float(value)) for name, value in values.items())
 
 
 def list_records(turn: Turn, answers: Sequence[Message], seconds: float) -> tuple[ToolRecord, ...]:

@@ -27,8 +27,8 @@ class AgentTasks:
             raise ConfigError("environment.args needs either agent or command")
         if chosen.on_error == "score" and not chosen.score:
             raise ConfigError('on_error="score" needs score, which says what a failure is worth')
-        self._agent: Agent | Sequence[str] = chosen.command or _find_function("agent", chosen.agent)
-        self._score: Score | None = _find_function("score", chosen.score) if chosen.score else None
+        self._agent: Agent | Sequence[str] = chosen.command or find_function("environment.args.agent", chosen.agent)
+        self._score: Score | None = find_function("environment.args.score", chosen.score) if chosen.score else None
         shared = {key: arguments[key] for key in FamilyArguments.model_fields if key in arguments}
         self._family: EnvironmentFamily = load_family(
             chosen.family, {**shared, **chosen.args}, key="environment.args.family"
@@ -59,10 +59,10 @@ class AgentTasks:
         return self._family.texts(count)
 
 
-def _find_function(option: str, path: str) -> Callable[..., Any]:
+def find_function(option: str, path: str) -> Callable[..., Any]:
     """Return what an import path names. Raises ConfigError if it is no function."""
-    found = import_object(f"environment.args.{option}", path)
+    found = import_object(option, path)
     if not callable(found):
-        raise ConfigError(f"environment.args.{option}={path!r} is no function; name an async function")
+        raise ConfigError(f"{option}={path!r} is no function; name an async function")
     function: Callable[..., Any] = found
     return function

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 from turnwise.audit.recheck import check_rendering
 from turnwise.audit.stored_turns import check_endings, check_turns
 from turnwise.core.episodes import LiveEnvironment
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.messages import ToolCall, reply_message
 from turnwise.core.protocols import Opening
 from turnwise.core.types import Draw, Episode, IntArray, Invalid, Scored, StopReason, Task, Trajectory
@@ -22,6 +23,8 @@ from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.live import Endpoints, run_live_episode
 from turnwise.rollout.policies import EnginePolicy
+from turnwise.rollout.workers import FailurePolicy, RolloutWorker
+from turnwise.runs.agents import find_agent, play_by
 from turnwise.testing import NotesFamily, build_tiny_renderer, build_tiny_tokenizer
 
 FAMILY = NotesFamily()
@@ -115,6 +118,7 @@ def test_an_agents_loop_is_one_conversation() -> None:
     assert [record.observation for turn in agent.turns for record in turn.tool_records] == [
         message.text for turn in agent.turns for message in turn.observations
     ]
+    assert [turn.signals[0].value for turn in agent.turns] == [0.0, 1.0, 1.0]  # gateway_continued
     assert all(turn.environment_s > 0 for turn in agent.turns[:-1])
     assert (agent.stop, agent.learns, aside.learns, aside.turns) == (StopReason.DONE, True, False, ())
     check(agent)
@@ -270,3 +274,42 @@ def test_the_family_plays_tasks_of_another() -> None:
     ):
         with pytest.raises(ConfigError, match=problem):
             AgentTasks(**arguments)  # type: ignore[arg-type]
+
+
+def test_an_evaluation_may_be_played_by_an_agent() -> None:
+    named = find_agent(f"{__name__}:read_notes", None)
+    assert named is not None
+    worker = RolloutWorker(
+        build_environment=FAMILY.build_environment,
+        engine=ScriptedEngine(RENDERER, follow),
+        renderer=RENDERER,
+        limits=Limits(max_turns=4, max_turn_tokens=20, max_tokens=200, timeout_s=120.0),
+        sampling=Sampling(temperature=0.0, seed=7),
+        failure=FailurePolicy(max_retries=0, max_invalid_share=0.0),
+        max_open=4,
+        scope="evaluate",
+        endpoints=Endpoints(lambda ids: str(TOKENIZER.decode(list(ids)))),
+    )
+    draws = [Draw(index=index, task=FAMILY.task("heldout", index)) for index in range(3)]
+
+    async def run() -> list[Any]:
+        try:
+            return await play_by(worker, named.agent).run_groups(draws, group_size=2)
+        finally:
+            assert worker.endpoints is not None
+            await worker.endpoints.close()
+
+    assert [group.rewards() for group in asyncio.run(run())] == [[1.0, 1.0]] * 3
+    alone = play_by(replace(worker, endpoints=None), named.agent)
+    with pytest.raises(EnvironmentFault, match="in the process of the run only"):
+        asyncio.run(alone.run_groups(draws[:1], group_size=1))
+
+
+def test_an_agent_is_named_once() -> None:
+    assert find_agent(None, None) is None
+    found = find_agent(None, "python 'my agent.py' --fast")
+    assert found is not None
+    assert found.agent == ["python", "my agent.py", "--fast"]
+    for function, command, problem in (("a:b", "c", "give one of them"), (None, " ", "is empty")):
+        with pytest.raises(ConfigError, match=problem):
+            find_agent(function, command)
