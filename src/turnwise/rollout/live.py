@@ -270,6 +270,8 @@ class LivePlay:
         roots = [node for node in replies if node.index in first]
         if len(self.live.spec.roles) == 1:
             return {node.index for node in roots}
+        received = {list_roots(replies)[node.index] for node in replies if node.is_delivered}
+        roots = [node for node in roots if node.index in received]  # what nobody received decided nothing
         openings = [to_opening(node, f"root{at}") for at, node in enumerate(roots)]
         chosen = self.live.choose_roots(openings)
         return {node.index for node, is_chosen in zip(roots, chosen, strict=True) if is_chosen}

@@ -90,7 +90,9 @@ def shape(forest: Forest, at: int | None = None) -> Counter:
     return Counter((node.chain, node.is_reply, frozenset(shape(forest, node.index).items())) for node in below)
 
 
-OBJECTS = st.dictionaries(st.text("abé", max_size=2), st.integers() | st.booleans() | st.text('xé"\\', max_size=3))
+OBJECTS = st.dictionaries(
+    st.text("abé", min_size=1, max_size=2), st.integers() | st.booleans() | st.text('xé"\\', max_size=3)
+)
 
 
 @st.composite

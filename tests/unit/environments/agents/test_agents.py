@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from turnwise.audit.recheck import check_rendering
+from turnwise.audit.replay import recheck_episode
 from turnwise.audit.stored_turns import check_endings, check_turns
 from turnwise.core.episodes import LiveEnvironment
 from turnwise.core.errors import ConfigError, EnvironmentFault
@@ -158,6 +159,46 @@ def test_branches_and_asides_keep_every_token() -> None:
     check(whole)
     first, _ = play(with_a_title, train_roots="first").trajectories
     assert len(first.turns) == 1
+
+
+def test_an_audit_that_may_run_tools_runs_no_program() -> None:
+    episode = play(read_notes)
+    environment = AgentEnvironment(FAMILY.build_environment(LINKED), read_notes)
+    outcomes = asyncio.run(
+        recheck_episode(
+            episode.trajectories,
+            LINKED,
+            environment=environment,
+            renderer=RENDERER,
+            seed=0,
+            run_tools=True,
+            timeout_s=60.0,
+        )
+    )
+    for outcome in outcomes.values():
+        assert outcome.breaches == []
+        assert outcome.not_checked == [("rewards", "rewards of AgentEnvironment, whose program cannot be replayed")]
+
+
+async def leave(task: Task, base_url: str, api_key: str) -> float:
+    """Ask for something beside its task, and hang up before the answer comes."""
+    async with connect(base_url, api_key) as client:
+        await ask(client, [{"role": "user", "content": task.prompt[0].text}])
+        body = {"model": "policy", "messages": [{"role": "user", "content": "start jade"}], "tools": [SEARCH]}
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(base_url).port)
+        content = httpx.Request("POST", base_url, json=body).content
+        head = f"POST {httpx.URL(base_url).path}/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+        head += f"authorization: Bearer {api_key}\r\ncontent-length: {len(content)}\r\n\r\n"
+        writer.write(head.encode() + content[:-1])
+        await writer.drain()
+        writer.close()
+        del reader
+    return 1.0
+
+
+def test_a_request_that_was_never_whole_is_no_reply() -> None:
+    agent, aside = play(leave).trajectories
+    assert (len(agent.turns), len(aside.turns)) == (1, 0)
 
 
 async def fail(task: Task, base_url: str, api_key: str) -> None:
