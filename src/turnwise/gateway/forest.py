@@ -122,6 +122,7 @@ class Forest:
     def __init__(self, salt: bytes) -> None:
         """`salt` makes the ids of calls and replies unguessable, and different from those of other sessions."""
         self.nodes: list[Node] = []
+        self.num_replies = 0
         self._salt = salt
         self._children: dict[tuple[bytes, int | None], dict[bytes, list[int]]] = {}
         """Nodes by root and parent, then by key. The root counts below the root only."""
@@ -187,6 +188,7 @@ class Forest:
         reply = replace(reply, tool_calls=calls)
         node = self._add(root, at, reply_key(reply), reply)
         node.is_reply, node.record = True, record
+        self.num_replies += 1
         return node
 
     def issue_id(self, kind: str, index: int, number: int = 0) -> str:

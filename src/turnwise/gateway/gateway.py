@@ -17,6 +17,8 @@ from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.sampling import Limits, SamplingRule
 from turnwise.gateway.session import Policy, Session
 
+MAX_SHARED_REPLIES = 2_000
+"""Replies after which the callers of an open gateway get a fresh session, which renders earlier conversations again."""
 KEPT_NAMES = 10_000
 """Number of finished sessions whose names are remembered, so that a late call is told why it is refused."""
 
@@ -187,6 +189,10 @@ class Gateway:
         """Return the session of everybody who comes with a key."""
         self.check_opener(key)
         name = "shared-" + hashlib.sha256((key or "").encode()).hexdigest()[:16]
+        known = self.sessions.get(name)
+        if known is not None and known.forest.num_replies >= MAX_SHARED_REPLIES:
+            known.used = -math.inf  # the next sweep ends it
+            self.sessions[f"{name}-{secrets.token_hex(4)}"] = self.sessions.pop(name)
         if name not in self.sessions:
             self._finished.pop(name, None)
             self._keys.pop(self.open(name=name).key)

@@ -159,7 +159,7 @@ class Session:
             "name": self.name,
             "is_over": self.is_over,
             "reward": reward,
-            "replies": len(self.forest.replies),
+            "replies": self.forest.num_replies,
             "undelivered": len(self.undelivered),
             "counts": dict(sorted(self.counts.items())),
         }
@@ -182,7 +182,7 @@ class Session:
             await self._policy.engine.release(name)
 
     def _check_limits(self, call: Call) -> None:
-        limits, num_replies = self._limits, len(self.forest.replies) + self.num_open
+        limits, num_replies = self._limits, self.forest.num_replies + self.num_open
         if limits.timeout_s is not None and time.monotonic() - self._started > limits.timeout_s:
             raise Refusal(
                 f"the session has lasted {limits.timeout_s:g} s, the most it may", status=403, code="time_limit"

@@ -42,6 +42,8 @@ def play_by(worker: RolloutWorker, agent: Agent | Sequence[str]) -> RolloutWorke
     the environment judges its replies."""
 
     def build(task: Task) -> AgentEnvironment:
-        return AgentEnvironment(to_single(worker.build_environment(task)), agent, train_roots="all")
+        environment = worker.build_environment(task)
+        base = environment.base if isinstance(environment, AgentEnvironment) else to_single(environment)
+        return AgentEnvironment(base, agent, train_roots="all")
 
     return replace(worker, build_environment=build)

@@ -254,6 +254,21 @@ def test_an_open_gateway_keeps_those_with_other_keys_apart() -> None:
     asyncio.run(play())
 
 
+def test_a_shared_session_is_replaced_before_it_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnwise.gateway.gateway.MAX_SHARED_REPLIES", 2)
+    served = serve(is_open=True, idle_s=3600.0)
+
+    async def play() -> None:
+        for _ in range(3):
+            assert await chat_loop(served.client("a")) == "<answer> 35 </answer>"
+        assert len(served.gateway.sessions) == 3
+        await served.gateway.sweep()
+        assert [session.forest.num_replies for session in served.gateway.sessions.values()] == [2]
+
+    asyncio.run(play())
+    assert served.gateway.count()["continued"] == 3
+
+
 def test_a_gateway_with_a_key_opens_for_it_alone() -> None:
     served = serve(is_open=True, key="secret")
 

@@ -38,7 +38,9 @@ class AgentEnvironment:
         """`agent` is a function or a command; the others as in `AgentArguments`."""
         roles = (RoleSpec(name=AGENT),) + (() if train_roots == "all" else (RoleSpec(name=ASIDE),))
         self.spec = EpisodeSpec(roles=roles)
-        self._base, self._agent, self._score = to_single(base), agent, score
+        self.base = to_single(base)
+        """The family's own environment."""
+        self._agent, self._score = agent, score
         self._asking = to_asking(base)
         self._on_error, self._train_roots = on_error, train_roots
         self._played: tuple[Task, int, Endpoint, Any] | None = None
@@ -94,7 +96,7 @@ class AgentEnvironment:
         if isinstance(outcome, Scored | Invalid | int | float):
             return to_reward(outcome, "the agent's outcome")
         await self._asking.begin(task, seed)
-        return await judge(self._base, replies, stop)
+        return await judge(self.base, replies, stop)
 
 
 def to_reward(value: object, what: str) -> Reward:

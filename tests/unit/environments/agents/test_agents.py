@@ -27,6 +27,7 @@ from turnwise.rollout.policies import EnginePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.agents import find_agent, play_by
 from turnwise.testing import NotesFamily, build_tiny_renderer, build_tiny_tokenizer
+from turnwise.testing.notes import Notes
 
 FAMILY = NotesFamily()
 TOKENIZER = build_tiny_tokenizer(FAMILY.texts(400))
@@ -341,6 +342,9 @@ def test_an_evaluation_may_be_played_by_an_agent() -> None:
             await worker.endpoints.close()
 
     assert [group.rewards() for group in asyncio.run(run())] == [[1.0, 1.0]] * 3
+    other = play_by(play_by(worker, say_nothing), read_notes).build_environment(draws[0].task)
+    assert isinstance(other, AgentEnvironment)
+    assert isinstance(other.base, Notes)
     alone = play_by(replace(worker, endpoints=None), named.agent)
     with pytest.raises(EnvironmentFault, match="in the process of the run only"):
         asyncio.run(alone.run_groups(draws[:1], group_size=1))
