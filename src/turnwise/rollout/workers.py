@@ -137,7 +137,7 @@ class RolloutWorker:
         }
         if self.endpoints is None:
             raise EnvironmentFault(
-                f"{type(environment).__name__} is played by a program, which is served in the process of the run only"
+                f"{type(environment).__name__} is played by a program, which needs endpoints; give the worker some"
             )
         return await run_live_episode(
             attempt, environment, policies, self.limits, self.sampling, self.endpoints, cut=cut

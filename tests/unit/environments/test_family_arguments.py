@@ -51,7 +51,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
 
 def test_every_family_without_a_section_here_is_an_adapter() -> None:
     others = {path.rpartition(".")[0] for name, path in FAMILIES.items() if name not in SECTIONS}
-    assert {path.split(".")[2] for path in others} == {"adapters", "mcp", "verl_tool"}
+    assert {path.split(".")[2] for path in others} == {"adapters", "agents", "mcp", "verl_tool"}
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -90,7 +90,7 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(coding, countdown"):
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(agent, coding,"):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing': json has no 'nothing'"):
         load_family("json:nothing", {})

@@ -346,7 +346,7 @@ def test_an_evaluation_may_be_played_by_an_agent() -> None:
     assert isinstance(other, AgentEnvironment)
     assert isinstance(other.base, Notes)
     alone = play_by(replace(worker, endpoints=None), named.agent)
-    with pytest.raises(EnvironmentFault, match="in the process of the run only"):
+    with pytest.raises(EnvironmentFault, match="needs endpoints"):
         asyncio.run(alone.run_groups(draws[:1], group_size=1))
 
 
