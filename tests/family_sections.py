@@ -8,7 +8,7 @@ import pytest
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.environments.arguments import FamilyArguments
+from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.registry import load_family
 
 WRONG: list[tuple[dict[str, Any], str]] = [

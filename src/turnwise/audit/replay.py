@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnwise.audit.recheck import Rechecked, check_rendering, close_or_fail, compare_rewards
-from turnwise.core.episodes import Ask, Asked, AskingEnvironment, EpisodeEnd
+from turnwise.core.episodes import Ask, Asked, AskingEnvironment, EpisodeEnd, LiveEnvironment
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.judging import list_stored_judges, seat_judges
 from turnwise.core.protocols import Opening, Renderer
@@ -59,6 +59,8 @@ async def recheck_episode(
     reason = None
     if any(isinstance(trajectory.reward, Invalid) for trajectory in episode):
         reason = "rewards that are Invalid"
+    elif isinstance(environment, LiveEnvironment):
+        reason = f"rewards of {type(environment).__name__}, whose program cannot be replayed"
     elif not (run_tools or environment.spec.can_replay):
         reason = f"rewards of {type(environment).__name__}, which need --replay-tools"
     else:

@@ -20,6 +20,7 @@ from turnwise.cli.mcp import mcp
 from turnwise.cli.plan import plan
 from turnwise.cli.recipe import check_flags, split_recipe
 from turnwise.cli.reference import metrics, options
+from turnwise.cli.serve import serve
 from turnwise.cli.track import track
 from turnwise.config.values import expand_home
 from turnwise.core.errors import ConfigError, DataError, TurnwiseError
@@ -86,6 +87,7 @@ app.command()(mcp)
 app.command()(metrics)
 app.command(context_settings={"ignore_unknown_options": True})(options)  # other libraries' option names begin with --
 app.command()(plan)
+app.command()(serve)
 app.command()(track)
 
 Recipe = Annotated[
@@ -288,11 +290,22 @@ def evaluate(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change one of environment.args, for example search=off.")
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="An agent that plays the tasks: a function of a task, a base URL and an API key (docs/gateway.md).",
+        ),
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option(help="A program that plays the tasks, instead of a function (docs/gateway.md).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a trained run again on held-out tasks."""
     from turnwise.config.load import parse_value
     from turnwise.reporting.console import Display, print_table, results_table
+    from turnwise.runs.agents import find_agent
     from turnwise.runs.evaluate import run_evaluate
 
     changes: dict[str, Any] = {}
@@ -310,6 +323,7 @@ def evaluate(
             changes=changes,
             step=step,
             device=device,
+            agent=find_agent(agent, command),
             tell=Display(total_steps=0, title="").note,
         ).to_json()
     except KeyboardInterrupt:

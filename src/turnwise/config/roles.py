@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from turnwise.core.episodes import ASIDE
 from turnwise.core.errors import ConfigError
 
 Kind = Literal["learns", "follows", "past", "frozen", "scripted", "api"]
@@ -50,8 +51,9 @@ class Binding:
 
 
 def find_binding(roles: Mapping[str, str], role: str) -> Binding:
-    """The binding of a role; one that is not named learns. Raises ConfigError for a text that is no binding."""
-    text = roles.get(role, "learns")
+    """The binding of a role; one that is not named learns, but `ASIDE` follows. Raises ConfigError for a text that is
+    no binding."""
+    text = roles.get(role, "follows" if role == ASIDE else "learns")
     kind, _, value = text.partition(":")
     known: dict[str, Kind] = {name: name for name in get_args(Kind)}
     if kind not in known or text.endswith(":") or not _takes(known[kind], value):

@@ -14,13 +14,14 @@ An `Environment` is the special case of one role and one conversation (`core.che
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from turnwise.core.types import (
     NO_SCORES,
     Compare,
+    ConversationOpening,
     Message,
     Reward,
     Signal,
@@ -33,6 +34,9 @@ from turnwise.core.types import (
 
 AGENT, MAIN = "agent", "main"
 """The role and the conversation of an `Environment`."""
+ASIDE = "aside"
+"""The role of conversations beside the agent's own. It follows the policy and does not learn, unless the recipe says
+otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,4 +142,40 @@ class AskingEnvironment(Protocol):
 
     async def close(self) -> None:
         """Free what `begin` allocated. Called once, whatever happened."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a program reaches the policy that plays its episode, by the protocols of other people's clients."""
+
+    url: str
+    """Root of the session, without a slash at its end. Clients of messages take it, others take `base_url`."""
+    api_key: str
+    model: str
+    """The name to ask for."""
+    read_posted: Callable[[], Reward | None]
+    """Returns the last reward that was posted for the session; None if none was."""
+
+    @property
+    def base_url(self) -> str:
+        """The URL for chat, completions and responses."""
+        return f"{self.url}/v1"
+
+
+@runtime_checkable
+class LiveEnvironment(AskingEnvironment, Protocol):
+    """Optional for an asking environment: a program outside asks for replies whenever it wants to, at an endpoint.
+
+    A rollout plays it by `play` instead of `begin` and `tell`, which serve what needs no program: the checks of a start
+    and demonstrations. `score` follows `play`. Such an episode cannot be replayed.
+    """
+
+    async def play(self, task: Task, seed: int, endpoint: Endpoint) -> None:
+        """Run the program to its end. Cancelled at the episode's deadline; whatever it raises makes the rewards
+        Invalid."""
+        ...
+
+    def choose_roots(self, roots: Sequence[ConversationOpening]) -> Sequence[bool]:
+        """Return which of the conversations that began from nothing train, in the order in which they opened."""
         ...

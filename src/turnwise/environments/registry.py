@@ -13,6 +13,7 @@ from turnwise.environments.classes.contract import is_plain_class
 from turnwise.environments.classes.family import ClassFamily
 
 FAMILIES = {
+    "agent": "turnwise.environments.agents.family:AgentTasks",
     "countdown": "turnwise.environments.countdown.family:Countdown",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",

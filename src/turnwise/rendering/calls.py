@@ -68,7 +68,7 @@ class CallsRenderer:
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
         """See `TagRenderer.open`."""
-        return self._tags.open(messages, tools)
+        return self._tags.open_with(messages, self.encode_reply)
 
     def extend(
         self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -163,14 +163,23 @@ class TagRenderer:
         return bool(self._tag_ids)
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:
-        """Return the texts of the messages, separated by blank lines.
+        """Return the texts of the messages, separated by blank lines; from the first reply on, as in a conversation.
 
-        Tags in them (the published instruction has some) are plain text. `tools` are not rendered: the prompt explains
-        the format. Raises RenderError when there is no text at all.
+        Tags in the texts (the published instruction has some) are plain text. `tools` are not rendered: the prompt
+        explains the format. Raises RenderError when there is no text at all, and for a reply that the format cannot
+        express.
         """
-        ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages))
+        return self.open_with(messages, self.encode_reply)
+
+    def open_with(self, messages: Sequence[Message], encode_reply: Callable[[Message], IntArray]) -> IntArray:
+        """See `open`; `encode_reply` encodes the replies in the messages."""
+        roles = [message.role for message in messages]
+        first = next((at for at, role in enumerate(roles) if role in ("assistant", "tool")), len(roles))
+        ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages[:first]))
         if not ids:
             raise RenderError("the conversation opens without any text; give the task a prompt")
+        for message in messages[first:]:
+            ids += encode_reply(message).tolist() if message.role == "assistant" else self._observation(message)
         return to_ids([*self._opening, *ids])
 
     def extend(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from turnwise.core.checked import to_asking
 from turnwise.core.closing import CLOSE_S as CLOSE_S
 from turnwise.core.closing import close_environment, discard_result, finish_within
-from turnwise.core.episodes import AGENT, AskingEnvironment
+from turnwise.core.episodes import AGENT, AskingEnvironment, EpisodeEnd
 from turnwise.core.errors import EngineError, ToolTimeout
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import DropReason, Episode, Invalid, Reward, Session, StopReason, Trajectory
@@ -32,6 +32,54 @@ class Cut:
 
     reason: DropReason | None = None
     """Why the trajectory is superfluous; None while it is wanted."""
+
+
+class Playable(Protocol):
+    """One episode in progress."""
+
+    stopped: bool
+    """Set when the episode is cancelled: no further reply is sampled."""
+
+    @property
+    def environment(self) -> AskingEnvironment:
+        """What is closed at the end."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """The deadline is read."""
+        ...
+
+    @property
+    def problems(self) -> list[str]:
+        """Problems that did not affect the episode itself."""
+        ...
+
+    async def run(self) -> tuple[EpisodeEnd, Mapping[str, Reward]]:
+        """Play and score."""
+        ...
+
+    def list_replies(self) -> list[asyncio.Task[None]]:
+        """Return the tasks that sample replies."""
+        ...
+
+    def list_sessions(self) -> list[tuple[RolePolicy, Session]]:
+        """Return the engine sessions that are held, with their policies."""
+        ...
+
+    def collect(self) -> None:
+        """Record replies that were sampled but not taken when the episode was interrupted."""
+        ...
+
+    def reward_all(self, reward: Reward) -> dict[str, Reward]:
+        """Give every role the same reward."""
+        ...
+
+    def to_trajectories(
+        self, stop: StopReason, rewards: Mapping[str, Reward], error: str | None
+    ) -> tuple[Trajectory, ...]:
+        """Return the trajectory of every role, whatever happened."""
+        ...
 
 
 async def run_episode(
@@ -62,6 +110,11 @@ async def run_episode(
         fork=fork,
         visit=visit,
     )
+    return await run_play(play, attempt, cut)
+
+
+async def run_play(play: Playable, attempt: Attempt, cut: Cut | None = None) -> Episode:
+    """Run a play to its end and score it; see `run_episode`."""
     try:
         stop, rewards, error = await _supervise(play, cut)
     finally:
@@ -126,7 +179,7 @@ async def finish(work: Coroutine[Any, Any, Result], cut: Cut | None = None) -> R
     return task.result()
 
 
-async def _supervise(play: Play, cut: Cut | None) -> tuple[StopReason, Mapping[str, Reward], str | None]:
+async def _supervise(play: Playable, cut: Cut | None) -> tuple[StopReason, Mapping[str, Reward], str | None]:
     """Run `play` to its end, its deadline or a cut. Returns its stop reason, its rewards and the failure, if any.
 
     A step that ignores its cancellation for `CLOSE_S` is abandoned.
@@ -160,7 +213,7 @@ async def _supervise(play: Play, cut: Cut | None) -> tuple[StopReason, Mapping[s
     return StopReason.ERROR, play.reward_all(Invalid(reason=error, retryable=True)), error
 
 
-async def _end(play: Play, playing: asyncio.Task[Any], cut: Cut | None) -> None:
+async def _end(play: Playable, playing: asyncio.Task[Any], cut: Cut | None) -> None:
     if not playing.done():
         play.stopped = True
         replies = play.list_replies()
@@ -170,7 +223,7 @@ async def _end(play: Play, playing: asyncio.Task[Any], cut: Cut | None) -> None:
         playing.add_done_callback(discard_result)
 
 
-async def _close(play: Play) -> str | None:
+async def _close(play: Playable) -> str | None:
     """Stop sampling, close the environment and release the sessions. Returns what went wrong, None if nothing."""
     replies = play.list_replies()
     for reply in replies:
@@ -180,9 +233,8 @@ async def _close(play: Play) -> str | None:
     play.collect()
     for reply in replies:
         reply.add_done_callback(discard_result)
-    held = [voice for voice in play.voices.values() if voice.holds_session]
     problems = await asyncio.gather(
-        close_environment(play.environment, CLOSE_S), *(_release(voice.policy, voice.session) for voice in held)
+        close_environment(play.environment, CLOSE_S), *(_release(*held) for held in play.list_sessions())
     )
     return "; ".join(filter(None, (*play.problems, *problems))) or None
 

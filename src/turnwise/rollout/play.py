@@ -117,6 +117,10 @@ class Play:
         """Return the tasks that sample requested replies."""
         return [voice.reply for voice in self.waiting if voice.reply is not None]
 
+    def list_sessions(self) -> list[tuple[RolePolicy, Session]]:
+        """Return the engine sessions that are held, with their policies."""
+        return [(voice.policy, voice.session) for voice in self.voices.values() if voice.holds_session]
+
     def collect(self) -> None:
         """Record replies that were sampled but not taken when the episode was interrupted: no token is lost."""
         for voice in list(self.waiting):

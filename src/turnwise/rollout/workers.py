@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from turnwise.core.checked import to_asking
-from turnwise.core.episodes import AGENT, AskingEnvironment
+from turnwise.core.episodes import AGENT, ASIDE, AskingEnvironment, LiveEnvironment
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.judging import Judge, seat_judges
 from turnwise.core.protocols import Engine, Environment, Renderer
@@ -34,6 +34,7 @@ from turnwise.rollout import loop
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.branching import Branching, run_branched_trajectory
 from turnwise.rollout.limits import Limits
+from turnwise.rollout.live import Endpoints, run_live_episode
 from turnwise.rollout.loop import Cut, run_episode
 from turnwise.rollout.order import choose_members, start_order
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
@@ -99,6 +100,9 @@ class RolloutWorker:
     elsewhere: PlayElsewhere | None = None
     """Runs attempts in other processes; None runs them here."""
 
+    endpoints: Endpoints | None = None
+    """Serves programs that ask for replies by themselves; None if none can be played."""
+
     async def run_attempt(
         self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None
     ) -> Episode:
@@ -120,6 +124,8 @@ class RolloutWorker:
         branches: asyncio.Semaphore | None,
     ) -> Episode:
         learner = EnginePolicy(engine=self.engine, renderer=self.renderer)
+        if isinstance(environment, LiveEnvironment):
+            return await self._run_live(attempt, environment, learner, cut)
         if self.branching is None or isinstance(environment, AskingEnvironment):
             roles = [role.name for role in to_asking(environment).spec.roles]
             policies: dict[str, RolePolicy] = {role: self.policies.get(role, learner).of(attempt) for role in roles}
@@ -137,6 +143,21 @@ class RolloutWorker:
             cut=cut,
         )
         return Episode(draw=attempt.draw, member=attempt.member, trajectories=(trajectory,), stop=trajectory.stop)
+
+    async def _run_live(
+        self, attempt: Attempt, environment: LiveEnvironment, learner: EnginePolicy, cut: Cut | None
+    ) -> Episode:
+        policies = {
+            role.name: self.policies.get(role.name, replace(learner, learns=role.name != ASIDE)).of(attempt)
+            for role in environment.spec.roles
+        }
+        if self.endpoints is None:
+            raise EnvironmentFault(
+                f"{type(environment).__name__} is played by a program, which needs endpoints; give the worker some"
+            )
+        return await run_live_episode(
+            attempt, environment, policies, self.limits, self.sampling, self.endpoints, cut=cut
+        )
 
     async def run_groups(self, draws: Sequence[Draw], *, group_size: int) -> list[TrajectoryGroup]:
         """Roll out every draw. Returns the groups in the given order."""

@@ -44,6 +44,7 @@ from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.limits import Limits
+from turnwise.rollout.live import Endpoints
 from turnwise.rollout.meter import MeteredEngine
 from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
@@ -201,6 +202,11 @@ class System:
     """Where processes live."""
 
     @cached_property
+    def endpoints(self) -> Endpoints:
+        """Serves programs that ask for replies by themselves; starts with the first of them."""
+        return Endpoints(lambda ids: str(self.tokenizer.decode(list(ids))))
+
+    @cached_property
     def resolved(self) -> Resolved:
         """What the recipe means."""
         return resolve(self.config)
@@ -220,6 +226,7 @@ class System:
 
     async def close(self) -> None:
         """Close the engines of all roles, and end what runs elsewhere."""
+        await self.endpoints.close()
         if self.rollouts is not None:
             await self.rollouts.close()
         for engine in (self.engine, *(other.engine for other in self.others.values())):
@@ -265,6 +272,7 @@ class System:
             scope=mode,
             policies=self.policies,
             judges=self.judges,
+            endpoints=self.endpoints,
         )
 
 

@@ -19,6 +19,7 @@ from turnwise.core.types import Draw, TrajectoryGroup
 from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_task
 from turnwise.evaluation.summary import Summary, summarise
 from turnwise.rollout.limits import is_too_long
+from turnwise.runs.agents import NamedAgent, play_by
 from turnwise.runs.build import System, build_system
 from turnwise.runs.data_files import check_data_files
 from turnwise.store.chosen_checkpoints import find_checkpoint_of
@@ -94,15 +95,19 @@ async def evaluate_policy(
     step: int,
     num_tasks: int,
     changes: dict[str, Any] | None = None,
+    agent: NamedAgent | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Summary:
     """Evaluate on held-out tasks and write summary and trajectories under `evaluations/<name>`.
 
-    `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks. `tell` hears which
-    tasks are not evaluated; None leaves that to the run's events.
+    `changes` are laid over `environment.args` (search off, documents shuffled) with the same tasks. An `agent` plays
+    them; None: the environments themselves ask. `tell` hears which tasks are not evaluated; None leaves that to the
+    run's events.
     """
     say = tell or (lambda text: folder.append_event("evaluation", text))
     worker = system.worker("evaluate", changes)
+    if agent is not None:
+        worker = play_by(worker, agent.agent)
     heldout = draw_heldout(system.family, num_tasks, max_left_out=system.config.environment.max_left_out)
     groups = await worker.run_groups(heldout.draws, group_size=system.config.evaluate.samples)
     too_long = [group for group in groups if is_too_long(group)]
@@ -162,10 +167,11 @@ def run_evaluate(
     device: str | None = None,
     samples: int | None = None,
     temperature: float | None = None,
+    agent: NamedAgent | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Summary:
     """Evaluate a finished run's checkpoint again: on another number of tasks, with other samples of each, with changed
-    `environment.args`, or on another device. None keeps what the recipe says.
+    `environment.args`, played by an agent, or on another device. None keeps what the recipe says.
 
     Files and label are named after what differs from the recipe, so that each way to evaluate keeps its results. `tell`
     hears what a reader of the results should know of their tasks. Raises DataError where a data file is another than
@@ -182,7 +188,9 @@ def run_evaluate(
     system = replace(system, config=config)
     suffix = _name_changes(changes)
     suffix += "".join(f"_{name}{value:g}" for name, value in others.items())
-    named = [*sorted(changes.items()), *others.items()]
+    if agent is not None:
+        suffix += _name_changes({"agent": agent.name})
+    named = [*sorted(changes.items()), *others.items(), *([] if agent is None else [("agent", agent.name)])]
     label = ", ".join(f"{key}={value}" for key, value in named) or f"checkpoint of step {at}"
 
     def say(text: str) -> None:
@@ -199,6 +207,7 @@ def run_evaluate(
                 step=at,
                 num_tasks=config.evaluate.tasks,
                 changes=changes or None,
+                agent=agent,
                 tell=say,
             )
         finally:

@@ -154,7 +154,7 @@ def _find_run(path: Path) -> Path | None:
     return max(runs, key=lambda run: (run / FORMAT_FILE).stat().st_mtime, default=None)
 
 
-def _holds_model(config: Path) -> bool:
+def holds_model(config: Path) -> bool:
     """Whether a config.json is that of a model, whose file has the same name as a run's."""
     try:
         table = json.loads(config.read_bytes())
@@ -170,7 +170,7 @@ def check_format(run: Path) -> None:
         value = json.loads(path.read_bytes())
         number = value["format"] if isinstance(value, dict) else None
     except FileNotFoundError:
-        if _holds_model(run / CONFIG):
+        if holds_model(run / CONFIG):
             raise StoreError(
                 f"{run} is the folder of a model and not of a run; name a folder that `turnwise train` made"
             ) from None

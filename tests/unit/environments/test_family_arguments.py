@@ -22,8 +22,8 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
 }
 
 
-def test_every_family_but_that_of_servers_has_a_section_here() -> None:
-    assert set(FAMILIES) == {*SECTIONS, "mcp"}
+def test_every_family_but_those_of_servers_and_agents_has_a_section_here() -> None:
+    assert set(FAMILIES) == {*SECTIONS, "agent", "mcp"}
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -38,7 +38,7 @@ def test_what_is_wrong_with_an_argument_is_said(name: str, arguments: dict[str, 
 
 
 def test_a_family_that_leads_nowhere_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(countdown, math_code"):
+    with pytest.raises(ConfigError, match=r"environment.name='serch' is neither a known name \(agent, countdown,"):
         load_family("serch", {})
     with pytest.raises(ConfigError, match=r"environment.name='json:nothing': json has no 'nothing'"):
         load_family("json:nothing", {})

@@ -1,0 +1,68 @@
+"""The family "agent": tasks of another family, played by an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from turnwise.core.checked import to_single
+from turnwise.core.errors import ConfigError
+from turnwise.core.offers import import_object
+from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
+from turnwise.core.types import Task
+from turnwise.environments.agents.arguments import AgentArguments
+from turnwise.environments.agents.environment import Agent, AgentEnvironment, Score
+from turnwise.environments.arguments import FamilyArguments, read_arguments
+
+
+class AgentTasks:
+    """Implements `EnvironmentFamily`: tasks, policies and texts of another family."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are the fields of `AgentArguments`. Raises ConfigError naming the argument and the remedy."""
+        from turnwise.environments.registry import load_family
+
+        self._chosen = chosen = read_arguments(AgentArguments, arguments)
+        if bool(chosen.agent) == bool(chosen.command):
+            raise ConfigError("environment.args needs either agent or command")
+        if chosen.on_error == "score" and not chosen.score:
+            raise ConfigError('on_error="score" needs score, which says what a failure is worth')
+        self._agent: Agent | Sequence[str] = chosen.command or find_function("environment.args.agent", chosen.agent)
+        self._score: Score | None = find_function("environment.args.score", chosen.score) if chosen.score else None
+        shared = {key: arguments[key] for key in FamilyArguments.model_fields if key in arguments}
+        self._family: EnvironmentFamily = load_family(
+            chosen.family, {**shared, **chosen.args}, key="environment.args.family"
+        )
+
+    def task(self, split: Split, index: int) -> Task:
+        """Return the index-th task of the other family."""
+        return self._family.task(split, index)
+
+    def build_environment(self, task: Task) -> AgentEnvironment:
+        """Build a fresh, single-use environment. Raises ConfigError if the other family asks in several
+        conversations."""
+        chosen = self._chosen
+        return AgentEnvironment(
+            to_single(self._family.build_environment(task)),
+            self._agent,
+            score=self._score,
+            on_error=chosen.on_error,
+            train_roots=chosen.train_roots,
+        )
+
+    def policy(self, name: str) -> ScriptedPolicy:
+        """Return a policy of the other family."""
+        return self._family.policy(name)
+
+    def texts(self, count: int) -> Sequence[str]:
+        """Return texts of the other family."""
+        return self._family.texts(count)
+
+
+def find_function(option: str, path: str) -> Callable[..., Any]:
+    """Return what an import path names. Raises ConfigError if it is no function."""
+    found = import_object(option, path)
+    if not callable(found):
+        raise ConfigError(f"{option}={path!r} is no function; name an async function")
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,269 @@
+"""The gateway over HTTP, as an ASGI application: routes, keys, limits of a body, event streams, clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
+
+from turnwise.gateway.gateway import Gateway
+from turnwise.gateway.protocols import chat, completions, messages, responses
+from turnwise.gateway.protocols.call import Call, Reply
+from turnwise.gateway.refusals import Refusal
+from turnwise.gateway.session import Exchange, Session
+
+MAX_BODY_BYTES = 10 * 2**20
+LOCAL_NAMES = ("127.0.0.1", "localhost")
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+WRITERS: Mapping[str, tuple[Any, str]] = {
+    "chat/completions": (chat, "chatcmpl"),
+    "completions": (completions, "cmpl"),
+    "responses": (responses, "resp"),
+    "messages": (messages, "msg"),
+    "messages/count_tokens": (messages, "msg"),
+}
+"""The protocol of each path, and how the ids of its replies begin."""
+
+
+class Application:
+    """Answers requests. Nothing it does ends the server."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request = _Request(scope, receive, send)
+        writer: Any = chat
+        try:
+            session, path = _split_path(request.path)
+            writer = WRITERS.get(path, (chat, ""))[0]
+            _admit(request)
+            await self._route(request, session, path)
+        except Refusal as refusal:
+            await request.refuse(writer, refusal)
+        except ConnectionError:
+            pass  # the client is gone
+
+    async def _route(self, request: _Request, session: str | None, path: str) -> None:
+        method = request.method
+        if path in WRITERS and method == "POST":
+            await self._answer(request, session, path)
+        elif method in ("GET", "HEAD") and path == "":
+            name = {"name": "turnwise", "model": self._gateway.policy.model}
+            await request.send_json(name if session is None else self._find(request, session).describe())
+        elif method == "GET" and path.partition("/")[0] == "models":
+            await request.send_json(self._list_models(path.partition("/")[2]))
+        elif method == "GET" and path == "metrics" and session is None:
+            await request.send_json(self._gateway.count())
+        elif method == "POST" and path == "sessions" and session is None:
+            self._gateway.check_opener(request.key)
+            body = _read_json(await request.read_body() or b"{}")
+            access = self._gateway.open(name=_read_name(body))
+            await request.send_json({"name": access.name, "key": access.key, "path": access.path}, status=201)
+        elif method == "POST" and path == "reward" and session is not None:
+            found = self._find(request, session)
+            await request.send_json(self._gateway.reward(found, _read_json(await request.read_body())))
+        elif method == "DELETE" and path == "" and session is not None:
+            found = self._find(request, session)
+            await self._gateway.end(found.name)
+            await request.send_json(found.describe())
+        else:
+            raise Refusal(f"{method} {request.path[:100]} is not served here", status=404, code="not_found")
+
+    def _find(self, request: _Request, session: str | None) -> Session:
+        return self._gateway.find(session, request.key)
+
+    def _list_models(self, name: str) -> dict[str, Any]:
+        model = self._gateway.policy.model
+        listed = {"id": model, "object": "model", "type": "model", "created": 0, "owned_by": "turnwise"}
+        listed |= {"display_name": model, "created_at": "1970-01-01T00:00:00Z"}
+        if not name:
+            return {"object": "list", "data": [listed], "has_more": False, "first_id": model, "last_id": model}
+        if name != model:
+            raise Refusal(f"{name[:60]!r} is not served here; ask for {model!r}", status=404, code="model_not_found")
+        return listed
+
+    async def _answer(self, request: _Request, session_name: str | None, path: str) -> None:
+        writer, kind = WRITERS[path]
+        session = self._find(request, session_name)
+        body = await request.read_body()
+        value = _read_json(body)
+        if path == "messages/count_tokens":
+            await request.send_json({"input_tokens": session.count_tokens(messages.read_counted(value))})
+            return
+        call: Call = writer.read(value)
+        self._gateway.check_room()
+        exchange = session.begin(call, kind, body, is_retry=request.is_retry)
+        exchange.num_listeners += 1
+        gone = asyncio.ensure_future(request.wait_for_hang_up())
+        try:
+            replies = await _wait(exchange, gone)
+            if replies is not None and await _write(request, writer, call, replies, gone):
+                session.deliver(exchange)
+        finally:
+            exchange.num_listeners -= 1
+            gone.cancel()
+
+
+async def _wait(exchange: Exchange, gone: asyncio.Future[None]) -> list[Reply] | None:
+    """Return the replies of an exchange; None if the client hangs up meanwhile. Sampling goes on without it."""
+    waiting: set[asyncio.Future[Any]] = {exchange.task, gone}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    if not exchange.task.done():
+        return None
+    if exchange.task.cancelled():
+        raise Refusal("the session ended before the reply was sampled", status=403, code="session_over")
+    return exchange.task.result()
+
+
+async def _write(
+    request: _Request, writer: Any, call: Call, replies: Sequence[Reply], gone: asyncio.Future[None]
+) -> bool:
+    """Send an answer. Returns whether the client stayed to its end."""
+    created = int(time.time())
+    if not call.wants_stream:
+        await request.send_json(writer.write(call, replies, created))
+        return not gone.done()
+    await request.start(200, "text/event-stream; charset=utf-8", {"cache-control": "no-cache"})
+    for name, data in writer.write_events(call, replies, created):
+        await asyncio.sleep(0)  # lets the server notice a client that hung up
+        if gone.done():
+            return False
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        await request.send_part(f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n")
+    await request.end()
+    return not gone.done()
+
+
+class _Request:
+    """One request, and the means to answer it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method, self.path = str(scope["method"]), str(scope["path"])
+        self.headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
+        self._receive, self._send = receive, send
+        self._has_started = False
+
+    @property
+    def key(self) -> str | None:
+        """The key that the client sent; None if it sent none."""
+        kind, _, token = self.headers.get("authorization", "").partition(" ")
+        return token.strip() if kind.lower() == "bearer" and token.strip() else self.headers.get("x-api-key")
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether the client says that it asks again."""
+        return self.headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
+
+    async def read_body(self) -> bytes:
+        """Return the body. Raises Refusal for one that is too large."""
+        body, more = bytearray(), True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > MAX_BODY_BYTES:
+                raise Refusal(
+                    f"the request has more than {MAX_BODY_BYTES:,} bytes", status=413, code="request_too_large"
+                )
+        return bytes(body)
+
+    async def wait_for_hang_up(self) -> None:
+        """Return when the client has closed the connection."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def start(self, status: int, content_type: str, headers: Mapping[str, str] | None = None) -> None:
+        """Send status and headers."""
+        self._has_started = True
+        pairs = {"content-type": content_type, **(headers or {})}
+        encoded = [(key.encode("latin-1"), value.encode("latin-1")) for key, value in pairs.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def send_part(self, text: str) -> None:
+        """Send a part of the body."""
+        await self._send({"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": True})
+
+    async def end(self) -> None:
+        """End the body."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def send_json(
+        self, value: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a whole answer."""
+        body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        await self.start(status, "application/json", {"content-length": str(len(body)), **(headers or {})})
+        sent = b"" if self.method == "HEAD" else body
+        await self._send({"type": "http.response.body", "body": sent, "more_body": False})
+
+    async def refuse(self, writer: Any, refusal: Refusal) -> None:
+        """Send a refusal, saying whether the same request may be repeated."""
+        if self._has_started:
+            return
+        wait_s = refusal.retry_after_s
+        headers = {"x-should-retry": "false" if wait_s is None else "true"}
+        if wait_s is not None:
+            headers["retry-after"] = f"{wait_s:g}"
+        await self.send_json(writer.write_refusal(refusal), status=refusal.status, headers=headers)
+
+
+def _admit(request: _Request) -> None:
+    """Refuse requests from web pages: a Host or an Origin with another name than this machine's."""
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+    origin = request.headers.get("origin")
+    if host not in LOCAL_NAMES or (origin is not None and urlsplit(origin).hostname not in LOCAL_NAMES):
+        raise Refusal("this server is for programs of its own machine", status=403, code="not_allowed")
+
+
+def _split_path(path: str) -> tuple[str | None, str]:
+    """Return the session and the rest of a path, without the version."""
+    parts = [part for part in path.split("/") if part]
+    session = None
+    if len(parts) >= 2 and parts[0] == "sessions":
+        session, parts = unquote(parts[1]), parts[2:]
+    if parts[:1] == ["v1"]:
+        parts = parts[1:]
+    return session, "/".join(parts)
+
+
+def _read_name(body: Mapping[str, Any]) -> str | None:
+    name = body.get("name")
+    if name is not None and not (isinstance(name, str) and 0 < len(name) <= 100 and name.replace("-", "").isalnum()):
+        raise Refusal("must be letters, digits and hyphens, 100 at most", field="name")
+    return name
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _read_json(body: bytes) -> Mapping[str, Any]:
+    """Return the object of a body. Raises Refusal for what is no JSON object in UTF-8."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise Refusal(
+            f"the body is no UTF-8: byte {error.start} is {body[error.start]:#04x}", code="bad_json"
+        ) from None
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refusal("the body has half a surrogate pair; send whole characters", code="bad_json") from None
+    except (ValueError, RecursionError) as error:
+        raise Refusal(f"the body is no JSON: {error}", code="bad_json") from None
+    if not isinstance(value, dict):
+        raise Refusal("the body must be a JSON object", code="bad_json")
+    return value

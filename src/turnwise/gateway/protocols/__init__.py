@@ -1,0 +1,1 @@
+"""The protocols of clients: each reads requests into `Call` and writes replies, events and refusals as JSON values."""

@@ -1,0 +1,218 @@
+"""`/v1/messages`, with threads: a request may send only what is new after the message that it names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from turnwise.core.messages import Message, TextPart, ToolCall, ToolSpec
+from turnwise.gateway.arguments import read_object
+from turnwise.gateway.protocols.call import Call, Choice, Event, Reply, slice_text
+from turnwise.gateway.protocols.chat import MAX_STOPS, read_content, read_format
+from turnwise.gateway.protocols.fields import Fields, read_tools, show, write_arguments
+from turnwise.gateway.refusals import Refusal
+
+_UNSUPPORTED = {
+    "mcp_servers": "offer their tools as tools",
+    "container": "offer tools that run in your own",
+    "compaction": "send a conversation that fits",
+}
+_KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+_KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}
+
+
+def read(body: Mapping[str, Any]) -> Call:
+    """See `Writer.read`."""
+    return replace(read_counted(body), max_tokens=_need(Fields(body).integer("max_tokens", low=1)))
+
+
+def read_counted(body: Mapping[str, Any]) -> Call:
+    """Understand a request whose tokens are to be counted: as `read`, but it needs no `max_tokens`."""
+    fields = Fields(body)
+    fields.forbid(_UNSUPPORTED)
+    if fields.get("messages") is None:
+        raise fields.refuse("messages", "must be a list, not nothing")
+    tools = _read_tools(fields)
+    choice, forced, max_calls = _read_choice(fields.object("tool_choice"), tools)
+    messages = [message for each in fields.objects("messages") for message in _read_message(each)]
+    system = read_content(fields, "system")
+    if any(part.text for part in system):
+        messages.insert(0, Message(role="system", content=system))
+    return Call(
+        body=body,
+        model=fields.text("model"),
+        messages=tuple(messages),
+        tools=() if choice == "none" else tools,
+        choice="auto" if choice == "none" else choice,
+        forced=forced,
+        max_calls=max_calls,
+        previous=_read_thread(fields.object("thread")),
+        keeps_tools=fields.get("tools") is None,
+        schema=read_format(fields.object("output_config").object("format")),
+        temperature=fields.number("temperature", low=0, high=1),
+        top_p=fields.number("top_p", low=0, high=1),
+        top_k=fields.integer("top_k", low=0),
+        stop=fields.texts("stop_sequences", most=MAX_STOPS),
+        wants_stream=fields.flag("stream"),
+    )
+
+
+def _need(value: int | None) -> int:
+    if value is None:
+        raise Refusal("must be an integer from 1, not nothing", field="max_tokens")
+    return value
+
+
+def _read_thread(fields: Fields) -> str | None:
+    kind = fields.text("type", "create")
+    if kind not in ("create", "continue"):
+        raise fields.refuse("type", f"must be create or continue, not {kind!r}")
+    return fields.text("previous_message_id") if kind == "continue" else None
+
+
+def _read_tools(fields: Fields) -> tuple[ToolSpec, ...]:
+    tools, names = [], []
+    for each in fields.objects("tools"):
+        if (kind := each.text("type", "custom")) != "custom":
+            raise each.refuse("type", f"is {kind!r}; tools of type 'custom' are supported")
+        schema = each.object("input_schema").value or {"type": "object", "properties": {}}
+        tools.append(ToolSpec(name=each.text("name"), description=each.text("description", ""), parameters=schema))
+        names.append(each.name("name").removesuffix(".name"))
+    return read_tools(tools, names, "input_schema")
+
+
+def _read_choice(fields: Fields, tools: Sequence[ToolSpec]) -> tuple[Choice, str | None, int | None]:
+    kind = fields.text("type", "auto")
+    max_calls = 1 if fields.flag("disable_parallel_tool_use") else None
+    if kind not in ("auto", "any", "tool", "none"):
+        raise fields.refuse("type", f"must be auto, any, tool or none, not {kind!r}")
+    if kind in ("auto", "none"):
+        return ("auto" if kind == "auto" else "none"), None, max_calls
+    name = fields.text("name") if kind == "tool" else None
+    if not tools or (name is not None and name not in {tool.name for tool in tools}):
+        raise fields.refuse("name" if tools else "type", f"names {show(name)}, which is none of the tools")
+    return "required", name, max_calls
+
+
+def _read_message(fields: Fields) -> list[Message]:
+    role = fields.text("role")
+    if role == "assistant":
+        return [_read_assistant(fields)]
+    if role not in ("user", "system"):
+        raise fields.refuse("role", f"is {show(role)}; known are user, assistant and system")
+    if not isinstance(fields.get("content"), list):
+        return [Message(role="user" if role == "user" else "system", content=read_content(fields))]
+    results, rest = [], []
+    for block in fields.objects("content"):
+        if block.get("type") == "tool_result":
+            results.append(Message(role="tool", content=read_content(block), tool_call_id=block.text("tool_use_id")))
+        elif (kind := block.text("type")) == "text":
+            rest.append(TextPart(text=block.text("text")))
+        else:
+            raise block.refuse("type", f"is {kind!r}; the policy reads text and tool results")
+    said = Message(role="user" if role == "user" else "system", content=tuple(rest))
+    return [*results, said] if rest or not results else results
+
+
+def _read_assistant(fields: Fields) -> Message:
+    if not isinstance(fields.get("content"), list):
+        return Message(role="assistant", content=read_content(fields))
+    parts, calls, thoughts = [], [], []
+    for block in fields.objects("content"):
+        kind = block.text("type")
+        if kind == "text":
+            parts.append(TextPart(text=block.text("text")))
+        elif kind == "thinking":
+            thoughts.append(block.text("thinking", ""))
+        elif kind == "tool_use":
+            arguments = write_arguments(block.object("input").value, block.name("input"))
+            calls.append(ToolCall(id=block.text("id"), name=block.text("name"), arguments=arguments))
+        else:
+            raise block.refuse("type", f"is {kind!r}; known are text, thinking and tool_use")
+    reasoning = "".join(thoughts) or None
+    return Message(role="assistant", content=tuple(parts), reasoning=reasoning, tool_calls=tuple(calls))
+
+
+def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
+    """See `Writer.write`."""
+    [reply] = replies
+    return {
+        **_head(call, reply),
+        "content": _write_blocks(reply),
+        "stop_reason": _write_stop(reply),
+        "stop_sequence": reply.stop_text,
+        "usage": _write_usage(reply, reply.num_sampled_tokens),
+    }
+
+
+def write_events(call: Call, replies: Sequence[Reply], created: int) -> Iterator[Event]:
+    """See `Writer.write_events`."""
+    [reply] = replies
+
+    def event(kind: str, **fields: Any) -> Event:
+        return kind, {"type": kind, **fields}
+
+    opened = {**_head(call, reply), "content": [], "stop_reason": None, "stop_sequence": None}
+    yield event("message_start", message={**opened, "usage": _write_usage(reply, 0)})
+    for index, block in enumerate(_write_blocks(reply)):
+        kind = block["type"]
+        empty: dict[str, Any] = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}.get(
+            kind, {**block, "input": {}}
+        )
+        yield event("content_block_start", index=index, content_block={"type": kind, **empty})
+        field, text = {
+            "text": ("text", block.get("text", "")),
+            "thinking": ("thinking", block.get("thinking", "")),
+            "tool_use": ("partial_json", json.dumps(block.get("input"), ensure_ascii=False)),
+        }[kind]
+        name = "input_json_delta" if kind == "tool_use" else f"{kind}_delta"
+        for piece in slice_text(text):
+            yield event("content_block_delta", index=index, delta={"type": name, field: piece})
+        if kind == "thinking":
+            signature = {"type": "signature_delta", "signature": block["signature"]}
+            yield event("content_block_delta", index=index, delta=signature)
+        yield event("content_block_stop", index=index)
+    stop = {"stop_reason": _write_stop(reply), "stop_sequence": reply.stop_text}
+    yield event("message_delta", delta=stop, usage=_write_usage(reply, reply.num_sampled_tokens))
+    yield event("message_stop")
+
+
+def write_refusal(refusal: Refusal) -> dict[str, Any]:
+    """See `Writer.write_refusal`."""
+    kind = _KINDS.get(refusal.status, "invalid_request_error" if refusal.status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": str(refusal), "code": refusal.code}}
+
+
+def _head(call: Call, reply: Reply) -> dict[str, Any]:
+    return {"id": reply.id, "type": "message", "role": "assistant", "model": call.model}
+
+
+def _write_blocks(reply: Reply) -> list[dict[str, Any]]:
+    message = reply.message
+    blocks: list[dict[str, Any]] = []
+    if message.reasoning:
+        blocks.append({"type": "thinking", "thinking": message.reasoning, "signature": reply.id})
+    if message.text:
+        blocks.append({"type": "text", "text": message.text})
+    for call in message.tool_calls:
+        blocks.append(
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": read_object(call.arguments) or {}}
+        )
+    return blocks
+
+
+def _write_stop(reply: Reply) -> str:
+    if reply.stop_text is not None:
+        return "stop_sequence"
+    return {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}[reply.finish]
+
+
+def _write_usage(reply: Reply, num_sampled: int) -> dict[str, int]:
+    return {
+        "input_tokens": reply.num_prompt_tokens - reply.num_known_tokens,
+        "output_tokens": num_sampled,
+        "cache_read_input_tokens": reply.num_known_tokens,
+        "cache_creation_input_tokens": 0,
+    }

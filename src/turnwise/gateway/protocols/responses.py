@@ -1,0 +1,222 @@
+"""`/v1/responses`: items instead of messages, and `previous_response_id`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from turnwise.core.messages import Message, TextPart, ToolCall
+from turnwise.gateway.protocols.call import Call, Event, Reply, slice_text
+from turnwise.gateway.protocols.chat import (
+    read_choice,
+    read_content,
+    read_format,
+    read_function_tools,
+    write_tokens,
+)
+from turnwise.gateway.protocols.chat import write_refusal as write_refusal
+from turnwise.gateway.protocols.fields import Fields, show, write_arguments
+
+_UNSUPPORTED = {
+    "background": "wait for the answer, or stream it",
+    "conversation": "use previous_response_id, or send the items",
+    "prompt": "send the prompt's text",
+    "top_logprobs": "the log-probability of the sampled token alone is known",
+}
+_LOGPROBS = "message.output_text.logprobs"
+
+
+def read(body: Mapping[str, Any]) -> Call:
+    """See `Writer.read`."""
+    fields = Fields(body)
+    fields.forbid(_UNSUPPORTED)
+    tools = read_function_tools(fields, nested=False)
+    choice, forced = read_choice(fields, tools)
+    messages = _read_input(fields)
+    if instructions := fields.text("instructions", ""):
+        messages.insert(0, Message(role="system", content=(TextPart(text=instructions),)))
+    return Call(
+        body=body,
+        model=fields.text("model"),
+        messages=tuple(messages),
+        tools=() if choice == "none" else tools,
+        choice=choice,
+        forced=forced,
+        max_calls=None if fields.flag("parallel_tool_calls", True) else 1,
+        previous=fields.text("previous_response_id", "") or None,
+        schema=read_format(fields.object("text").object("format")),
+        max_tokens=fields.integer("max_output_tokens", low=1),
+        temperature=fields.number("temperature", low=0, high=2),
+        top_p=fields.number("top_p", low=0, high=1),
+        wants_stream=fields.flag("stream"),
+        wants_logprobs=_LOGPROBS in fields.items("include"),
+    )
+
+
+def _read_input(fields: Fields) -> list[Message]:
+    """Return the messages of the items. What the model wrote without a break is one assistant message."""
+    value = fields.get("input")
+    if isinstance(value, str):
+        return [Message(role="user", content=(TextPart(text=value),))]
+    if value is None:
+        raise fields.refuse("input", "must be a text or a list of items, not nothing")
+    messages: list[Message] = []
+    parts: list[TextPart] = []
+    calls: list[ToolCall] = []
+    thoughts: list[str] = []
+
+    def end_reply() -> None:
+        if parts or calls or thoughts:
+            messages.append(
+                Message(
+                    role="assistant",
+                    content=tuple(parts),
+                    reasoning="\n".join(thoughts) or None,
+                    tool_calls=tuple(calls),
+                )
+            )
+            parts.clear()
+            calls.clear()
+            thoughts.clear()
+
+    for item in fields.objects("input"):
+        kind = item.text("type", "message")
+        if kind == "function_call":
+            arguments = write_arguments(item.get("arguments"), item.name("arguments"))
+            calls.append(ToolCall(id=item.text("call_id"), name=item.text("name"), arguments=arguments))
+        elif kind == "reasoning":
+            thoughts += [part.text("text", "") for part in item.objects("content")]
+        elif kind == "message" and item.get("role") == "assistant":
+            parts += read_content(item)
+        elif kind == "function_call_output":
+            end_reply()
+            content = read_content(item, "output")
+            messages.append(Message(role="tool", content=content, tool_call_id=item.text("call_id")))
+        elif kind == "message":
+            end_reply()
+            role = item.text("role")
+            if role not in ("system", "developer", "user"):
+                raise item.refuse("role", f"is {show(role)}; known are system, developer, user and assistant")
+            messages.append(Message(role="user" if role == "user" else "system", content=read_content(item)))
+        else:
+            raise item.refuse("type", f"is {kind!r}; known are message, reasoning and function calls")
+    end_reply()
+    return messages
+
+
+def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
+    """See `Writer.write`."""
+    [reply] = replies
+    is_cut = reply.finish == "length"
+    usage = {
+        "input_tokens": reply.num_prompt_tokens,
+        "input_tokens_details": {"cached_tokens": reply.num_known_tokens},
+        "output_tokens": reply.num_sampled_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": reply.num_prompt_tokens + reply.num_sampled_tokens,
+    }
+    return {
+        **_head(call, reply, created),
+        "status": "incomplete" if is_cut else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "output": _write_items(call, reply),
+        "usage": usage,
+    }
+
+
+def write_events(call: Call, replies: Sequence[Reply], created: int) -> Iterator[Event]:
+    """See `Writer.write_events`."""
+    [reply] = replies
+    number = 0
+
+    def event(kind: str, **fields: Any) -> Event:
+        nonlocal number
+        number += 1
+        return kind, {"type": kind, "sequence_number": number - 1, **fields}
+
+    opened = {**_head(call, reply, created), "status": "in_progress", "incomplete_details": None}
+    opened |= {"output": [], "usage": None}
+    yield event("response.created", response=opened)
+    yield event("response.in_progress", response=opened)
+    for index, item in enumerate(_write_items(call, reply)):
+        place = {"output_index": index, "item_id": item["id"]}
+        content: dict[str, Any] = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+        added = {**item, **content, "status": "in_progress"}
+        yield event("response.output_item.added", output_index=index, item=added)
+        for kind, fields in _write_item_events(item):
+            yield event(kind, **place, **fields)
+        yield event("response.output_item.done", output_index=index, item=item)
+    whole = write(call, replies, created)
+    yield event(f"response.{whole['status']}", response=whole)
+
+
+def _write_item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the events of one item, without its place."""
+    if item["type"] == "function_call":
+        for piece in slice_text(item["arguments"]):
+            yield "response.function_call_arguments.delta", {"delta": piece}
+        done = {"arguments": item["arguments"], "name": item["name"]}
+        yield "response.function_call_arguments.done", done
+        return
+    if item["type"] == "reasoning":
+        text = item["content"][0]["text"]
+        for piece in slice_text(text):
+            yield "response.reasoning_text.delta", {"content_index": 0, "delta": piece}
+        yield "response.reasoning_text.done", {"content_index": 0, "text": text}
+        return
+    [part] = item["content"]
+    yield "response.content_part.added", {"content_index": 0, "part": {**part, "text": "", "logprobs": []}}
+    for piece in slice_text(part["text"]):
+        yield "response.output_text.delta", {"content_index": 0, "delta": piece, "logprobs": []}
+    yield "response.output_text.done", {"content_index": 0, "text": part["text"], "logprobs": part["logprobs"]}
+    yield "response.content_part.done", {"content_index": 0, "part": part}
+
+
+def _head(call: Call, reply: Reply, created: int) -> dict[str, Any]:
+    """Return what a response repeats of its request."""
+    body = call.body
+    return {
+        "id": reply.id,
+        "object": "response",
+        "created_at": created,
+        "model": call.model,
+        "error": None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": call.max_tokens,
+        "metadata": body.get("metadata") or {},
+        "parallel_tool_calls": call.max_calls is None,
+        "previous_response_id": call.previous,
+        "reasoning": body.get("reasoning") or {"effort": None, "summary": None},
+        "store": bool(body.get("store", True)),
+        "temperature": call.temperature,
+        "text": body.get("text") or {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": body.get("tools") or [],
+        "top_p": call.top_p,
+        "truncation": body.get("truncation") or "disabled",
+    }
+
+
+def _write_items(call: Call, reply: Reply) -> list[dict[str, Any]]:
+    message, code = reply.message, reply.id.partition("_")[2]
+    items: list[dict[str, Any]] = []
+    if message.reasoning:
+        content = [{"type": "reasoning_text", "text": message.reasoning}]
+        items.append({"id": f"rs_{code}", "type": "reasoning", "summary": [], "content": content})
+    if message.text or not message.tool_calls:
+        logprobs = write_tokens(reply) if call.wants_logprobs else []
+        text = {"type": "output_text", "text": message.text, "annotations": [], "logprobs": logprobs}
+        status = "incomplete" if reply.finish == "length" else "completed"
+        items.append({"id": f"msg_{code}", "type": "message", "role": "assistant", "status": status, "content": [text]})
+    for number, made in enumerate(message.tool_calls):
+        items.append(
+            {
+                "id": f"fc_{code}_{number}",
+                "type": "function_call",
+                "call_id": made.id,
+                "name": made.name,
+                "arguments": made.arguments,
+                "status": "completed",
+            }
+        )
+    return items

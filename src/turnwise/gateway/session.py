@@ -1,0 +1,397 @@
+"""One session: the calls of one program. Each is matched, sampled, committed and delivered; a retry gets its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from turnwise.core.errors import EngineError, RenderError, boundary
+from turnwise.core.messages import Message, TextPart, reply_message
+from turnwise.core.protocols import Engine, Renderer
+from turnwise.core.seeds import derive_seed
+from turnwise.core.types import Completion, FinishReason, Reward, SamplingParams, Scored, to_ids
+from turnwise.core.types import Session as EngineSession
+from turnwise.gateway.delivery import Delivery, to_delivery
+from turnwise.gateway.forest import Branches, Continues, Forest, Match, Node, Opens, Refuses
+from turnwise.gateway.keys import digest, extend_chain, message_keys, root_key
+from turnwise.gateway.protocols.call import Call, Reply, TokenText
+from turnwise.gateway.refusals import Refusal
+from turnwise.gateway.sampling import (
+    Limits,
+    Prompt,
+    Sampled,
+    SamplingRule,
+    build_params,
+    build_prompt,
+    find_room,
+    open_instead,
+)
+
+Encode = Callable[[str], Sequence[int]]
+Decode = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Policy:
+    """What answers."""
+
+    engine: Engine
+    renderer: Renderer
+    encode: Encode | None
+    """Token ids of a text that is completed as it is; None if no text is."""
+    decode: Decode
+    """Text of token ids, special tokens included."""
+    model: str = "policy"
+    """The name that clients ask for."""
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One call and its answer, which a retry may collect."""
+
+    task: asyncio.Task[list[Reply]]
+    num_listeners: int = 0
+    is_delivered: bool = False
+    nodes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Place:
+    match: Match
+    prompt: Prompt
+    params: SamplingParams
+    conversation: str
+
+
+class Session:
+    """The calls of one program. Sampling is concurrent; matching and committing never wait."""
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        limits: Limits,
+        rule: SamplingRule,
+        *,
+        salt: bytes,
+        seed: tuple[int | str, ...] = (),
+    ) -> None:
+        """`salt` makes issued ids unguessable. `seed` and the rule's determine every reply, with its messages."""
+        self.name, self.forest = name, Forest(salt)
+        self.counts: Counter[str] = Counter()
+        """Calls by what became of them, and tokens."""
+        self.reward: Reward | None = None
+        self.rewards: dict[int, Reward] = {}
+        """Rewards of single replies, by node."""
+        self.used = time.monotonic()
+        self.is_over = False
+        self._policy, self._limits, self._rule, self._seed = policy, limits, rule, seed
+        self._exchanges: dict[bytes, Exchange] = {}
+        self._begun: Counter[bytes] = Counter()
+        self._open: set[asyncio.Task[list[Reply]]] = set()
+        self._names: dict[str, EngineSession] = {}
+        self._started = time.monotonic()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[list[Reply]]]:
+        """What samples the calls that are being answered."""
+        return list(self._open)
+
+    @property
+    def num_open(self) -> int:
+        """Calls that are being answered."""
+        return len(self._open)
+
+    def begin(self, call: Call, kind: str, body: bytes, *, is_retry: bool = False) -> Exchange:
+        """Begin to answer a call, or return the answer that a repeated one is owed. Raises Refusal.
+
+        `kind` is how the ids of its replies begin. A call repeats another if its bytes are the same and the client says
+        so (`is_retry`), or nobody received the other's answer: then the client gave up and asks again.
+        """
+        self.used = time.monotonic()
+        if self.is_over:
+            raise Refusal("the session is over; open another", status=403, code="session_over")
+        key = digest(kind, body)
+        known = self._exchanges.get(key)
+        if known is not None and (is_retry or not (known.is_delivered or known.num_listeners)):
+            self.counts["coalesced"] += 1
+            return known
+        self._check_limits(call)
+        exchange = Exchange(asyncio.ensure_future(self._answer(call, kind)))
+        self._exchanges[key] = exchange
+        self._open.add(exchange.task)
+
+        def end(task: asyncio.Task[list[Reply]]) -> None:
+            self._open.discard(task)
+            if (task.cancelled() or task.exception() is not None) and self._exchanges.get(key) is exchange:
+                del self._exchanges[key]  # the same call again is a new attempt
+
+        exchange.task.add_done_callback(end)
+        return exchange
+
+    def deliver(self, exchange: Exchange) -> None:
+        """Note that a client has received the whole answer."""
+        exchange.is_delivered = True
+        for reply in exchange.task.result():
+            node = self.forest.find(reply.id)
+            if node is not None:
+                self.forest.deliver(node.index)
+
+    def count_tokens(self, call: Call) -> int:
+        """Return the number of tokens of a call's prompt. Raises Refusal."""
+        call = self._complete(call)
+        messages, after = self._resolve(call)
+        match = self.forest.match(self._root(call), messages, after=after)
+        return len(self._prompt(call, match, messages).token_ids)
+
+    def find_reply(self, issued: str) -> Node | None:
+        """Return the reply that has an id, or a call with it; None if there is none."""
+        return self.forest.find(issued)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the session's state as JSON values."""
+        reward = self.reward.total if isinstance(self.reward, Scored) else None
+        return {
+            "name": self.name,
+            "is_over": self.is_over,
+            "reward": reward,
+            "replies": self.forest.num_replies,
+            "undelivered": len(self.undelivered),
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+    @property
+    def undelivered(self) -> list[Node]:
+        """Replies that no client is known to have received."""
+        return [node for node in self.forest.replies if not node.is_delivered]
+
+    async def close(self) -> None:
+        """Take no more calls, end the open ones, and free the engine's sessions. A second call does nothing."""
+        self.is_over = True
+        tasks = list(self._open)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        names, self._names = list(self._names.values()), {}
+        for name in names:
+            await self._policy.engine.release(name)
+
+    def _check_limits(self, call: Call) -> None:
+        limits, num_replies = self._limits, self.forest.num_replies + self.num_open
+        if limits.timeout_s is not None and time.monotonic() - self._started > limits.timeout_s:
+            raise Refusal(
+                f"the session has lasted {limits.timeout_s:g} s, the most it may", status=403, code="time_limit"
+            )
+        if limits.max_replies is not None and num_replies + call.num_replies > limits.max_replies:
+            raise Refusal(f"the session has {num_replies} replies of {limits.max_replies}; end it", code="reply_limit")
+        if self.num_open >= limits.max_concurrent:
+            raise Refusal(
+                f"{self.num_open} calls of this session are being answered, the most at once",
+                status=429,
+                code="too_many_calls",
+                retry_after_s=1.0,
+            )
+
+    def _root(self, call: Call) -> bytes:
+        return root_key(call.tools, call.model, {} if call.prompt is None else {"raw": True})
+
+    def _complete(self, call: Call) -> Call:
+        """Return a call with the tools of the reply that it continues, if it leaves them out."""
+        node = self.forest.find(call.previous) if call.previous is not None and call.keeps_tools else None
+        return call if node is None else replace(call, tools=node.record.prompt.tools)
+
+    def _resolve(self, call: Call) -> tuple[tuple[Message, ...], int | None]:
+        """Return the whole conversation of a call, and the reply that it names. Raises Refusal for an unknown one."""
+        if call.prompt is not None:
+            text = call.prompt if isinstance(call.prompt, str) else " ".join(map(str, call.prompt))
+            return (Message(role="user", content=(TextPart(text=text),)),), None
+        if call.previous is None:
+            return call.messages, None
+        node = self.forest.find(call.previous)
+        if node is None or not node.is_reply:
+            stated = call.body.get("previous_response_id") is not None
+            raise Refusal(
+                f"{call.previous[:60]!r} is no reply of this session",
+                status=404,
+                field="previous_response_id" if stated else "thread.previous_message_id",
+                code="previous_response_not_found",
+            )
+        path, new = self.forest.path(node.index), call.messages
+        if new and new[0].role == "system":
+            has_own = bool(path) and path[0].role == "system"
+            if not has_own or path[0].text != new[0].text:
+                return (new[0], *path[has_own:], *new[1:]), None  # other instructions: another conversation
+            new = new[1:]
+        return (*path, *new), node.index
+
+    def _prompt(self, call: Call, match: Match, messages: Sequence[Message]) -> Prompt:
+        if isinstance(match, Refuses):
+            raise Refusal(match.problem, field=match.field)
+        if call.prompt is not None:
+            if self._policy.encode is None:
+                raise Refusal("texts are not completed here; send a conversation", field="prompt", code="unsupported")
+            text = self._policy.encode(call.prompt) if isinstance(call.prompt, str) else call.prompt
+            ids = to_ids(list(text))
+            return Prompt(parent=None, token_ids=ids, context_ids=ids, messages=tuple(messages), tools=())
+        with boundary(RenderError, "the messages cannot be rendered"):
+            return build_prompt(self.forest, self._policy.renderer, match, call.tools)
+
+    def _choose(self, call: Call, messages: Sequence[Message], after: int | None, number: int) -> _Place:
+        """Match a call, claim its place and build its prompt. Raises Refusal."""
+        root = self._root(call)
+        match = self.forest.match(root, messages, after=after)
+        if number and isinstance(match, Opens | Branches):  # a further reply to the same request
+            at = match.after if isinstance(match, Branches) else None
+            tail = match.tail if isinstance(match, Branches) else match.messages
+            match = Branches(after=at, tail=tail, reason="resampled", beside=getattr(match, "beside", None))
+        try:
+            prompt = self._prompt(call, match, messages)
+        except RenderError as cause:
+            if isinstance(match, Opens):
+                raise Refusal(str(cause), field="messages", code="unrenderable") from cause
+            match = open_instead(messages, cause)
+            try:
+                prompt = self._prompt(call, match, messages)
+            except RenderError:
+                raise Refusal(str(cause), field="messages", code="unrenderable") from cause
+        nodes = self.forest.path_nodes(prompt.parent)
+        if prompt.parent is not None and self._limits.ends_when_cut and _is_cut(self.forest.nodes[prompt.parent]):
+            raise Refusal("the last reply reached its limit of tokens, which ends the conversation", code="reply_cut")
+        room = find_room(self._limits, call, len(prompt.token_ids), sum(node.is_reply for node in nodes))
+        chain = root
+        for key in message_keys(messages):
+            chain = extend_chain(chain, key)
+        self._begun[chain] += 1
+        seed = derive_seed(self._rule.seed, *self._seed, "gateway", chain.hex(), self._begun[chain])
+        params = build_params(self._rule, call, self._policy.renderer, room=room, seed=seed, number=number)
+        self.forest.take(match)
+        name = f"{self.name}/{sum(self._begun.values())}"
+        if isinstance(match, Continues):
+            name = self.forest.nodes[match.after].record.conversation
+        return _Place(match=match, prompt=prompt, params=params, conversation=name)
+
+    async def _answer(self, call: Call, kind: str) -> list[Reply]:
+        if call.model != self._policy.model:
+            raise Refusal(
+                f"{call.model[:60]!r} is not served here; ask for {self._policy.model!r}",
+                status=404,
+                field="model",
+                code="model_not_found",
+            )
+        call = self._complete(call)
+        messages, after = self._resolve(call)
+        root = self._root(call)
+        self.forest.acknowledge(root, messages)
+        places: list[_Place] = []
+        try:
+            for number in range(call.num_replies):
+                places.append(self._choose(call, messages, after, number))
+            started = time.perf_counter()
+            completions = await gather_all([self._sample(place) for place in places])
+        except BaseException:
+            for place in places:
+                self.forest.release(place.match)
+            raise
+        return [
+            self._commit(call, kind, root, messages, place, completion, started)
+            for place, completion in zip(places, completions, strict=True)
+        ]
+
+    async def _sample(self, place: _Place) -> Completion:
+        name = self._names.setdefault(place.conversation, EngineSession(self.name, place.conversation))
+        try:
+            with boundary(EngineError, f"the engine failed in session {name}"):
+                return await self._policy.engine.generate(place.prompt.token_ids, place.params, session=name)
+        except EngineError as error:
+            self.counts["failed"] += 1
+            raise Refusal(str(error), status=500, code="engine_error") from error
+
+    def _commit(
+        self,
+        call: Call,
+        kind: str,
+        root: bytes,
+        messages: Sequence[Message],
+        place: _Place,
+        completion: Completion,
+        began: float,
+    ) -> Reply:
+        prompt = place.prompt
+        parsed = self._parse(call, prompt, completion)
+        is_cut = completion.finish_reason is FinishReason.LENGTH
+        delivery = to_delivery(
+            parsed, is_cut=is_cut, tools={tool.name for tool in call.tools}, max_calls=call.max_calls, stop=call.stop
+        )
+        node = self.forest.commit(root, messages, place.match, delivery.message)
+        issued = [made.id for made in node.message.tool_calls]
+        made_by_id = {made.id: made for made in parsed.tool_calls}
+        node.record = Sampled(
+            prompt=prompt,
+            completion=completion,
+            parsed=parsed,
+            calls=dict(zip(issued, (made_by_id[made.id] for made in delivery.message.tool_calls), strict=True)),
+            match=place.match,
+            conversation=place.conversation,
+            began=began,
+            ended=time.perf_counter(),
+        )
+        self._count(place.match, prompt, completion)
+        return self._to_reply(call, kind, node, delivery, prompt, completion)
+
+    def _parse(self, call: Call, prompt: Prompt, completion: Completion) -> Message:
+        if call.prompt is None:
+            return self._policy.renderer.parse(prompt.token_ids, completion.token_ids, call.tools)
+        ends = set(self._policy.renderer.stop_token_ids)
+        return reply_message(
+            self._policy.decode([token for token in completion.token_ids.tolist() if token not in ends])
+        )
+
+    def _to_reply(
+        self, call: Call, kind: str, node: Node, delivery: Delivery, prompt: Prompt, completion: Completion
+    ) -> Reply:
+        decode = self._policy.decode
+        tokens = zip(completion.token_ids.tolist(), completion.logprobs.tolist(), strict=True)
+        return Reply(
+            id=self.forest.issue_id(kind, node.index),
+            message=node.message,
+            finish=delivery.finish,
+            stop_text=delivery.stop_text,
+            num_prompt_tokens=len(prompt.token_ids),
+            num_known_tokens=len(prompt.token_ids) - len(prompt.context_ids),
+            num_sampled_tokens=len(completion.token_ids),
+            tokens=tuple(TokenText(text=decode([i]), logprob=p) for i, p in tokens) if call.wants_logprobs else (),
+        )
+
+    def _count(self, match: Match, prompt: Prompt, completion: Completion) -> None:
+        counts = self.counts
+        place = {Continues: "continued", Branches: "branched", Opens: "opened"}[type(match)]
+        counts[place] += 1
+        if not isinstance(match, Continues | Refuses):
+            counts[f"reason/{match.reason}"] += 1
+        for note in () if isinstance(match, Refuses) else match.notes:
+            counts[note] += 1
+        counts["prompt_tokens"] += len(prompt.token_ids)
+        counts["new_prompt_tokens"] += len(prompt.context_ids)
+        counts["sampled_tokens"] += len(completion.token_ids)
+
+
+async def gather_all(works: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
+    """Await all; when one fails, end the others before its exception is raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+
+
+def _is_cut(node: Node) -> bool:
+    record: Sampled = node.record
+    return record.completion.finish_reason is FinishReason.LENGTH

@@ -1,0 +1,113 @@
+"""A policy behind an endpoint, without an episode: for evaluation, and for agents that other people wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from turnwise.config.engine_kinds.table import find_engine_kind
+from turnwise.config.load import load_config
+from turnwise.core.types import Grammar, ToolSpec
+from turnwise.gateway.gateway import Gateway
+from turnwise.gateway.sampling import Limits, SamplingRule
+from turnwise.gateway.server import GatewayServer
+from turnwise.gateway.session import Policy
+from turnwise.rendering.call_grammar import build_call_grammar
+from turnwise.rendering.chat import ChatRenderer
+from turnwise.rendering.template import TemplateRenderer
+from turnwise.runs.build import MAX_GUIDED_CALLS, System, build_system
+from turnwise.runs.evaluate import load_trained_system
+from turnwise.store.run_folder import CONFIG, holds_model
+
+CONTEXT = 8192
+"""Tokens of a prompt and its reply where a model folder is served."""
+SWEEP_S, IDLE_S = 60.0, 3600.0
+"""Seconds between two looks for idle sessions, and after which one is idle."""
+
+
+def load_served(
+    source: Path, *, step: int | str | None = None, device: str | None = None, context: int = CONTEXT
+) -> System:
+    """The policy of a run's checkpoint, or of a model folder with a context of so many tokens. Raises ConfigError,
+    StoreError or CheckpointError."""
+    if source.is_dir() and not holds_model(source / CONFIG):
+        return load_trained_system(source, step, device=device)[1]
+    # A model alone has no environment; the family is built, since a system has one, and never opened.
+    fields = ["environment.name=countdown", "train.steps=0", "renderer.kind=auto", f"model.path={source}"]
+    moved = [] if device is None else [f"model.device={device}"]
+    return build_system(load_config((), [*fields, f"engine.max_context={context}", *moved]))
+
+
+def build_gateway(system: System, *, model: str, key: str | None = None) -> Gateway:
+    """The gateway of a policy, which anybody on this machine may use, or who has the key."""
+    renderer, config = system.renderer, system.config
+    follows = find_engine_kind(config.engine.kind).follows_grammars and importlib.util.find_spec("llguidance")
+    has_call_tokens = isinstance(renderer, ChatRenderer) and "<tool_call>" in system.tokenizer.get_added_vocab()
+    tokenizer = system.tokenizer
+    policy = Policy(
+        engine=system.engine,
+        renderer=renderer,
+        encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
+        decode=lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
+        model=model,
+    )
+    rule = SamplingRule(
+        seed=config.run.seed,
+        build_call_grammar=_force_calls if follows and has_call_tokens else None,
+        writes_json=bool(follows) and isinstance(renderer, ChatRenderer | TemplateRenderer),
+    )
+    limits = Limits(
+        max_context=config.engine.max_context,
+        max_reply_tokens=config.engine.max_context,
+        max_concurrent=4 * config.engine.max_concurrency,
+    )
+    most = 16 * config.engine.max_concurrency
+    return Gateway(policy, limits, rule, is_open=True, key=key, max_waiting=most, idle_s=IDLE_S)
+
+
+def _force_calls(tools: Sequence[ToolSpec], most: int | None) -> Grammar:
+    return build_call_grammar(tools, special_tokens=True, max_calls=most or MAX_GUIDED_CALLS, reasoning=True)
+
+
+def run_serve(
+    source: Path,
+    *,
+    port: int,
+    model: str | None,
+    key: str | None,
+    step: int | str | None,
+    device: str | None,
+    context: int,
+    show: Callable[[str], None],
+) -> None:
+    """Serve until interrupted or terminated; `show` gets the URL and what to know of it.
+
+    Raises as `load_served` does, and EnvironmentFault when the port is taken.
+    """
+    system = load_served(source, step=step, device=device, context=context)
+    name = model or source.resolve().name
+    asyncio.run(_serve(system, name, key, port, show))
+
+
+async def _serve(system: System, model: str, key: str | None, port: int, show: Callable[[str], None]) -> None:
+    gateway = build_gateway(system, model=model, key=key)
+    server = GatewayServer(gateway)
+    try:
+        url = await server.start(port)
+        for kind, text in system.notes:
+            if kind != "environment":
+                show(text)
+        show(f"model {model!r} at {url}/v1 (chat, completions, responses) and {url} (messages)")
+        stopped = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+        while not stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), SWEEP_S)
+            await gateway.sweep()
+    finally:
+        await server.close()
+        await system.close()

@@ -1,0 +1,60 @@
+"""A model folder behind an endpoint: replies are sampled from its weights and conversations continue."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from turnwise.core.errors import ConfigError, StoreError
+from turnwise.gateway.server import GatewayServer
+from turnwise.rendering.template import TemplateRenderer
+from turnwise.rendering.tokenizer import train_tokenizer
+from turnwise.runs.serve import build_gateway, load_served
+from turnwise.testing import build_tiny_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tokenizer = train_tokenizer(["What is 17 + 18 ?"] * 40, vocab_size=400, special_tokens=("<|endoftext|>",))
+    tokenizer.save_pretrained(tmp_path)
+    build_tiny_model(vocab_size=400).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_a_model_folder_is_served(folder: Path) -> None:
+    system = load_served(folder)
+    assert isinstance(system.renderer, TemplateRenderer)
+
+    async def play() -> None:
+        import httpx
+
+        gateway = build_gateway(system, model="tiny", key="secret")
+        server = GatewayServer(gateway)
+        headers = {"authorization": "Bearer secret"}
+        async with httpx.AsyncClient(base_url=await server.start(), headers=headers, timeout=120) as client:
+            asked = {"role": "user", "content": "What is 17 ?"}
+            body = {"model": "tiny", "max_tokens": 5, "messages": [asked], "temperature": 0, "logprobs": True}
+            answers = [(await client.post("/v1/chat/completions", json=body)).json() for _ in range(2)]
+            messages = [answer["choices"][0]["message"]["content"] for answer in answers]
+            assert messages[0] == messages[1]  # greedy
+            assert len(answers[0]["choices"][0]["logprobs"]["content"]) == answers[0]["usage"]["completion_tokens"]
+            echo = {"role": "assistant", "content": messages[1]}
+            more = [asked, echo, {"role": "user", "content": "And 18 ?"}]
+            answer = (await client.post("/v1/chat/completions", json={**body, "messages": more})).json()
+            assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+            counts = gateway.count()
+            assert (counts["opened"], counts["branched"], counts["continued"]) == (1, 1, 1)
+            forced = {**body, "response_format": {"type": "json_object"}, "max_tokens": 40}
+            text = (await client.post("/v1/chat/completions", json=forced)).json()["choices"][0]["message"]["content"]
+            assert text.lstrip().startswith("{")
+        await server.close()
+        await system.close()
+
+    asyncio.run(play())
+
+
+def test_what_is_neither_a_run_nor_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a run folder"):
+        load_served(tmp_path)
+    with pytest.raises(ConfigError, match="nothing-there"):
+        load_served(tmp_path / "nothing-there")
