@@ -34,6 +34,7 @@ async def read_notes(task: Task, base_url: str, api_key: str) -> float:
                 said = message.content or ""
                 return float(said.split() == ["<answer>", task.payload["answer"], "</answer>"])
             for call in message.tool_calls:
+                assert call.type == "function"
                 query = json.loads(call.function.arguments)["query"]
                 note = task.payload["notes"].get(query.strip(), "nothing")
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": note})
