@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from turnwise.config.engine_kinds.table import ENGINE_KINDS
 from turnwise.config.options import LABEL
 from turnwise.config.other_names import find_other_name
 from turnwise.core import offers, protocols
+from turnwise.core.types import TurnScores
 from turnwise.environments.registry import list_environments
 
 ROOT = Path(__file__).parents[1]
@@ -129,13 +131,15 @@ class Modules(Mapping[str, frozenset[str]]):
 
 
 def read_commands() -> dict[str, frozenset[str]]:
-    """Flags by command."""
+    """Flags by command, also of commands that installed packages add."""
 
     def describe(command: Any, name: str) -> Iterator[tuple[str, frozenset[str]]]:
         flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         yield name, frozenset({*flags, "--help"})
-        for each, inner in getattr(command, "commands", {}).items():
-            yield from describe(inner, f"{name} {each}".strip())
+        if hasattr(command, "list_commands"):
+            context = command.make_context(name or "turnwise", [], resilient_parsing=True)
+            for each in command.list_commands(context):
+                yield from describe(command.get_command(context, each), f"{name} {each}".strip())
 
     return dict(describe(typer.main.get_command(app), ""))
 
@@ -205,6 +209,12 @@ def test_environments_have_a_page_or_a_folder_on_the_page_of_the_house() -> None
     folders = {path.split(":")[0].split(".")[-2] for name, path in paths.items() if name not in adapters}
     named = set(re.findall(r"`(?:[\w/]+/)?(\w+)/`", pages["docs/architecture.md"]))
     assert check_list("docs/architecture.md", "environments", named & folders, folders) == []
+
+
+def test_measurements_for_credit_are_the_fields_of_turn_scores() -> None:
+    [listed] = re.findall(r"in the `TurnScores` of [^:]*: ([^.]+)\.", read_pages()["docs/extending.md"])
+    names = re.findall(r"`(\w+)`", listed)
+    assert check_list("docs/extending.md", "measurements", names, [each.name for each in fields(TurnScores)]) == []
 
 
 def test_entry_point_groups_are_those_of_the_code() -> None:
