@@ -19,9 +19,11 @@ from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.cli.main import app
 from turnwise.cli.reference import list_rows
 from turnwise.config.engine_kinds.table import ENGINE_KINDS
+from turnwise.config.load import load_config
 from turnwise.config.options import LABEL
 from turnwise.config.other_names import find_other_name
 from turnwise.core import offers, protocols
+from turnwise.core.errors import ConfigError
 from turnwise.core.types import TurnScores
 from turnwise.environments.registry import list_environments
 
@@ -153,11 +155,22 @@ def read_tests() -> dict[str, frozenset[str]]:
     return {name: frozenset(names) for name, names in tests.items()}
 
 
+def refuse(option: str, value: str) -> str:
+    """Why an option cannot have a value, whatever the others are."""
+    try:
+        load_config([], [f"{option}={value}"])
+    except ConfigError as error:
+        return str(error) if "; it must be" in str(error) else ""
+    return ""
+
+
 @cache
 def read_facts() -> Facts:
     rows = list_rows()
     return Facts(
         options={row.name: row.default for row in rows},
+        refuse=refuse,
+        of_bad_input=frozenset({"docs/outside.md"}),
         refused=lambda name: (known := find_other_name(name)) is not None and not known.option,
         free=frozenset(row.name for row in rows if row.type.startswith("table") and LABEL not in row.name),
         commands=read_commands(),
@@ -268,6 +281,7 @@ def test_a_seam_has_as_few_methods_as_the_page_says() -> None:
 
 FACTS = Facts(
     options={"loss.kl": "", "loss.kl.coefficient": "0.001", "train.shared": "true", "engine.options.blocks": "32"},
+    refuse=lambda option, value: "" if value == "0.001" or option != "loss.kl.coefficient" else f"{option} is {value}",
     free=frozenset({"environment.args"}),
     commands={"": frozenset(), "train": frozenset({"--dry-run"}), "data": frozenset(), "data sft": frozenset({"--to"})},
     targets=frozenset({"test"}),
@@ -293,7 +307,7 @@ RIGHT = """# A page
 | `blocks` | 32 | blocks |
 
 ```
-turnwise train a.toml loss.kl.coefficient=0.1 --dry-run    # --not-a-flag
+turnwise train a.toml loss.kl.coefficient=0.001 --dry-run    # --not-a-flag
 ```
 
 ```toml
@@ -322,6 +336,8 @@ def test_a_page_that_is_right_is_not_reported(rule: str) -> None:
     [
         ("options", "`loss.kl.coefficient`,", "`loss.kl.weight`,"),
         ("options", "a.toml loss.kl.coefficient=", "a.toml loss.coefficient="),
+        ("values", "coefficient=0.001 --dry", "coefficient=k1 --dry"),
+        ("values", "`loss.kl.coefficient = 0.001`", "`loss.kl.coefficient = k1`"),
         ("options", "coefficient = 0.1", "weight = 0.1"),
         ("defaults", "= 0.001`, the default", "= 0.01`, the default"),
         ("defaults", "(default 0.001)", "(default 0.01)"),
