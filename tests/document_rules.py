@@ -39,6 +39,8 @@ class Facts:
 
     options: Mapping[str, str] = field(default_factory=dict)
     """Default by option, as the page of options writes it."""
+    refuse: Callable[[str, str], str] = lambda option, value: ""
+    """What is wrong with the value of an option, empty where it may be had."""
     refused: Callable[[str], bool] = lambda name: False
     """Whether an option of others is known by name, and there is none of it here."""
     free: frozenset[str] = frozenset()
@@ -53,6 +55,8 @@ class Facts:
     """Names of tests by the name of their file."""
     modules: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Names that a module has, by its import path; "Class.name" for those of a class."""
+    of_bad_input: frozenset[str] = frozenset()
+    """Pages that quote what is refused."""
     groups: frozenset[str] = frozenset()
     """Entry-point groups, which look like modules."""
     produced: frozenset[str] = frozenset()
@@ -146,6 +150,21 @@ def list_keys(block: str, facts: Facts) -> list[str]:
                 yield name
 
     return list(walk(table, "")) if set(table) <= sections_of(facts) else []
+
+
+def check_values(pages: Pages, facts: Facts) -> list[str]:
+    """Every value that a span or a command gives an option is of its type, or one of its few; capitals are names for
+    one. A page of bad input quotes what is refused."""
+    sections = "|".join(sorted(sections_of(facts)))
+    given = re.compile(rf'((?:{sections})(?:\.\w+)+) ?= ?("[^"]*"|[^\s"\'{{}}\[\]]+)(?=[\s"]|$)')
+    problems = []
+    for page, text in pages.items():
+        for option, value in given.findall("\n".join([*list_spans(text), *list_commands(text)])):
+            if page in facts.of_bad_input or re.search(r"[A-Z]|\.\.\.", value) or option not in facts.options:
+                continue
+            if problem := facts.refuse(option, value):
+                problems.append(f"{page}: {problem}")
+    return problems
 
 
 def to_plain(value: str) -> str:
@@ -404,6 +423,7 @@ def check_number(pages: Pages, page: str, sentence: str, number: int) -> list[st
 
 RULES: Mapping[str, Callable[[Pages, Facts], list[str]]] = {
     "options": check_options,
+    "values": check_values,
     "defaults": check_defaults,
     "commands": check_commands,
     "paths": check_paths,

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ from turnwise.algorithms.credit_table import CREDIT_METHODS
 from turnwise.cli.main import app
 from turnwise.cli.reference import list_rows
 from turnwise.config.engine_kinds.table import ENGINE_KINDS
+from turnwise.config.load import load_config
 from turnwise.config.options import LABEL
 from turnwise.config.other_names import find_other_name
 from turnwise.core import offers, protocols
+from turnwise.core.errors import ConfigError
+from turnwise.core.types import TurnScores
 from turnwise.environments.registry import list_environments
 
 ROOT = Path(__file__).parents[1]
@@ -129,13 +133,15 @@ class Modules(Mapping[str, frozenset[str]]):
 
 
 def read_commands() -> dict[str, frozenset[str]]:
-    """Flags by command."""
+    """Flags by command, also of commands that installed packages add."""
 
     def describe(command: Any, name: str) -> Iterator[tuple[str, frozenset[str]]]:
         flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         yield name, frozenset({*flags, "--help"})
-        for each, inner in getattr(command, "commands", {}).items():
-            yield from describe(inner, f"{name} {each}".strip())
+        if hasattr(command, "list_commands"):
+            context = command.make_context(name or "turnwise", [], resilient_parsing=True)
+            for each in command.list_commands(context):
+                yield from describe(command.get_command(context, each), f"{name} {each}".strip())
 
     return dict(describe(typer.main.get_command(app), ""))
 
@@ -149,11 +155,22 @@ def read_tests() -> dict[str, frozenset[str]]:
     return {name: frozenset(names) for name, names in tests.items()}
 
 
+def refuse(option: str, value: str) -> str:
+    """Why an option cannot have a value, whatever the others are."""
+    try:
+        load_config([], [f"{option}={value}"])
+    except ConfigError as error:
+        return str(error) if "; it must be" in str(error) else ""
+    return ""
+
+
 @cache
 def read_facts() -> Facts:
     rows = list_rows()
     return Facts(
         options={row.name: row.default for row in rows},
+        refuse=refuse,
+        of_bad_input=frozenset({"docs/outside.md"}),
         refused=lambda name: (known := find_other_name(name)) is not None and not known.option,
         free=frozenset(row.name for row in rows if row.type.startswith("table") and LABEL not in row.name),
         commands=read_commands(),
@@ -207,6 +224,12 @@ def test_environments_have_a_page_or_a_folder_on_the_page_of_the_house() -> None
     assert check_list("docs/architecture.md", "environments", named & folders, folders) == []
 
 
+def test_measurements_for_credit_are_the_fields_of_turn_scores() -> None:
+    [listed] = re.findall(r"in the `TurnScores` of [^:]*: ([^.]+)\.", read_pages()["docs/extending.md"])
+    names = re.findall(r"`(\w+)`", listed)
+    assert check_list("docs/extending.md", "measurements", names, [each.name for each in fields(TurnScores)]) == []
+
+
 def test_entry_point_groups_are_those_of_the_code() -> None:
     named = re.findall(r'entry-points\."(turnwise\.\w+)"|`(turnwise\.\w+)`', read_pages()["docs/extending.md"])
     groups = {first or second for first, second in named} & {*GROUPS, *(first for first, _ in named if first)}
@@ -258,6 +281,7 @@ def test_a_seam_has_as_few_methods_as_the_page_says() -> None:
 
 FACTS = Facts(
     options={"loss.kl": "", "loss.kl.coefficient": "0.001", "train.shared": "true", "engine.options.blocks": "32"},
+    refuse=lambda option, value: "" if value == "0.001" or option != "loss.kl.coefficient" else f"{option} is {value}",
     free=frozenset({"environment.args"}),
     commands={"": frozenset(), "train": frozenset({"--dry-run"}), "data": frozenset(), "data sft": frozenset({"--to"})},
     targets=frozenset({"test"}),
@@ -283,7 +307,7 @@ RIGHT = """# A page
 | `blocks` | 32 | blocks |
 
 ```
-turnwise train a.toml loss.kl.coefficient=0.1 --dry-run    # --not-a-flag
+turnwise train a.toml loss.kl.coefficient=0.001 --dry-run    # --not-a-flag
 ```
 
 ```toml
@@ -312,6 +336,8 @@ def test_a_page_that_is_right_is_not_reported(rule: str) -> None:
     [
         ("options", "`loss.kl.coefficient`,", "`loss.kl.weight`,"),
         ("options", "a.toml loss.kl.coefficient=", "a.toml loss.coefficient="),
+        ("values", "coefficient=0.001 --dry", "coefficient=k1 --dry"),
+        ("values", "`loss.kl.coefficient = 0.001`", "`loss.kl.coefficient = k1`"),
         ("options", "coefficient = 0.1", "weight = 0.1"),
         ("defaults", "= 0.001`, the default", "= 0.01`, the default"),
         ("defaults", "(default 0.001)", "(default 0.01)"),

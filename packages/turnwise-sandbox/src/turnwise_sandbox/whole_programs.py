@@ -36,7 +36,8 @@ class WholePrograms(ABC):
             try:
                 return await task
             except asyncio.CancelledError:
-                if self._closed:
+                caller = asyncio.current_task()
+                if self._closed and caller is not None and not caller.cancelling():
                     raise SandboxError(f"the {self.level} sandbox was closed while the program ran") from None
                 raise
             finally:

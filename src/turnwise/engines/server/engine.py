@@ -154,7 +154,8 @@ class ServerEngine:
         try:
             return await work
         except asyncio.CancelledError:
-            if self._is_closed and work.cancelled():
+            caller = asyncio.current_task()
+            if self._is_closed and caller is not None and not caller.cancelling():
                 raise EngineError(f"the engine was closed before the reply of '{session}' ended") from None
             raise
         finally:

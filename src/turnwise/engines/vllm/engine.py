@@ -159,6 +159,8 @@ class VllmEngine:
             raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
         check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)
         await self._stage_first()
+        if self._is_closed:
+            raise EngineError(f"the engine was closed before the reply of '{session}' ended")
         watch = _StopWatch(params.stop, self._decode, session) if params.stop and self._decode else None
         fields = {**encode_request(prompt_ids, params, session), "watch": watch is not None}
         self._num_open += 1
@@ -212,7 +214,7 @@ class VllmEngine:
         """See `Engine.close`."""
         self._is_closed = True
         await self._pool.close()
-        async with self._staging_lock:  # weights that are being written would find their folder gone
+        async with self._staging_lock:  # what is being written is written first, and nothing of it is left
             self._staging.remove()
 
     async def _stage_first(self) -> None:
