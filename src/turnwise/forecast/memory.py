@@ -212,7 +212,7 @@ def _list_held(
     if copies.num_past:
         held.append(("snapshots that play roles", copies.num_past * models[0].whole))
     for path in copies.frozen:
-        held.append((f"role of {path}", shapes.frozen.get(path, shape).num_parameters * precision.weight))
+        held.append((f"role or judge of {path}", shapes.frozen.get(path, shape).num_parameters * precision.weight))
     return held
 
 
