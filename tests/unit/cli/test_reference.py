@@ -85,6 +85,13 @@ def test_a_word_finds_names_before_texts(word: str, first: list[str]) -> None:
         ("data.train_batch_size", "rollout.tasks_per_step"),
         ("ppo_epochs", "loss.epochs"),
         ("lr_warmup_steps_ratio", "train.warmup_ratio"),
+        ("actor_rollout_ref.rollout.val_kwargs.temperature", "evaluate.temperature"),
+        ("worker.rollout.val_override_config.top_p", "evaluate.top_p"),
+        ("val_kwargs.n", "evaluate.samples"),
+        ("eval_sampling_params.num_generations", "evaluate.samples"),
+        ("eval_top_k", "evaluate.top_k"),
+        ("value_model.temperature", "rollout.temperature"),
+        ("trainer.save_limit", "train.keep_checkpoints"),
     ],
 )
 def test_names_of_other_libraries_are_known(name: str, option: str) -> None:
@@ -114,6 +121,8 @@ def test_what_stands_for_another_name_exists_and_hides_nothing() -> None:
         ({"train": {"learning_rate": 1e-6}}, "run.seed=1", r"'train\.learning_rate'; here it is 'train\.lr'$"),
         ({"loss": {"clip_eps": 0.2}}, "run.seed=1", r"here it is 'loss\.options\.clip_low'$"),
         ({}, "generator.sampling_params.top_p=0.9", r"evaluations have evaluate\.top_p"),
+        ({}, 'rollout.stop=["</answer>"]', "'rollout.stop'; the renderer ends a reply at .* remove it$"),
+        ({}, "sampling_params.stop_token_ids=[2]", "the renderer ends a reply at"),
         ({}, "rollout.repetition_penalty=1.1", "evaluations sample without penalties too; remove it"),
         ({}, "train.per_device_train_batch_size=4", r"here it is 'train\.micro_batch_tokens': rows are packed"),
     ],
