@@ -29,31 +29,31 @@ TRACKERS = (
     "ray-project/ray",
 )
 
-WORDS = tuple(
-    """
-    template padding timeout reward checkpoint tokenizer resume tool schema unicode config metric memory dataset parquet
-    jsonl column prompt system message role thinking reasoning argument call parser stop truncation length mask advantage
-    baseline group loss gradient clip ratio entropy temperature sampling logprobs seed determinism shuffle batch microbatch
-    accumulation epoch step optimizer scheduler warmup learning-rate weight-decay dtype bfloat16 precision NaN overflow
-    division zero negative empty missing duplicate order sort path directory symlink permission space encoding newline
-    escape quote regex number float boolean null list nested enum default override environment-variable command-line
-    option yaml log logging wandb tensorboard console progress plot evaluation validation benchmark pass@k average
-    variance grader verifier judge format answer math boxed code execution sandbox docker container patch diff git
-    repository test flaky image download cache offline proxy network port socket server client session request retry
-    cancel shutdown signal interrupt crash deadlock hang leak thread process fork worker queue async concurrency race
-    rate-limit adapter LoRA merge export save load safetensors shard embedding vocabulary special-token eos bos
-    chat multi-turn turn history context window position cache-prefix streaming stream delta usage cost version upgrade
-    import dependency install weights sync stale rollout trajectory replay buffer filter curriculum reference KL
-    critic value model config-file registry callback hook plugin type annotation docstring date time clock disk quota
-    compression archive upload hash identifier name rename case whitespace
-    """.split()
-)
+_TEXT = """
+template padding timeout reward checkpoint tokenizer resume tool schema unicode config metric memory dataset
+parquet jsonl column prompt system message role thinking reasoning argument call parser stop truncation length
+mask advantage baseline group loss gradient clip ratio entropy temperature sampling logprobs seed determinism
+shuffle batch microbatch accumulation epoch step optimizer scheduler warmup learning-rate weight-decay dtype
+bfloat16 precision NaN overflow division zero negative empty missing duplicate order sort path directory
+symlink permission space encoding newline escape quote regex number float boolean null list nested enum
+default override environment-variable command-line option yaml log logging wandb tensorboard console progress
+plot evaluation validation benchmark pass@k average variance grader verifier judge format answer math boxed
+code execution sandbox docker container patch diff git repository test flaky image download cache offline
+proxy network port socket server client session request retry cancel shutdown signal interrupt crash deadlock
+hang leak thread process fork worker queue async concurrency race rate-limit adapter LoRA merge export save
+load safetensors shard embedding vocabulary special-token eos bos chat multi-turn turn history context window
+position cache-prefix streaming stream delta usage cost version upgrade import dependency install weights sync
+stale rollout trajectory replay buffer filter curriculum reference KL critic value model config-file registry
+callback hook plugin type annotation docstring date time clock disk quota compression archive upload hash
+identifier name rename case whitespace
+"""
+WORDS = tuple(_TEXT.split())
 
 
 def draws(seed: int) -> Iterator[tuple[str, str]]:
     """Yield pairs of a tracker and a word for ever, none twice; the same for the same seed."""
     random_source = random.Random(seed)
-    seen = set()
+    seen: set[tuple[str, str]] = set()
     while len(seen) < len(TRACKERS) * len(WORDS):
         pair = random_source.choice(TRACKERS), random_source.choice(WORDS)
         if pair not in seen:

@@ -242,7 +242,8 @@ _OF_EVALUATIONS: dict[str, OtherName] = {
     **{name: OtherName(f"evaluate.{name}") for name in ("temperature", "top_p", "top_k", "min_p")},
     **{name: OtherName("evaluate.samples") for name in ("n", *_OPTIONS["rollout.group_size"])},
 }
-"""Names that mean something else in a table about evaluations (`val_kwargs.top_p`), or behind its name (`eval_top_p`)."""
+"""Names that mean something else in a table about evaluations (`val_kwargs.top_p`), or with its name before them
+(`eval_top_p`)."""
 
 
 def find_other_name(key: str) -> OtherName | None:
