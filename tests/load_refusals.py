@@ -237,6 +237,13 @@ def _config(**changes: Any) -> Callable[[Path], None]:
     return lambda folder: change_config(save_tiny(folder), **changes)
 
 
+def _own_code(folder: Path) -> None:
+    code = {"AutoConfig": "configuration_xyz.XyzConfig", "AutoModelForCausalLM": "modeling_xyz.XyzForCausalLM"}
+    change_config(save_tiny(folder), model_type="xyz", auto_map=code)
+    for use in ("configuration", "modeling"):
+        (folder / f"{use}_xyz.py").write_text("")
+
+
 def _broken_config(folder: Path) -> None:
     cut(save_tiny(folder) / "config.json")
 
@@ -288,7 +295,10 @@ CASES: dict[str, Callable[[Path], None]] = {
     "awq": _quantized("awq"),
     "compressed-tensors": _quantized("compressed-tensors"),
     "modelopt": _modelopt,
-    "code that is not trusted": _config(model_type="xyz", auto_map={"AutoConfig": "configuration_xyz.XyzConfig"}),
+    "code that is not trusted": _own_code,
+    "code that was not copied": _config(
+        model_type="xyz", auto_map={"AutoConfig": "configuration_xyz.XyzConfig", "AutoModelForCausalLM": "xyz.Xyz"}
+    ),
     "a newer architecture": _config(model_type="qwen9", transformers_version="9.1.0"),
     "no model_type": _config(model_type=None),
     "T5": _architecture("t5"),

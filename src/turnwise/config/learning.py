@@ -28,8 +28,8 @@ class SftSection(Section):
     """File of conversations that never train: their loss is measured before the warm-up, ten times in it, and after
     it. For `path` only."""
     num_demonstrations: int = Field(4096, ge=1)
-    """Number of demonstrations, each of a different task; every pass over them has a new order. Not read beside
-    `path`."""
+    """Number of demonstrations, each of a different task; every pass over them has a new order. Those of more
+    than `rollout.max_tokens` tokens are counted when it starts. Not read beside `path`."""
     lr: float = Field(3e-3, gt=0)
     """Peak learning rate, which decays to 0 as a cosine. Must be given beside `model.path`."""
     warmup_steps: int = Field(10, ge=0)

@@ -43,6 +43,10 @@ _RANKS_CUT = (
 _MICRO_BATCH = "rows are packed by tokens, and gradients are the same whatever the cut; 0 chooses what fits"
 _UPDATES = "a number of updates, tasks_per_step * group_size / that size"
 _LENGTHS = "one limit for prompt, replies and observations together; rollout.max_turn_tokens limits one reply"
+_REPLY_ENDS = (
+    "the renderer ends a reply at the model's own end of a message, or at the end of a call or an answer "
+    "(docs/renderers.md); remove it"
+)
 _CACHE = "MiB of an engine of its own process; the one in this process takes what its conversations need"
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -153,13 +157,13 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "train.checkpoint_every": ("save_freq", "save_steps", "ckpt_interval", "save_interval", "save_strategy"),
     "train.keep_checkpoints": (
         "save_total_limit", "max_ckpt_num", "max_actor_ckpt_to_keep", "max_ckpts_to_keep", "max_checkpoints",
-        "max_ckpt_to_keep", "max_critic_ckpt_to_keep",
+        "max_ckpt_to_keep", "max_critic_ckpt_to_keep", "save_limit",
     ),
     "train.keep_best": ("load_best_model_at_end", "metric_for_best_model", "best_metric_key", "save_best"),
     "train.algorithm": ("rlhf_algorithm", "train_algorithm"),
     "evaluate.every": ("test_freq", "eval_steps", "eval_interval", "val_freq", "eval_freq"),
     "evaluate.tasks": ("val_batch_size", "eval_batch_size", "max_eval_samples", "num_eval_samples"),
-    "evaluate.temperature": ("eval_temperature", "val_kwargs.temperature"),
+    "evaluate.samples": ("n_samples_per_eval_prompt", "num_generations_eval"),
     "run.name": ("experiment_name", "run_name", "wandb_run_name"),
     "run.output": ("output_dir", "default_local_dir", "save_path", "ckpt_path", "log_dir"),
     "run.seed": ("seed", "data_seed"),
@@ -231,6 +235,11 @@ OTHER_NAMES: dict[str, OtherName] = {
         name: OtherName("", WHOLE_DISTRIBUTION.format(name)) for name in ("top_p", "top_k", "min_p")
     },
     **{
+        name: OtherName("", _REPLY_ENDS)
+        for name in ("stop", "stop_strings", "stop_words", "stop_sequences", "stop_token_ids", "rollout_stop",
+                     "rollout_stop_token_ids", "ignore_eos", "include_stop_str_in_output")
+    },
+    **{
         name: OtherName("", _PENALTIES)
         for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")
     },
@@ -251,6 +260,13 @@ OTHER_NAMES: dict[str, OtherName] = {
 }
 """By what others call it."""
 
+_OF_EVALUATIONS: dict[str, OtherName] = {
+    **{name: OtherName(f"evaluate.{name}") for name in ("temperature", "top_p", "top_k", "min_p")},
+    **{name: OtherName("evaluate.samples") for name in ("n", *_OPTIONS["rollout.group_size"])},
+}
+"""Names that mean something else in a table about evaluations (`val_kwargs.top_p`), or with its name before them
+(`eval_top_p`)."""
+
 
 def find_other_name(key: str) -> OtherName | None:
     """What a key of another library is here: known by its whole name or by its last parts, the longest first.
@@ -258,6 +274,9 @@ def find_other_name(key: str) -> OtherName | None:
     In a section of Turnwise that has an option of that last name, it is that one: `sft.learning_rate` is `sft.lr`.
     """
     parts = key.strip().lstrip("+-~").casefold().replace("-", "_").split(".")
+    bare = parts[-1].removeprefix("val_").removeprefix("eval_")
+    if bare in _OF_EVALUATIONS and (bare != parts[-1] or any(_is_about_evaluations(part) for part in parts[:-1])):
+        return _OF_EVALUATIONS[bare]
     ends = (".".join(parts[start:]) for start in range(len(parts)))
     end = next((end for end in ends if end in OTHER_NAMES), None)
     if end is None:
@@ -267,3 +286,7 @@ def find_other_name(key: str) -> OtherName | None:
     if section and "." not in end and near != other.option and near in list_options(RunConfig):
         return OtherName(near)
     return other
+
+
+def _is_about_evaluations(table: str) -> bool:
+    return table == "val" or table.startswith(("val_", "valid", "eval"))

@@ -97,6 +97,8 @@ def read_config(
     can build. `may_trust` says whether `model.trust_remote_code` applies to this folder."""
     _check_precision(folder, table, where)
     kind, written = table.get("model_type"), table.get("transformers_version")
+    if "auto_map" in table and (trust_remote_code or kind not in CONFIG_MAPPING):
+        _check_code(folder, table["auto_map"], where, is_known=kind in CONFIG_MAPPING)
     if "auto_map" in table and kind not in CONFIG_MAPPING and not trust_remote_code:
         remedy = "read the code, then set model.trust_remote_code=true, or " if may_trust else ""
         raise ConfigError(
@@ -118,6 +120,34 @@ def read_config(
     if type(config) in CONFIG_MAPPING.values():
         _check_causal(config, where)
     return config
+
+
+def _check_code(folder: Path, code: Any, where: str, *, is_known: bool) -> None:
+    """Raise ConfigError if the code that `auto_map` names for a causal language model is not in the folder. A model
+    type that transformers knows may take only a part of its code from there."""
+    if not isinstance(code, Mapping):
+        raise ConfigError(f"{where}: auto_map is {code!r}; it must be a table; copy the config of the model again")
+    for use in ("AutoConfig", "AutoModelForCausalLM"):
+        given = code.get(use)
+        if given is None and is_known:
+            continue
+        if given is None:
+            raise ConfigError(f"{where}: auto_map names no code for {use}; take a causal language model")
+        named = given[0] if isinstance(given, list) and given else given
+        if not isinstance(named, str) or "." not in named:
+            raise ConfigError(f"{where}: auto_map's {use} is {given!r}; it must name a file and a class: 'file.Class'")
+        repository, mark, local = named.rpartition("--")
+        file = f"{local.rsplit('.', 1)[0]}.py"
+        if mark:
+            raise ConfigError(
+                f"{where} takes code from {file} of {repository}, which is not read over the network; copy it into the "
+                f"folder and remove {repository + mark!r} from auto_map in {CONFIG}"
+            )
+        if not (folder / file).is_file():
+            raise ConfigError(
+                f"{where} takes code from {file}, which is not in the folder; copy it from where the model came from, "
+                "or take a model that transformers knows"
+            )
 
 
 def _check_precision(folder: Path, table: Mapping[str, Any], where: str) -> None:

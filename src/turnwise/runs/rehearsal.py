@@ -4,10 +4,12 @@ accepts, `run_train` starts."""
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from turnwise.building.checks import check_methods
+from turnwise.building.cores import describe_crowding
 from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.resolved import Resolved
 from turnwise.building.sizes import measure_recipe
@@ -72,6 +74,8 @@ def rehearse_train(config: RunConfig | None, *, resume: Continuation | None) -> 
         assert run is not None
         changes = check_continued(run, config, system.family)
         checks.append(("data files", "; ".join(changes) or "those the run began with"))
+    crowding = describe_crowding(config, cores=os.cpu_count() or 1, device=system.model.device.type)
+    checks += [("processes", text) for text in crowding]
     checks += [("rows", text) for kind, text in system.notes if kind == "environment"]
     parts = build_parts(system, warms_up=tokenizer is None)
 

@@ -4,7 +4,7 @@ left to RL."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from turnwise.batching.samples import to_samples
@@ -90,6 +90,20 @@ async def _try_demonstration(system: System, policy: ScriptedPolicy, index: int)
         return LeftOut(index=index, why=f"{where}: its demonstration: {cause}")
 
 
+def describe_too_long(samples: Iterable[Sample], most: int) -> str:
+    """One line about demonstrations of more than `most` tokens, which teach what no rollout has room for; empty where
+    there are none."""
+    lengths = [len(sample.token_ids) for sample in samples]
+    num_longer = sum(length > most for length in lengths)
+    if not num_longer:
+        return ""
+    return (
+        f"{num_longer:,} of {len(lengths):,} demonstrated conversations are longer than rollout.max_tokens={most} (the "
+        f"longest has {max(lengths):,} tokens), so no rollout can do what they end with; raise it and "
+        "engine.max_context, or lower environment.max_observation_chars"
+    )
+
+
 async def demonstrate(system: System, policy: ScriptedPolicy, index: int, task: Task) -> Episode:
     """The policy's episode of training task `index`. Raises EnvironmentFault or RenderError where it cannot be played
     or written."""
@@ -125,10 +139,11 @@ async def run_warmup(
     report: Callable[[int, dict[str, Metric]], None],
     lessons: Lessons | None = None,
     leave_out: LeaveOut = lambda task: None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> None:
     """`sft.steps` optimizer steps on `lessons`, or on demonstrations of `sft.policy`; `report(step, metrics)` after
-    each, and `leave_out` hears of tasks that cannot be made. What is held out is measured before the first one, which
-    is reported as step 0, and `NUM_MEASURES` times."""
+    each, `leave_out` hears of tasks that cannot be made, and `tell` of demonstrations that are too long. What is held
+    out is measured before the first one, which is reported as step 0, and `NUM_MEASURES` times."""
     sft, seed = system.config.sft, system.config.run.seed
     if not sft.steps:
         return
@@ -137,6 +152,9 @@ async def run_warmup(
     if lessons is None:
         policy = system.family.policy(sft.policy)
         samples = await collect_demonstrations(system, policy, sft.num_demonstrations, leave_out)
+        played, most = [each for own in samples.values() for each in own], system.config.rollout.max_tokens
+        if text := describe_too_long(played, most):
+            tell(text)
     else:
         samples, heldout = lessons.samples, lessons.heldout
     batches = {name: iterate_batches(own, sft.batch_size, sft.steps, seed) for name, own in samples.items()}

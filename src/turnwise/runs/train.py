@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from turnwise.building.cores import describe_crowding
 from turnwise.building.schedule import build_rule
 from turnwise.building.stepping import read_pipeline_settings, read_step_settings
 from turnwise.config.run import RunConfig
@@ -175,7 +177,10 @@ class Run:
         sweep(self.folder.path)
         for text in keep_data_files(self.folder, config, self.system.family):
             self._note("data", text)
-        self._note("device", describe_device(self.system.model.device))
+        device = self.system.model.device
+        self._note("device", describe_device(device))
+        for text in describe_crowding(config, cores=os.cpu_count() or 1, device=device.type):
+            self._note("process", text)
         for kind, text in self.system.notes:
             self._note(kind, text)
         if config.schedule.max_staleness:
@@ -289,7 +294,10 @@ class Run:
         def leave_out(task: LeftOut) -> None:
             self._note("left_out", f"left out: {task.why}")
 
-        await run_warmup(self.system, self.trainer, report, self.parts.lessons, leave_out)
+        def tell(text: str) -> None:
+            self._note("warm-up", text)
+
+        await run_warmup(self.system, self.trainer, report, self.parts.lessons, leave_out, tell)
 
     def _evaluates(self, step: int) -> bool:
         """Whether an evaluation is due after RL step `step`."""

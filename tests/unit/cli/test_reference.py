@@ -93,6 +93,13 @@ def test_a_word_finds_names_before_texts(word: str, first: list[str]) -> None:
         ("critic.learning_rate", "critic.lr"),
         ("evaluate.num_generations", "evaluate.samples"),
         ("rollout.max_length", "rollout.max_tokens"),
+        ("actor_rollout_ref.rollout.val_kwargs.temperature", "evaluate.temperature"),
+        ("worker.rollout.val_override_config.top_p", "evaluate.top_p"),
+        ("val_kwargs.n", "evaluate.samples"),
+        ("eval_sampling_params.num_generations", "evaluate.samples"),
+        ("eval_top_k", "evaluate.top_k"),
+        ("value_model.temperature", "rollout.temperature"),
+        ("trainer.save_limit", "train.keep_checkpoints"),
     ],
 )
 def test_names_of_other_libraries_are_known(name: str, option: str) -> None:
@@ -122,6 +129,8 @@ def test_what_stands_for_another_name_exists_and_hides_nothing() -> None:
         ({"train": {"learning_rate": 1e-6}}, "run.seed=1", r"'train\.learning_rate'; here it is 'train\.lr'$"),
         ({"loss": {"clip_eps": 0.2}}, "run.seed=1", r"here it is 'loss\.options\.clip_low'$"),
         ({}, "generator.sampling_params.top_p=0.9", r"evaluations have evaluate\.top_p"),
+        ({}, 'rollout.stop=["</answer>"]', "'rollout.stop'; the renderer ends a reply at .* remove it$"),
+        ({}, "sampling_params.stop_token_ids=[2]", "the renderer ends a reply at"),
         ({}, "rollout.repetition_penalty=1.1", "evaluations sample without penalties too; remove it"),
         ({}, "sft.warmup_ratio=0.1", r"here it is 'sft\.warmup_steps': a number of optimizer steps, that share of"),
         ({}, "sft.lr_scheduler_type=linear", r"rate of the warm-up always decays to 0 as a cosine; remove it$"),

@@ -183,6 +183,29 @@ def test_code_that_is_trusted_builds_its_model(tmp_path: Path) -> None:
         load_model(folder, trust_remote_code=True)
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_code_that_is_not_in_the_folder_is_named_before_anybody_trusts_it(tmp_path: Path, trusted: bool) -> None:
+    folder = save_tiny(tmp_path / "model")
+    (folder / "modeling_xyz.py").write_text("")
+    code = {"AutoConfig": "configuration_xyz.XyzConfig", "AutoModelForCausalLM": "modeling_xyz.XyzForCausalLM"}
+    for given, message in (
+        (code, r"takes code from configuration_xyz\.py, which is not in the folder; copy it from where the model"),
+        ({**code, "AutoConfig": ["configuration_xyz.XyzConfig"]}, r"takes code from configuration_xyz\.py"),
+        (
+            {**code, "AutoConfig": "org/xyz--configuration_xyz.XyzConfig"},
+            r"takes code from configuration_xyz\.py of org/xyz, .*; copy it into the folder and remove 'org/xyz--'",
+        ),
+        ({"AutoConfig": "modeling_xyz.XyzConfig"}, "names no code for AutoModelForCausalLM"),
+        ({"AutoModelForCausalLM": "modeling_xyz.X"}, "names no code for AutoConfig"),
+        ("configuration_xyz.py", "auto_map is 'configuration_xyz.py'; it must be a table"),
+        ({**code, "AutoConfig": "Xyz"}, "auto_map's AutoConfig is 'Xyz'; it must name a file and a class"),
+        ({**code, "AutoConfig": 3}, "auto_map's AutoConfig is 3; it must name a file and a class"),
+    ):
+        change_config(folder, model_type="xyz", auto_map=given)
+        with pytest.raises(ConfigError, match=message):
+            load_model(folder, trust_remote_code=trusted)
+
+
 def test_the_text_part_of_a_vision_language_model(tmp_path: Path) -> None:
     """Qwen3.5 names a class for its text part, which is loaded; of Gemma 3 it is saved apart first, as the refusal
     says."""

@@ -14,7 +14,7 @@ from turnwise.core.protocols import StepResult
 from turnwise.core.types import Message, Sample, Task, text_message
 from turnwise.rendering.tags import TagRenderer
 from turnwise.runs.build import System
-from turnwise.runs.sft import collect_demonstrations
+from turnwise.runs.sft import collect_demonstrations, describe_too_long
 
 
 class Demonstrator:
@@ -68,3 +68,13 @@ def test_many_that_fail_end_the_others() -> None:
     with pytest.raises(DataError, match=r"6 of 100 tasks cannot be played.*its demonstration: .*task \d+ cannot be"):
         collect(family, at_once=4, count=100)
     assert family.num_open == 0
+
+
+def test_those_that_no_rollout_could_give_are_counted() -> None:
+    samples = collect(WorldFamily(), at_once=1)
+    lengths = [len(sample.token_ids) for sample in samples]
+    longest = max(lengths)
+    assert describe_too_long(samples, longest) == ""
+    text = describe_too_long(samples, longest - 1)
+    assert text.startswith(f"{lengths.count(longest)} of 12 demonstrated conversations are longer than rollout.max_tok")
+    assert f"(the longest has {longest} tokens)" in text
