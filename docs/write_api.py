@@ -25,7 +25,8 @@ A name that starts with an underscore is private wherever it is.
 INTRODUCTIONS = {
     "turnwise": "`import turnwise as tw`; a name is imported when it is first read.",
     "turnwise.testing": "For tests of environments, engines and agents.",
-    "turnwise_sandbox": "Isolated execution; needs nothing of `turnwise` ([sandbox](sandbox.md)).",
+    "turnwise_sandbox": "Isolated execution; needs nothing of `turnwise` "
+    "([sandbox](../packages/turnwise-sandbox/docs/sandbox.md)).",
 }
 PROTOCOLS = ("turnwise.core.protocols", "turnwise.core.episodes")
 

@@ -307,6 +307,7 @@ if find_spec("mcp"):  # an optional extra
 
 ADAPTER = "the package is no part of `dev`, and `make test-adapters` installs it"
 EXCUSED = {
+    "agent": ("a program outside asks, and none is scripted", "tests/unit/environments/agents/test_agents.py"),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),

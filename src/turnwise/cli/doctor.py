@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from turnwise import __version__
 from turnwise.core.errors import ConfigError
+from turnwise.core.packages import OFFERED, find_version
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "renderers", "bm25s", "numpy", "pydantic")
 _DEVELOPMENT = "dev"
@@ -33,6 +35,8 @@ def examine() -> dict[str, Any]:
             findings[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             findings[package] = "missing; install with pip install -e ."
+    for package in ("turnwise-sandbox", *OFFERED):
+        findings[package] = describe_package(package)
     findings["cores"] = os.cpu_count() or 1
     findings["memory"] = f"{read_cpu_memory_size() / 2**30:.1f} GiB"
     findings["free disk here"] = f"{shutil.disk_usage('.').free / 2**30:.1f} GiB"
@@ -51,6 +55,16 @@ def examine() -> dict[str, Any]:
     return findings
 
 
+def describe_package(package: str) -> str:
+    """The version of one of Turnwise's packages, and what is wrong with it."""
+    version = find_version(package)
+    if not version:
+        return f"not installed; pip install {package}"
+    if version != __version__:
+        return f"{version}, and Turnwise is {__version__}: pip install {package}=={__version__}"
+    return version
+
+
 def find_extras(requirements: Iterable[str]) -> dict[str, list[str]]:
     """Every optional extra in a package's requirements ("peft>=0.20; extra == 'lora'"), with its packages that are
     missing here; in alphabetical order, without the extra for development."""
@@ -59,17 +73,22 @@ def find_extras(requirements: Iterable[str]) -> dict[str, list[str]]:
         package, extra = re.match(r"[\w.-]+", text), re.search(r"""extra\s*==\s*['"]([\w.-]+)['"]""", text)
         if package is not None and extra is not None and extra[1] != _DEVELOPMENT:
             missing.setdefault(extra[1], [])
-            if not _is_installed(package[0]):
-                missing[extra[1]].append(package[0])
+            missing[extra[1]] += _list_missing(text)
     return dict(sorted(missing.items()))
 
 
-def _is_installed(package: str) -> bool:
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+def _list_missing(text: str) -> list[str]:
+    """The package of a requirement if it is not installed; of one with extras ("turnwise-adapters[gymnasium]") what
+    those require and is not installed."""
+    package = re.match(r"[\w.-]+", text)
+    assert package is not None
+    if not find_version(package[0]):
+        return [package[0]]
+    extras = re.match(r"[\w.-]+\[([^\]]*)\]", text)
+    if extras is None:
+        return []
+    lacking = find_extras(importlib.metadata.requires(package[0]) or ())
+    return [name for extra in extras[1].split(",") for name in lacking.get(extra.strip(), [])]
 
 
 def examine_model(name: str, dtype: str) -> dict[str, Any]:
