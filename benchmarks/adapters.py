@@ -85,7 +85,7 @@ def describe_success(family: EnvironmentFamily, policy: str, tasks: int) -> str:
     try:
         rewards = [asyncio.run(play(family, index, policy)) for index in range(tasks)]
     except TurnwiseError as error:
-        return "none" if "knows no expert" in str(error) else f"refused: {str(error).split(';')[0]}"
+        return "none" if "has no expert" in str(error) else f"refused: {str(error).split(';')[0]}"
     won = sum(not isinstance(reward, Invalid) and bool(reward.part("success")) for reward in rewards)
     low, high = compute_wilson_interval(won, tasks)
     return f"{won / tasks:.2f} [{low:.2f}, {high:.2f}]"

@@ -79,7 +79,16 @@ def main() -> None:
     from turnwise.forecast.memory import plan_rank
     from turnwise.forecast.simulation.hardware import GPUS, Cluster, estimate_costs, plan_traffic
 
-    names = ("model, GPUs (of which train)", "states", "gathered", "activations", "logits", "by hand", "plan", "apart")
+    names = (
+        "model, GPUs (number that train)",
+        "states",
+        "gathered",
+        "activations",
+        "logits",
+        "by hand",
+        "plan",
+        "apart",
+    )
     print(f"| {' | '.join((*names, 'traffic per micro-batch', 'computing', 'publication'))} |")
     print(f"|{'---|' * (len(names) + 3)}")
     for size in SIZES:

@@ -330,7 +330,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--dtype", default="bfloat16", choices=sorted(DTYPES))
     parser.add_argument("--sequences", nargs="+", type=int, default=[64, 256])
-    parser.add_argument("--new-tokens", type=int, default=128, help="at least 3")
+    parser.add_argument("--new-tokens", type=int, default=128, help="size 3 or")
     parser.add_argument("--attention", nargs="+", default=["gather"], choices=["gather", "flex"])
     parser.add_argument("--cuda-graphs", action="store_true", help="decode with recorded graphs too")
     parser.add_argument("--rounds", type=int, default=3)

@@ -24,7 +24,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     print(
-        "| run | round | attempts | number | programs | tests before its first edit | never tests | repeats an edit |"
+        "| run | round | attempts | number | programs | tests run before the first edit | never tests | "
+        "repeats an edit |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for run in parser.parse_args().runs:

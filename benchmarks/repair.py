@@ -86,8 +86,8 @@ def load_evaluations(run: Path) -> list[Evaluation]:
 def to_behaviour(evaluations: Sequence[tuple[str, Evaluation]]) -> str:
     """One row per evaluation: the reward that trained, the pristine verdict, and what the policy did."""
     lines = [
-        "| run | policy | repaired | rewarded | tests before its first edit | edits per repair | repeated an edit | "
-        "repaired after a red test of an edit | touched a test | turns |",
+        "| run | policy | repaired | rewarded | tests run before the first edit | edits per repair | "
+        "repeated an edit | repaired after a test of an edit failed | touched a test | turns |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for run, evaluation in evaluations:

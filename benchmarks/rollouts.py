@@ -76,7 +76,7 @@ async def measure_throughput(rounds: int) -> None:
             ]
             if number >= 0:  # the first time processes start
                 rows.append(row)
-    print("| | trajectories/s, median | ratio to the run's process: least, median, largest |\n|---|---|---|")
+    print("| | trajectories/s, median | ratio to the run's process: minimum, median, maximum |\n|---|---|---|")
     for index, name in enumerate(("the run's process", "1 rollout process", "2 rollout processes")):
         ratios = sorted(row[index] / row[0] for row in rows)
         print(

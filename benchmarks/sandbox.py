@@ -49,7 +49,7 @@ def to_rows(measured: dict[str, Any]) -> Iterator[Row]:
     for key in ("create_p50_ms", "cell_p50_ms", "cell_p99_ms", "bash_p50_ms", "memory_mb", "live_mb_each"):
         if sessions[key] is not None:
             note = f" (python -c here: {start_ms} ms)" if key == "create_p50_ms" else ""
-            note = f", {sessions['num_live']} of them alive" if key == "live_mb_each" else note
+            note = f", {sessions['num_live']} recently alive" if key == "live_mb_each" else note
             yield at_most(f"session {key}{note}", sessions[key], goals[key.replace("create_p50", "create")])
     ends = measured["ends"]
     for name, value in ends["late_ms"].items():

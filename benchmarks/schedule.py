@@ -229,8 +229,8 @@ def read_result(run: Path, job: Job) -> dict[str, Any]:
 def tabulate_times(results: Sequence[Mapping[str, Any]]) -> str:
     """One line per latency and arm: median seconds, and their ratio to the synchronous arm's in the same round."""
     lines = [
-        "| latency | arm | s per 1,000 | times synchronous: median (min to max) | steady: median (min to max) "
-        "| sampled tokens | age: mean, max | trainer idle | engine idle |",
+        "| latency | arm | s per 1,000 | relative to synchronous: median (min to max) | steady: median (min to max) "
+        "| sampled tokens | age: mean, max | trainer idle |  |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for latency, arm, rows, base in group_by_arm(results):

@@ -93,14 +93,14 @@ def reproduce_seer(groups: int = 100, members: int = 8) -> None:
     # Drafts from the group's earlier replies: two tokens per step if a step is bound by memory.
     drafted = replace(costs.engine, step_s=costs.engine.step_s / 1.6, attended_s=costs.engine.attended_s / 1.6)
     arms: Mapping[str, tuple[Schedule, Costs, Work]] = {
-        "groups stay on an engine": (schedule_of(groups, members, 0), replace(costs, placement="group"), work),
-        "trajectories go where there is room": (schedule_of(groups, members, 0), costs, work),
-        "divided, placed anew every 4,096 tokens": (
+        "groups stay on one engine": (schedule_of(groups, members, 0), replace(costs, placement="group"), work),
+        "trajectories go wherever there is room": (schedule_of(groups, members, 0), costs, work),
+        "split, reassigned every 4,096 tokens": (
             schedule_of(groups, members, 0),
             replace(costs, placement="turn"),
             pieces,
         ),
-        "and long groups first": (
+        "also with long groups first": (
             schedule_of(groups, members, 0, max_open=slots),
             replace(costs, placement="turn"),
             pieces,

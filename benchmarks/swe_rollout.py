@@ -122,7 +122,7 @@ def show(measured: Measured) -> list[str]:
         f"{len(records)} tool calls in {measured.wall_s:.1f} s: {len(records) / measured.wall_s:.1f} a second; "
         f"{1e3 * measured.cpu_s / len(records):.0f} processor ms a call, grades included",
         f"of the episodes' time {in_tools / whole:.0%} is in tools, {in_grades / whole:.0%} in grades",
-        f"available memory fell by {measured.taken_bytes / (1 << 30):.2f} GiB at most",
+        f"decrease of available memory {measured.taken_bytes / (1 << 30):.2f} GiB, but",
         *(f"  {name}: {len(times)} calls, {sum(times) / len(times):.3f} s each" for name, times in by_tool.items()),
     ]
 

@@ -13,12 +13,12 @@ any release. `make reference` writes this page from the code.
 | public | listed in |
 |---|---|
 | names of `turnwise`, `turnwise_sandbox` and `turnwise.testing` | below |
-| protocols that an extension implements, and what their signatures mention | below |
+| protocols for extensions to implement, and the types in their signatures | below |
 | commands, their options and their exit codes | `turnwise --help` |
 | options of a recipe | [options](options.md) |
 | metrics | [metrics](metrics.md) |
 | entry points and import paths that a recipe may name | [extending](extending.md) |
-| files of a run folder, which later releases of the minor version read | [runs](runs.md), [ledger](ledger.md) |
+| files of a run folder, readable by later releases of the same minor version | [runs](runs.md), [ledger](ledger.md) |
 
 A name that starts with an underscore is private wherever it is.
 """

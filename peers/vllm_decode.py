@@ -160,7 +160,7 @@ def processor_seconds() -> float:
 def check_lengths(lengths: Sequence[int], request: dict[str, Any]) -> None:
     """Raises ValueError when a reply is shorter than asked for: the work would not be comparable."""
     if set(lengths) != {request["max_tokens"]}:
-        raise ValueError(f"replies of {sorted(set(lengths))} tokens where {request['max_tokens']} were asked for")
+        raise ValueError(f"replies of {sorted(set(lengths))} tokens, but {request['max_tokens']} were asked for")
 
 
 def count_computed(request: dict[str, Any], asked: int, cached: int | None) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.registry import load_family
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"sead": 1}, "sead=1: there is no such argument; did you mean 'seed'?"),
-    ({"tool_timeout": 3.0}, "tool_timeout=3.0: there is no such argument; did you mean 'tool_timeout_s'?"),
+    ({"sead": 1}, "sead=1: unknown argument; did you mean 'seed'?"),
+    ({"tool_timeout": 3.0}, "tool_timeout=3.0: unknown argument; did you mean 'tool_timeout_s'?"),
     ({"seed": -1}, "seed=-1: it must be greater than or equal to 0"),
     ({"seed": True}, "seed=True: it must be a valid integer"),
     ({"seed": "1"}, "seed='1': it must be a valid integer"),

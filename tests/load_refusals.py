@@ -256,34 +256,34 @@ CASES: dict[str, Callable[[Path], None]] = {
     "no such folder": _nowhere,
     "an empty folder": _empty,
     "a file": _file,
-    "the folder above": _nested,
+    "the parent folder": _nested,
     "an adapter": _adapter,
-    "a model and an adapter": _both,
+    "a model together with an adapter": _both,
     "parts of a trainer's checkpoint": _parts,
     "a truncated config.json": _broken_config,
     "no weights": _no_weights,
-    "pickled weights only": _pickled,
-    "a pointer of Git LFS": _pointer,
+    "pickled weights": _pickled,
+    "a Git LFS pointer": _pointer,
     "a dangling link": _dangling,
-    "weights under another name": _consolidated,
+    "weights under a different name": _consolidated,
     "half a file": _half,
     "half a shard": _half_shard,
     "a missing shard": _no_shard,
     "shards without an index": _no_index,
-    "a shard of another version": _other_shard,
+    "a shard from another version": _other_shard,
     "one renamed tensor": _renamed,
     "no output layer": _no_head,
     "a config with more layers": _more_layers,
     "a config with fewer layers": _fewer_layers,
     "another vocab_size": _other_sizes,
-    "an output layer of another size": _other_head,
+    "an output layer of a different size": _other_head,
     "prefix of DataParallel": _wrapped("module."),
     "prefix of torch.compile": _wrapped("_orig_mod."),
     "prefix of peft": _wrapped("base_model.model."),
-    "prefix of a module around the model": _wrapped("actor.model."),
+    "prefix of a wrapping module": _wrapped("actor.model."),
     "compiled layers": _compiled,
     "an adapter that is not merged": _unmerged,
-    "an adapter's tensors besides": _with_adapter,
+    "additional tensors of an adapter": _with_adapter,
     "a reward model": _reward_model,
     "a value head": _value_head,
     "float8 without scales": _stored_in(torch.float8_e4m3fn),
@@ -295,7 +295,7 @@ CASES: dict[str, Callable[[Path], None]] = {
     "awq": _quantized("awq"),
     "compressed-tensors": _quantized("compressed-tensors"),
     "modelopt": _modelopt,
-    "code that is not trusted": _own_code,
+    "untrusted code": _own_code,
     "code that was not copied": _config(
         model_type="xyz", auto_map={"AutoConfig": "configuration_xyz.XyzConfig", "AutoModelForCausalLM": "xyz.Xyz"}
     ),
@@ -340,7 +340,7 @@ def write_row(case: str, parent: Path) -> str:
 
 if __name__ == "__main__":
     disable_progress_bar()
-    print("| the folder | what is said after `model.path='DIR'` |\n|---|---|")
+    print("| the folder | the message after `model.path='DIR'` |\n|---|---|")
     for each in CASES:
         with tempfile.TemporaryDirectory() as scratch:
             print(write_row(each, Path(scratch)))

@@ -145,12 +145,14 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Models that one class builds from other options, by a name of their own: a model type, and its fields."""
 
+_WHOLE = "transformers passes its decoder the configuration of the whole model, which lacks the decoder's fields"
+
 CANNOT_BE_BUILT: Mapping[str, str] = {
     "gemma3n": "its vision tower needs the package timm",
-    "gemma4_assistant": "drafts for another model, and needs that one's hidden states, keys and values",
-    "gemma4_unified_assistant": "drafts for another model, and needs that one's hidden states, keys and values",
-    "musicgen": "transformers gives its decoder the whole's configuration, which lacks the decoder's fields",
-    "musicgen_melody": "transformers gives its decoder the whole's configuration, which lacks the decoder's fields",
+    "gemma4_assistant": "drafts for another model, and needs that model's hidden states, keys and values",
+    "gemma4_unified_assistant": "drafts for another model, and needs that model's hidden states, keys and values",
+    "musicgen": _WHOLE,
+    "musicgen_melody": _WHOLE,
 }
 """Why, by model type."""
 

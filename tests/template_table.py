@@ -112,12 +112,12 @@ def compare(family: Family, played: Played) -> str:
     if text == template_text:
         return "same text"
     if family.differs == "end" and text.replace(family.end or family.tokens[0], "") == template_text:
-        return f"same text but for `{family.end or family.tokens[0]}`, added to replies"
+        return f"the same text except for `{family.end or family.tokens[0]}`, added to replies"
     if family.differs == "thought":
         # The last <think> is the generation prompt of both.
         *turns, last = text.split("<think>\n</think>\n\n")
         if "".join(turns) + last == template_text:
-            return "same text but for `<think></think>`, kept in replies"
+            return "the same text except for `<think></think>`, kept in replies"
     return "differs"
 
 

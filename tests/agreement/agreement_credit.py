@@ -30,7 +30,7 @@ from turnwise.algorithms.advantages.rloo import build_rloo
 from turnwise.algorithms.credit import split_turns
 from turnwise.algorithms.value_loss import compute_value_loss
 
-ALONE = "a group of one: the peer gives the raw reward, ours 0; all other rows equal"
+ALONE = "for a group of one the peer returns the raw reward, ours 0; all other rows equal"
 WHITENING = "equal (whitening: the peer divides by sqrt(var + 1e-8), ours by std + epsilon)"
 
 
@@ -52,8 +52,8 @@ def _(case: Case) -> None:
 @compares(
     "verl/grpo_vectorized",
     ours=build_grpo,
-    relation="the peer computes in float32: equal to 1e-5, but a constant group gets rounding noise, ours exactly 0; "
-    + ALONE,
+    relation="the peer computes in float32: equal to 1e-5, except that a constant group gets rounding noise, ours "
+    "exactly 0; " + ALONE,
 )
 def _(case: Case) -> None:
     batch, ours, peers = case.batch, compute_credit(case, build_grpo(epsilon=1e-6)), case.output("advantages")
@@ -88,7 +88,7 @@ def _(case: Case) -> None:
     "verl/otb/outcome",
     "verl/otb/turn_rewards",
     ours=build_otb,
-    relation="a group of one: the peer gives the return, ours 0; all other rows equal",
+    relation="for a group of one the peer uses the return, ours 0; all other rows equal",
 )
 def _(case: Case) -> None:
     batch = case.batch
@@ -124,7 +124,7 @@ def _(case: Case) -> None:
 @compares(
     "verl/remax",
     ours=build_remax,
-    relation="equal on tokens that train; the peer leaves the reward-to-go on observations",
+    relation="equal on tokens that train; the peer keeps the reward-to-go on observations",
 )
 def _(case: Case) -> None:
     assert_equal(compute_credit(case, build_remax()), case.output("advantages") * case.batch.mask)
@@ -172,7 +172,7 @@ def _(case: Case) -> None:
 @compares(
     "verl/gdpo_two_rewards",
     ours=build_gdpo,
-    relation="the peer computes in float32 whatever it is given: equal to 1e-5",
+    relation="the peer computes in float32 regardless of its input: equal to 1e-5",
 )
 def _(case: Case) -> None:
     weights = dict(zip(("part0", "part1"), case.options["weights"], strict=True))
@@ -237,8 +237,8 @@ def _(case: Case) -> None:
     *(f"verl/gae_over_observations/{discounts}" for discounts in ("1.0_1.0", "0.9_0.8", "0.9_0.0")),
     ours=compute_gae,
     relation=(
-        "a recursion that runs over observations equals ours only with gamma = lambda = 1, or if observations are "
-        "given as actions"
+        "a recursion that includes observations equals ours only with gamma = lambda = 1, or if observations are "
+        "treated as actions"
     ),
 )
 def _(case: Case) -> None:

@@ -143,7 +143,7 @@ def _(case: Case) -> None:
 @compares(
     "verl/loss/clip_cov",
     ours=compute_clip_cov_loss,
-    relation="equal where all candidates are taken; the peer's draw is not seeded",
+    relation="equal if all candidates are selected; the peer's random draw is not seeded",
 )
 def _(case: Case) -> None:
     low, high, share = (case.options[key] for key in ("clip_cov_lb", "clip_cov_ub", "clip_cov_ratio"))
@@ -167,7 +167,7 @@ def _(case: Case) -> None:
     "verl/loss/cispo",
     "verl/loss_extreme/cispo",
     ours=compute_cispo_loss,
-    relation="equal: the peer's lower distance 10 and ours 1 both mean no lower bound",
+    relation="equal: the peer's lower distance 10 and our 1 both mean no lower bound",
 )
 def _(case: Case) -> None:
     check_loss(case, lambda inputs: compute_cispo_loss(inputs, clip_low=1.0, clip_high=0.2))
@@ -181,7 +181,7 @@ def _(case: Case) -> None:
 @compares(
     "trl/loss/cispo",
     ours=compute_cispo_loss,
-    relation="equal: TRL's epsilon_high 1.2 is the cap itself, our clip_high 0.2 its distance to 1",
+    relation="equal: TRL's epsilon_high 1.2 is the cap itself, our clip_high 0.2 the distance from 1",
 )
 def _(case: Case) -> None:
     check_loss(
@@ -324,7 +324,7 @@ def _(case: Case) -> None:
     "verl/rejection/seq_sum_k1",
     "verl/rejection/seq_mean_k1",
     ours=compute_correction,
-    relation="verl's bounds lo_hi are on behavior / old: equal to ours with bounds 1/hi and 1/lo",
+    relation="verl's bounds lo_hi apply to behavior / old: equal to ours with bounds 1/hi and 1/lo",
 )
 def _(case: Case) -> None:
     low, high = (float(bound) for bound in case.options["rollout_rs_threshold"].split("_"))
@@ -361,7 +361,7 @@ def _(case: Case) -> None:
         for mode in ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
     ),
     ours=compute_weights,
-    relation="equal; token-sum is our token_mean times its token count",
+    relation="equal; token-sum is our token_mean times its number of tokens",
 )
 def _(case: Case) -> None:
     mask = case.batch.mask.copy()

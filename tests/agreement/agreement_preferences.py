@@ -36,7 +36,9 @@ def _(case: Case) -> None:
     check_preference(case, lambda *arrays: compute_dpo_loss(*arrays, **options(case)).losses)
 
 
-@compares("trl/preference/cdpo", ours=compute_dpo_loss, relation="equal to the peer's AOT of one pair at a time")
+@compares(
+    "trl/preference/cdpo", ours=compute_dpo_loss, relation="equal to the peer's AOT applied to one pair at a time"
+)
 def _(case: Case) -> None:
     smoothing = case.options["label_smoothing"]
     check_preference(case, lambda *arrays: compute_dpo_loss(*arrays, **options(case), label_smoothing=smoothing).losses)
@@ -59,7 +61,7 @@ def _(case: Case) -> None:
 @compares(
     "trl/preference/step_dpo",
     ours=compute_step_dpo_loss,
-    relation="equal to the peer's DPO with all but the step masked",
+    relation="equal to the peer's DPO with everything except the step masked",
 )
 def _(case: Case) -> None:
     batch = case.batch
@@ -102,8 +104,8 @@ def _(case: Case) -> None:
 @compares(
     "verl/reward/exact_match",
     ours=exact_match,
-    relation='equal with normalize="squad"; but the peer finds two answers equal of which nothing is left, ours keeps '
-    "the last word",
+    relation='equal with normalize="squad"; but if normalization leaves nothing of two answers, the peer calls '
+    "them equal, while ours keeps the last word",
 )
 def _(case: Case) -> None:
     answers, theirs = case.inputs["answers"], case.output("rewards")

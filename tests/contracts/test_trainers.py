@@ -432,7 +432,7 @@ def test_the_warm_up_has_an_optimizer_of_its_own_and_comes_first() -> None:
     assert trainer.optimizer_steps == 0
     assert not trainer._policy.optimizer.state
     train(trainer, CASES["plain"], 1)
-    with pytest.raises(TrainingError, match="warm-up comes before"):
+    with pytest.raises(TrainingError, match="warm-up must run before"):
         trainer.step(batch)
 
 

@@ -258,7 +258,7 @@ def test_a_dropped_tensor_is_named(
     monkeypatch.setattr(copied, "_copy_tensors", lambda pairs: copy_tensors(pairs[:3] + pairs[4:]))
     train(model)
     receipt = loop.run(sync.publish(1))
-    with pytest.raises(EngineError, match=rf"another {dropped} than the trainer in version 1"):
+    with pytest.raises(EngineError, match=rf"the values of {dropped} in version 1"):
         check_receipt(receipt, compute_checksums(model), 1)
     loop.run(engine.close())
 
@@ -277,7 +277,7 @@ def test_packed_weights_that_stay_stale_are_named(
     train(model)
     receipt = loop.run(sync.publish(1))
     # The norms are read in place and so are new; the embedding, which is the output layer too, is packed.
-    with pytest.raises(EngineError, match=r"another model.embed_tokens.weight than the trainer in version 1"):
+    with pytest.raises(EngineError, match=r"the values of model.embed_tokens.weight in version 1"):
         check_receipt(receipt, compute_checksums(model), 1)
     sums = compute_checksums(model)
     stale = {name.split(".")[-2] for name in sums if sums[name] != receipt.sums[name]}
@@ -317,7 +317,7 @@ class Stub:
 def test_an_engine_that_ignores_a_version_is_named(model: PreTrainedModel, served: PreTrainedModel) -> None:
     stub = Stub({}, adopts=False)
     sync = CopiedParameters(model, served, {"a": Stub({}), "b": stub})
-    with pytest.raises(EngineError, match=r"engine 'b' serves version 0 after it was told to adopt 4"):
+    with pytest.raises(EngineError, match=r"engine 'b' serves version 0 after being told to adopt 4"):
         asyncio.run(sync.publish(4))
     # Its weights are unknown, so nothing is sampled with it.
     assert stub.is_paused
@@ -325,7 +325,7 @@ def test_an_engine_that_ignores_a_version_is_named(model: PreTrainedModel, serve
 
 def test_engines_that_differ_are_named(model: PreTrainedModel, served: PreTrainedModel) -> None:
     sync = CopiedParameters(model, served, {"a": Stub({"x": 1, "y": 2}), "b": Stub({"x": 1, "y": 3})})
-    with pytest.raises(EngineError, match=r"engine 'b' holds another y than engine 'a' in version 4"):
+    with pytest.raises(EngineError, match=r"engines 'b' and 'a' differ in y in version 4"):
         asyncio.run(sync.publish(4))
 
 
@@ -364,10 +364,10 @@ def test_receipts_are_compared_tensor_by_tensor() -> None:
 
     check_receipt(receipt(), sums, 3)
     for wrong, given, version, words in (
-        (receipt(), sums, 4, "acknowledged version 3, and the trainer published 4"),
-        (receipt(b=9, c=9), sums, 3, "another b than the trainer in version 3"),
-        (receipt(), {**sums, "d": 4}, 3, "hold no tensor d in version 3"),
-        (receipt(e=1), sums, 3, "hold e in version 3, a tensor that the trainer does not have"),
+        (receipt(), sums, 4, "acknowledged version 3, but the trainer published 4"),
+        (receipt(b=9, c=9), sums, 3, "the values of b in version 3"),
+        (receipt(), {**sums, "d": 4}, 3, "have no tensor d in version 3"),
+        (receipt(e=1), sums, 3, "have e in version 3, a tensor that the trainer does not have"),
     ):
         with pytest.raises(EngineError, match=words):
             check_receipt(wrong, given, version)

@@ -242,7 +242,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(start: Path, tmp_path: 
 def test_a_method_that_needs_what_the_environment_lacks_says_what(start: Path, tmp_path: Path) -> None:
     with pytest.raises(
         TrainingError,
-        match=r"credit\.method='potential'.*potential is missing.*have the environment score every reply with a "
+        match=r"credit\.method='potential'.*potential.*have the environment score every reply with a "
         r"`potential`",
     ):
         run_train(recipe(start, tmp_path / "credit", "credit.method=potential"), resume=None, display=False)

@@ -100,7 +100,7 @@ def test_its_recipe_trains_by_its_loss_credit_and_engine(path: Path, tmp_path: P
     small += ["sft.batch_size=2", "rollout.tasks_per_step=2", "rollout.group_size=2", "train.num_threads=1"]
     small += ["train.steps=1", "evaluate.tasks=2", f"run.output={tmp_path}"]
     config = load_config([EXAMPLE / "recipe.toml"], small)
-    with pytest.raises(ConfigError, match=r"engine.kind='bounded' is none of paged"):
+    with pytest.raises(ConfigError, match=r"engine.kind='bounded' is neither one of paged"):
         run_train(config, resume=None, display=False)
     install_example(path)
     folder = RunFolder.open(run_train(config, resume=None, display=False))
@@ -108,7 +108,7 @@ def test_its_recipe_trains_by_its_loss_credit_and_engine(path: Path, tmp_path: P
     none_left = load_config([EXAMPLE / "recipe.toml"], [*small, "engine.options.max_requests=0"])
     with pytest.raises(EnvironmentFault, match=r"all requests are used up; raise engine.options.max_requests"):
         run_train(none_left, resume=None, display=False)
-    with pytest.raises(ConfigError, match=r"max_request is unknown to engine.kind='bounded'; did you mean 'max_reques"):
+    with pytest.raises(ConfigError, match=r"max_request is not an option of engine.kind='bounded'; did you"):
         build_engine("bounded", build_tiny_model(), common=LIMITS, options={"max_request": 1})
 
 
@@ -168,19 +168,19 @@ def test_what_cannot_be_loaded_is_named_where_it_is_used_and_nowhere_else(path: 
     assert " gone " in text
     with pytest.raises(ConfigError, match=r"command='gone' of the package luckless .*update one .*ModuleNotFound"):
         invoke("gone", "--anything", "1")
-    with pytest.raises(ConfigError, match="command='text' of the package luckless is a str; name a function"):
+    with pytest.raises(ConfigError, match="command='text' from the package luckless is a str; it must be a function"):
         invoke("text")
     with pytest.raises(ConfigError, match="command='untyped' of the package luckless cannot be made a command: Asser"):
         invoke("untyped")
-    with pytest.raises(ConfigError, match=r"command='out' of the package luckless .* ends the program \(SystemExit: 3"):
+    with pytest.raises(ConfigError, match=r"command='out' .* luckless .* exits the program \(SystemExit: 3"):
         invoke("out")
     page = write_report(run).read_text()
     assert "<h2>fails</h2><p>Cannot be drawn: " in page
     assert "section=&#x27;fails&#x27; of the package luckless: ValueError: " in page
     assert "&lt;out of luck&gt;" in page
-    assert "section=&#x27;text&#x27; of the package luckless is a str; name a Section" in page
-    assert "section=&#x27;results&#x27; of the package luckless has the name of one of the report&#x27;s own" in page
-    assert "section=&#x27;untitled&#x27; of the package luckless has the title None; give text" in page
+    assert "section=&#x27;text&#x27; of the package luckless is a str; it must be a Section" in page
+    assert "section=&#x27;results&#x27; of the package luckless has the same name as a built-in section" in page
+    assert "section=&#x27;untitled&#x27; of the package luckless has the title None; it must be text" in page
     assert "(later:NEW, made for &#x27;turnwise&gt;=0.0.1&#x27;) cannot be imported by Turnwise" in page
     assert 'id="config"' in page
 
@@ -191,13 +191,13 @@ def test_a_name_of_two_packages_is_refused_and_one_of_ours_stays_ours(path: Path
     sections = {"best_step": "turnwise_dice.section:BEST_STEP"}
     write_entry_points(path, "other-dice", {"turnwise.commands": commands, "turnwise.report_sections": sections})
     page = write_report(run).read_text()
-    assert "best_step&#x27; is offered several times (other-dice and turnwise-dice); uninstall all" in page
+    assert "best_step&#x27; is provided more than once (other-dice and turnwise-dice); uninstall all" in page
     assert "The best step" not in page
-    with pytest.raises(ConfigError, match=r"command='dice' is offered .*other-dice and turnwise-dice.*uninstall"):
+    with pytest.raises(ConfigError, match=r"'dice' is provided more than once .*dice and turnwise-dice.*uninstall"):
         invoke("dice", "4")
     code, text = invoke("metrics")
     assert code == 0
-    assert "the command 'metrics' of other-dice is hidden by Turnwise's own" in text
+    assert "the command 'metrics' from other-dice is hidden by Turnwise's own" in text
     assert "rollout/reward" in text
 
 

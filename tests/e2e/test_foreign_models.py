@@ -87,7 +87,7 @@ def test_a_run_from_padded_embeddings_samples_padding_and_goes_on(tmp_path: Path
 def test_a_tokenizer_with_more_ids_than_rows_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     tokenizer = build_tokenizer()
     folder = save_model(tmp_path / "model", tokenizer, rows=len(tokenizer) - 1)
-    with pytest.raises(ConfigError, match=r"model\.path=.*: the tokenizer has \d+ ids and the model \d+ rows"):
+    with pytest.raises(ConfigError, match=r"model\.path=.*: the tokenizer has \d+ ids, but the model only \d+ rows"):
         run_train(recipe(tmp_path / "runs", f"model.path={folder}"), resume=None, display=False)
     assert not list((tmp_path / "runs").glob("*/*"))
 
@@ -167,7 +167,7 @@ def test_random_weights_have_the_rows_of_the_recipe(padding: int, tmp_path: Path
     shape = read_policy_shape(config.model, vocab_size=config.tokenizer.vocab_size)
     assert shape is not None
     assert shape.vocab_size == (size + padding if padding else 400)  # the tokenizer's most
-    with pytest.raises(ConfigError, match=rf"model\.config\.vocab_size=12 has no room for the {size} ids"):
+    with pytest.raises(ConfigError, match=rf"model.config.vocab_size=12 is too small for the {size} ids"):
         build_system(recipe(tmp_path, SMALL, "model.config.vocab_size=12"))
 
 

@@ -109,7 +109,7 @@ def test_a_process_plays_what_is_published_and_another_takes_its_place(
                 return staged
 
             monkeypatch.setattr(Staging, "write", write_damaged)
-            with pytest.raises(EngineError, match=r"rollout process 0 .*that it read for version 2 is another"):
+            with pytest.raises(EngineError, match=r"rollout process 0 .*that it read for version 2 differs"):
                 await pool.adopt(2)
             monkeypatch.undo()
             assert (pool.version, tokens(await play(system, here=False))) == (1, tokens(second))
@@ -123,7 +123,7 @@ def test_a_process_plays_what_is_published_and_another_takes_its_place(
             group = await playing
             assert {t.id.attempt for t in group.trajectories} == {1}
             assert [each.reason for each in group.discarded] == [DropReason.RETRIED] * 3
-            assert all("ended by signal 9" in (each.trajectory.error or "") for each in group.discarded)
+            assert all("killed by signal 9" in (each.trajectory.error or "") for each in group.discarded)
             assert {turn.completion.version_first for t in group.trajectories for turn in t.turns} == {1}
             assert pool.pids() != [pid]
 

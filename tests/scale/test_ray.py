@@ -52,7 +52,7 @@ def test_killed_actors_are_replaced_and_a_killed_run_leaves_nothing(tmp_path: Pa
 
 def test_a_cluster_that_is_not_there_is_refused() -> None:
     options: dict[str, Any] = {"cpus": 1.0, "strategy": "PACK"}
-    with pytest.raises(ConfigError, match=r"scale.ray='nowhere' is no address; use 'local', 'auto' or 'HOST:PORT'"):
+    with pytest.raises(ConfigError, match=r"scale.ray='nowhere' is not an address; use 'local', 'auto' or 'HOST:PORT'"):
         RayCluster("nowhere", num_actors=1, **options)
     with pytest.raises(ConfigError, match=r"scale.ray='127.0.0.1:9': no Ray cluster answers there"):
         RayCluster("127.0.0.1:9", num_actors=1, **options)
@@ -64,7 +64,7 @@ def test_a_cluster_with_too_few_cores_is_refused(two_nodes: str, tmp_path: Path)
         assert run.wait(200) == 2
     finally:
         run.kill()
-    assert "has 2 cores in all, and 2 actors of scale.cpus=5 do not fit" in (tmp_path / "log").read_text()
+    assert "has 2 cores in total, and 2 actors with scale.cpus=5 do not fit" in (tmp_path / "log").read_text()
 
 
 def test_a_node_that_is_cut_off_comes_back_and_one_that_dies_is_done_without(two_nodes: str, tmp_path: Path) -> None:

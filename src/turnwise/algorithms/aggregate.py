@@ -63,7 +63,8 @@ def compute_weights(
     keep = np.ones(len(sequence), dtype=np.bool_) if kept is None else np.asarray(kept, dtype=np.bool_)
     if keep.shape != sequence.shape:
         raise ValueError(
-            f"kept has shape {keep.shape}, sequence_of_token {sequence.shape}; both describe the step's tokens"
+            f"kept has shape {keep.shape}, sequence_of_token {sequence.shape}; both must have one entry per token of "
+            "the step"
         )
     counted = np.ones_like(keep) if rejected == "in" else keep
     divisor = 1.0
@@ -78,8 +79,7 @@ def compute_weights(
     if mode == "constant":
         if constant is None or not constant > 0:
             raise ValueError(
-                f"aggregation 'constant' divides by a constant number of tokens, which is {constant}; give a positive "
-                "one"
+                f"aggregation 'constant' divides by a fixed number of tokens, which is {constant}; it must be positive"
             )
         divisor = constant
     sizes = np.bincount(unit, weights=counted.astype(np.float64), minlength=1)
@@ -95,10 +95,13 @@ def _units(
 ) -> NDArray[np.intp]:
     """Return the 0-based index of each token's prompt or trajectory."""
     if of_sequence is None:
-        raise ValueError(f"aggregation {mode!r} needs {name}: which one each sequence belongs to")
+        raise ValueError(f"aggregation {mode!r} needs {name}, the group of each sequence")
     keys = np.asarray(of_sequence)
     if len(sequence) and int(sequence.max()) >= len(keys):
-        raise ValueError(f"{name} names {len(keys)} sequences, but a token belongs to sequence {int(sequence.max())}")
+        raise ValueError(
+            f"{name} has {len(keys)} entries, but a token belongs to sequence {int(sequence.max())}; pass one entry "
+            "per sequence"
+        )
     return np.unique(keys[sequence], return_inverse=True)[1]
 
 
@@ -110,6 +113,6 @@ def compute_token_mean(losses: torch.Tensor, denominator: float) -> torch.Tensor
     """
     if denominator <= 0:
         raise ValueError(
-            f"denominator is {denominator}; it counts the trained tokens of the optimizer step and must be positive"
+            f"denominator is {denominator}; it must be the number of trained tokens in the optimizer step, above 0"
         )
     return losses.sum() / denominator

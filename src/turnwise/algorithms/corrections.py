@@ -68,9 +68,9 @@ def compute_correction(
             "sequence, geometric"
         )
     if not 0 <= low <= high:
-        raise ValueError(f"correction bounds are [{low}, {high}]; 0 <= low <= high is needed")
+        raise ValueError(f"correction bounds are [{low}, {high}]; they must satisfy 0 <= low <= high")
     if veto is not None and not veto > 0:
-        raise ValueError(f"veto is {veto}; it is a ratio and must be positive, or None")
+        raise ValueError(f"veto is {veto}; it must be a positive ratio, or None")
     log_ratio = old_logprobs.detach() - behavior_logprobs.detach()
     reduced = log_ratio
     if level != "token":

@@ -217,7 +217,7 @@ def compute_turn_rewards(trajectory: CreditTrajectory) -> FloatArray:
     None.
     """
     if trajectory.reward is None:
-        raise ValueError("reward is None: an unscored trajectory has no rewards to lay out; leave it out first")
+        raise ValueError("reward is None: an unscored trajectory has no rewards to assign to turns; leave it out first")
     rewards = np.zeros(len(trajectory.turns))
     sampled = [index for index, turn in enumerate(trajectory.turns) if turn.num_tokens]
     if not sampled:
@@ -260,8 +260,8 @@ def join_turns(trajectory: CreditTrajectory, name: TokenField) -> FloatArray:
                 continue
             problem = "missing" if array is None else f"of shape {list(array.shape)}"
             raise ValueError(
-                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {problem}, [{turn.num_tokens}] "
-                "is needed"
+                f"turn {index} of a trajectory of group {trajectory.group!r}: {name} is {problem}; expected shape "
+                f"[{turn.num_tokens}]"
             )
         joined.append(np.asarray(array, dtype=np.float64))
     return np.concatenate(joined)
@@ -271,5 +271,5 @@ def split_turns(trajectory: CreditTrajectory, joined: FloatArray) -> TokenAdvant
     """The inverse of `join_turns`: split `[L]` into one array per turn. Raises ValueError for any other length."""
     lengths = [turn.num_tokens for turn in trajectory.turns]
     if joined.shape != (sum(lengths),):
-        raise ValueError(f"array of shape {list(joined.shape)} cannot be cut into turns of {lengths} sampled tokens")
+        raise ValueError(f"cannot split an array of shape {list(joined.shape)} into turns of {lengths} sampled tokens")
     return list(np.split(joined, np.cumsum(lengths)[:-1])) if lengths else []

@@ -84,7 +84,7 @@ class CheckedCredit:
             self.function.load_state_dict(state)
         elif state:
             raise ValueError(
-                f"credit method {self.method.name!r} keeps no state, but {sorted(state)} was given to restore; was it "
+                f"credit method {self.method.name!r} has no state, but {sorted(state)} was passed to restore; was it "
                 "saved by another method?"
             )
 
@@ -93,13 +93,11 @@ def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
     """Raise ValueError naming `name`, turn and field for a number that is not finite or a wrong index or length."""
     for field, value in _numbers(trajectory):
         if not math.isfinite(value):
-            raise ValueError(
-                f"{name}: {field} is {value}; an unscorable trajectory must have the reward None (Invalid)"
-            )
+            raise ValueError(f"{name}: {field} is {value}; an unscorable trajectory must have reward None (Invalid)")
     for index, turn in enumerate(trajectory.turns):
         where = f"{name}, turn {index}"
         if turn.num_tokens < 0:
-            raise ValueError(f"{where}: num_tokens is {turn.num_tokens}; it counts sampled tokens")
+            raise ValueError(f"{where}: num_tokens is {turn.num_tokens}; it must be the number of sampled tokens")
         if turn.parent is not None and not 0 <= turn.parent < index:
             raise ValueError(
                 f"{where}: parent is {turn.parent}; it must be the index of an earlier turn, or None for a root"
@@ -110,13 +108,12 @@ def check_trajectory(trajectory: CreditTrajectory, name: str) -> None:
                 continue
             if array.shape != (turn.num_tokens,):
                 raise ValueError(
-                    f"{where}: {field} has shape {list(array.shape)}, one number per sampled token is "
+                    f"{where}: {field} has shape {list(array.shape)}; expected one number per sampled token, "
                     f"[{turn.num_tokens}]"
                 )
             if not np.isfinite(array).all():
                 raise ValueError(
-                    f"{where}: {field} is {array[~np.isfinite(array)][0]} at some token; check the model that computed "
-                    "it"
+                    f"{where}: {field} contains {array[~np.isfinite(array)][0]}; check the model that computed it"
                 )
 
 
@@ -126,13 +123,13 @@ def check_needs(method: CreditMethod, trajectory: CreditTrajectory, name: str) -
         remedy = f"{FIELD_REMEDIES[field]}, or choose another credit method"
         if field in _TRAJECTORY_FIELDS:
             if getattr(trajectory, field) in (None, "", {}):
-                raise ValueError(f"{name}: {field} is missing, credit method {method.name!r} needs it; {remedy}")
+                raise ValueError(f"{name}: {field} is missing; credit method {method.name!r} needs it; {remedy}")
             continue
         for index, turn in enumerate(trajectory.turns):
             optional = field in get_args(TokenField) and turn.num_tokens == 0
             if getattr(turn, field) is None and not optional:
                 raise ValueError(
-                    f"{name}, turn {index}: {field} is missing, credit method {method.name!r} needs it; {remedy}"
+                    f"{name}, turn {index}: {field} is missing; credit method {method.name!r} needs it; {remedy}"
                 )
 
 
@@ -146,7 +143,7 @@ def read_advantages(
         "or None where it must not train"
     )
     if not isinstance(returned, Sequence) or isinstance(returned, str):
-        raise ValueError(f"credit method {name!r} returned a {type(returned).__name__}; {remedy}")
+        raise ValueError(f"credit method {name!r} returned a value of type {type(returned).__name__}; {remedy}")
     read: list[TokenAdvantages | None] = []
     for index, turns in enumerate(returned):
         where = f"credit method {name!r}, trajectory {index}"
@@ -163,7 +160,9 @@ def _read_array(values: object, where: str, remedy: str) -> NDArray[np.float64]:
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as cause:  # ragged lists; a tensor with a gradient or on a GPU
-        raise ValueError(f"{where}: {type(values).__name__} is no array ({cause}); {remedy}") from None
+        raise ValueError(
+            f"{where}: {type(values).__name__} cannot be converted to an array ({cause}); {remedy}"
+        ) from None
     if array.ndim != 1 or array.dtype.kind not in "fiub":
         what = f"an array of shape {list(array.shape)} and dtype {array.dtype}" if array.ndim else type(values).__name__
         raise ValueError(f"{where}: {what} instead of one number per sampled token; {remedy}")
@@ -177,20 +176,20 @@ def check_advantages(
     if len(advantages) != len(trajectories):
         raise ValueError(
             f"credit method {name!r} returned {len(advantages)} results for {len(trajectories)} trajectories; return "
-            "one each"
+            "one per trajectory"
         )
     for index, (trajectory, turns) in enumerate(zip(trajectories, advantages, strict=True)):
         if turns is None:
             continue
         where = f"credit method {name!r}, trajectory {index} (group {trajectory.group!r})"
         if trajectory.reward is None:
-            raise ValueError(f"{where}: an advantage for a reward of None; return None for it")
+            raise ValueError(f"{where}: got an advantage for a trajectory with reward None; return None for it")
         expected = [turn.num_tokens for turn in trajectory.turns]
         returned = [array.size for array in turns]
         if returned != expected:
-            raise ValueError(f"{where}: arrays of {returned} tokens where the turns sampled {expected}")
+            raise ValueError(f"{where}: the arrays have {returned} tokens, but the turns sampled {expected}")
         if not all(np.isfinite(array).all() for array in turns):
-            raise ValueError(f"{where}: an advantage is not finite; check the rewards and values that went in")
+            raise ValueError(f"{where}: an advantage is not finite; check the rewards and values it was computed from")
 
 
 def _numbers(trajectory: CreditTrajectory) -> Iterator[tuple[str, float]]:

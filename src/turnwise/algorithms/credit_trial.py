@@ -77,8 +77,8 @@ def try_credit(credit: Callable[[Sequence[CreditTrajectory]], Sequence[TokenAdva
         credit(unscored)
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as cause:
         raise ValueError(
-            f"it cannot credit a trajectory whose reward is None (not scored): it raises {type(cause).__name__}: "
-            f"{cause}; leave it out of every comparison and return None for it"
+            f"it cannot handle a trajectory whose reward is None (not scored): it raises {type(cause).__name__}: "
+            f"{cause}; exclude it from every comparison and return None for it"
         ) from cause
     if state is not None and isinstance(credit, StatefulCredit):
         credit.load_state_dict(state)

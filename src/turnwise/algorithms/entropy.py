@@ -28,7 +28,7 @@ def update_entropy_coefficient(
     ValueError when the measurement is not finite or a bound is negative.
     """
     if not math.isfinite(measured_entropy):
-        raise ValueError(f"measured entropy is {measured_entropy}; the coefficient cannot follow it")
+        raise ValueError(f"measured entropy is {measured_entropy}; the coefficient needs a finite value")
     if not (step >= 0 and max_coefficient >= 0):
         raise ValueError(f"step {step} and max_coefficient {max_coefficient} must be at least 0")
     moved = coefficient + (step if measured_entropy < target else -step)

@@ -77,7 +77,7 @@ def compute_kl(
         raise ValueError(f"KL kind {kind!r} is unknown; known: k1, k2, k3, k3_weighted, k3_with_k2_gradient")
     if old_logprobs is None:
         raise ValueError(
-            "KL kind 'k3_weighted' needs old_logprobs: the log-probabilities of the policy that the ratio is taken to"
+            "KL kind 'k3_weighted' needs old_logprobs, the log-probabilities in the denominator of the ratio"
         )
     return compute_ratio(policy_logprobs - old_logprobs) * compute_k3(policy_logprobs, reference_logprobs)
 
@@ -97,11 +97,13 @@ def compute_kl_rewards(
     policy, reference = np.asarray(policy_logprobs, dtype=np.float64), np.asarray(reference_logprobs, dtype=np.float64)
     if policy.shape != reference.shape:
         raise ValueError(
-            f"policy_logprobs has shape {policy.shape}, reference_logprobs {reference.shape}; score the same tokens"
+            f"policy_logprobs has shape {policy.shape}, reference_logprobs {reference.shape}; both must cover the same "
+            "tokens"
         )
     if not (np.isfinite(policy).all() and np.isfinite(reference).all()):
         raise ValueError(
-            "a log-probability is not finite; the KL penalty needs both policies' scores of every sampled token"
+            "a log-probability is not finite; the KL penalty needs both policies' log-probabilities for every sampled "
+            "token"
         )
     return -coefficient * (policy - reference)
 

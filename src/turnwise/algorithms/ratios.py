@@ -20,7 +20,7 @@ def refuse_short_format(values: torch.Tensor, name: str) -> None:
     """Raise ValueError for float16, in which exp(20) is infinite, and for bfloat16, which rounds -8.02 to -8."""
     if values.is_floating_point() and values.element_size() < 4:
         raise ValueError(
-            f"{name} is {values.dtype}, in which ratios overflow or are rounded away; give float32, such as "
+            f"{name} has dtype {values.dtype}, in which ratios overflow or lose precision; pass float32, such as "
             "`logits.float().log_softmax(-1)`"
         )
 

@@ -30,8 +30,8 @@ def compute_value_loss(
     """
     if not values.shape == old_values.shape == returns.shape:
         raise ValueError(
-            f"values {list(values.shape)}, old_values {list(old_values.shape)}, returns {list(returns.shape)} must "
-            "have one shape"
+            f"values {list(values.shape)}, old_values {list(old_values.shape)} and returns {list(returns.shape)} must "
+            "have the same shape"
         )
     squares = (values - returns).square()
     if clip is None:

@@ -39,8 +39,8 @@ def compute_task_value(rewards: Sequence[float | None], *, max_reward: float = 1
     for reward in scored:
         if not (math.isfinite(reward) and reward <= max_reward):
             raise ValueError(
-                f"reward {reward} is not a finite number up to max_reward {max_reward}; set max_reward to the highest "
-                "reward"
+                f"reward {reward} must be finite and at most max_reward {max_reward}; set max_reward to the highest "
+                "possible reward"
             )
     if not has_signal(rewards):
         return 0.0
@@ -61,7 +61,7 @@ def draw_refill(values: Mapping[str, float], *, num_slots: int, seed: int) -> li
         raise ValueError(f"num_slots is {num_slots}; it must be at least 0")
     for name, value in values.items():
         if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"task value of {name!r} is {value}; it must be finite and at least 0")
+            raise ValueError(f"the task value for {name!r} is {value}; it must be finite and at least 0")
     names = sorted(name for name, value in values.items() if value > 0)
     if not names:
         return []
@@ -86,7 +86,7 @@ def smooth_advantage(advantage: float, copy: int, *, decay: float = 1.0, clip: f
     """
     if copy < 1 or decay < 0 or clip < 0:
         raise ValueError(
-            f"copy is {copy}, decay {decay}, clip {clip}; copies count from 1, and decay and clip are at least 0"
+            f"copy is {copy}, decay {decay}, clip {clip}; copy must be at least 1, decay and clip at least 0"
         )
     return advantage if copy == 1 else min(clip, max(-clip, advantage * copy**-decay))
 

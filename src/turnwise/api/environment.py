@@ -16,7 +16,7 @@ _MARK = "_turnwise_tool"
 
 
 def tool(function: Function) -> Function:
-    """Mark a method of an `Environment` as a tool, or check a function that `setup` will offer; returns it unchanged.
+    """Mark a method of an `Environment` as a tool, or check a function that `setup` will return; returns it unchanged.
 
     Raises ConfigError at once if type hints or the docstring's `Args:` are missing, instead of when a run starts.
     """

@@ -41,8 +41,8 @@ def _always(family: object) -> Any:
         arguments = {name: value for name, value in arguments.items() if name not in _LIMITS}
         if arguments:
             raise ConfigError(
-                f"the {type(family).__name__} that was given is built already and takes no {', '.join(arguments)}; "
-                "give its class, and arguments as environment.args"
+                f"environment is a {type(family).__name__} that is already built and takes no {', '.join(arguments)}; "
+                "pass its class, and the arguments as environment.args"
             )
         return family
 
@@ -55,8 +55,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name not in _GIVEN:
         raise ConfigError(
-            f"environment {name!r} was given to turnwise.train as an object of a script or notebook, and this process "
-            "has none of that name; call turnwise.train with it here, or move its class into a module and name it "
-            "'module:Class'"
+            f"environment {name!r} was passed to turnwise.train as an object from a script or notebook, and this "
+            "process has no object of that name; call turnwise.train with it here, or move its class into a module and "
+            "name it 'module:Class'"
         )
     return _GIVEN[name]

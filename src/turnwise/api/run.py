@@ -81,7 +81,7 @@ class RunReader:
         draws = dict.fromkeys(fate.draw for fate in self._fates() if (fate.fate, fate.step) == ("trained", step))
         groups = [store.load(draw) for draw in draws]
         if not groups:
-            raise DataError(f"{self.path} has no groups of step {step}; its last trained step is {self._last_step()}")
+            raise DataError(f"{self.path} has no groups for step {step}; its last trained step is {self._last_step()}")
         return groups
 
     def trajectories(self, step: int | None = None, *, split: Literal["train", "heldout"] = "train") -> Table:
@@ -109,7 +109,7 @@ class RunReader:
                         rows += list_trajectory_rows(group, first)
         if step is not None and not rows:
             raise DataError(
-                f"{self.path} has no {split} trajectories of step {step}; its last trained step is {self._last_step()}"
+                f"{self.path} has no {split} trajectories for step {step}; its last trained step is {self._last_step()}"
             )
         return to_table(rows)
 

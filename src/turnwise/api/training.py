@@ -58,8 +58,8 @@ def train(
     if resume is not None and resume != AUTO:
         if recipe is not None:
             raise ConfigError(
-                "resume continues a run by its own recipe; give no recipe with it, or resume='auto' for the newest run "
-                "of the recipe's name and seed"
+                "resume continues a run with its own recipe; pass no recipe with it, or use resume='auto' for the "
+                "newest run with the recipe's name and seed"
             )
         run = Path(os.path.expanduser(resume))
         old = Continuation(run=run, changes=changes, wait_s=wait_s)

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from turnwise.core.types import TrajectoryId
 
 CHECKS: Mapping[str, tuple[str, str]] = {
-    "files": ("groups", "every finished group and step is stored whole"),
-    "data": ("files", "the files that tasks come from are those that the run began with, or accepted"),
-    "journal": ("draws", "each draw trained in one step, was dropped for one reason, waits or is open"),
-    "masks": ("tokens", "each token belongs to one turn, and the mask follows from who wrote it"),
-    "turns": ("trajectories", "turns form a tree in time, every observation was answered, records fit"),
+    "files": ("groups", "every finished group and step is stored completely"),
+    "data": ("files", "the data files for tasks are unchanged since the start, or were accepted"),
+    "journal": ("draws", "each draw was trained in one step, was dropped for one reason, waits or is open"),
+    "masks": ("tokens", "each token belongs to one turn, and its mask follows from its author"),
+    "turns": ("trajectories", "turns form a tree in time, every observation was answered, records are consistent"),
     "groups": ("groups", "members are complete and unique, and share one task"),
-    "ledger": ("tokens", "sampled = trained + dropped, no token is too old, what is stored is what trained"),
-    "prompts": ("turns", "each prompt extends the one before, or a branch is on record"),
-    "checkpoints": ("checkpoints", "every file is what was written, the weights are those of the journal"),
-    "logprobs": ("tokens", "the recorded weight version gives the recorded log-probabilities"),
-    "rewards": ("trajectories", "scoring again gives the recorded reward"),
-    "advantages": ("trajectories", "credit from the stored rewards gives the stored advantages"),
-    "tools": ("calls", "running a tool again gives the recorded answer"),
+    "ledger": ("tokens", "sampled = trained + dropped, no token is too old, the stored tokens are the trained ones"),
+    "prompts": ("turns", "each prompt extends the previous one, or a branch is recorded"),
+    "checkpoints": ("checkpoints", "every file is unchanged, and the weights match the journal"),
+    "logprobs": ("tokens", "the recorded weight version reproduces the recorded log-probabilities"),
+    "rewards": ("trajectories", "scoring again reproduces the recorded reward"),
+    "advantages": ("trajectories", "credit from the stored rewards reproduces the stored advantages"),
+    "tools": ("calls", "running a tool again reproduces the recorded answer"),
 }
 """Name of each check, what it counts, and what it proves, in the order of the report."""
 

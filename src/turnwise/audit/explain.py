@@ -131,7 +131,7 @@ def _find_trajectory(run: Path, journal: JournalState, name: str) -> tuple[Traje
     if record is None or record.digest is None:
         finished = [record.draw for record in journal.draws.values() if record.digest is not None]
         draws = f"stored groups of draws {finished[0]} to {finished[-1]}" if finished else "no stored group"
-        raise DataError(f"{run} has no group of draw {draw}; it has {draws}")
+        raise DataError(f"{run} has no group for draw {draw}; it has {draws}")
     group = GroupStore(run).load(draw, digest=record.digest)
     members = [trajectory.id.member for trajectory in group.trajectories]
     if member not in members:

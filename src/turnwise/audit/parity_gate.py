@@ -42,7 +42,7 @@ def check_parity(
     before = f"parity gate before step {step + 1}"
     recorded = [sample.behavior_logprobs[sample.loss_mask] for sample in samples]
     if not sum(len(logprobs) for logprobs in recorded):
-        raise TrainingError(f"{before}: no token could be sampled; look at the failures in the run folder")
+        raise TrainingError(f"{before}: no token could be sampled; see the failures in the run folder")
     trainer, bound = np.concatenate(trainer_logprobs), BOUNDS[dtype]
     parity = compute_parity(trainer, np.concatenate(recorded))
     if not parity.within(bound):
@@ -53,7 +53,7 @@ def check_parity(
                 return parity
         raise TrainingError(
             f"{before}: sampler and trainer score the same {parity.num_tokens} tokens {parity.mean:.3g} nats apart on "
-            f"average and {parity.max:.3g} at most; {dtype} explains {bound.mean:g} and {bound.max:g}. Cause found: "
+            f"average and {parity.max:.3g} at most; {dtype} explains {bound.mean:g} and {bound.max:g}. Cause: "
             f"{diagnosis.cause}: {diagnosis.text}"
         )
     return parity

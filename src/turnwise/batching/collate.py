@@ -184,7 +184,9 @@ def _lay_experts(samples: Sequence[Sample], layout: Layout) -> ByteArray | None:
     if not shapes:
         return None
     if len(shapes) > 1:
-        raise ValueError(f"samples have experts of {sorted(shapes)} layers and choices; they are of different models")
+        raise ValueError(
+            f"samples have experts of {sorted(shapes)} layers and choices; they come from different models"
+        )
     experts = np.full((len(layout.positions), *shapes.pop()), UNRECORDED, np.uint8)
     for path, sample in zip(layout.paths, samples, strict=True):
         if sample.experts is not None:

@@ -69,7 +69,9 @@ def to_samples(trajectory: Trajectory, advantages: TurnArrays | None = None) -> 
     given = [len(array) for array in advantages]
     expected = [len(turn.completion.token_ids) for turn in trajectory.turns]
     if given != expected:
-        raise ValueError(f"advantages have {given} values per turn, the trajectory sampled {expected} tokens per turn")
+        raise ValueError(
+            f"advantages have {given} values per turn, but the trajectory sampled {expected} tokens per turn"
+        )
     trained_turns = find_trained_turns(trajectory)
     return [
         _flatten(trajectory, branch, path, trained_turns[branch], advantages)
@@ -138,9 +140,7 @@ def to_turns(trajectory: Trajectory, arrays: Sequence[NDArray[np.floating]]) -> 
     order = [index for turns in find_trained_turns(trajectory) for index in turns]
     joined = np.concatenate([np.zeros(0), *arrays])
     if len(joined) != trajectory.num_sampled_tokens:
-        raise ValueError(
-            f"{len(joined)} numbers for the {trajectory.num_sampled_tokens} sampled tokens of a trajectory"
-        )
+        raise ValueError(f"{len(joined)} numbers for a trajectory of {trajectory.num_sampled_tokens} sampled tokens")
     ends = np.cumsum([len(trajectory.turns[index].completion.token_ids) for index in order])
     by_turn = dict(zip(order, np.split(joined, ends[:-1]), strict=True)) if order else {}
     return [by_turn[index] for index in range(len(trajectory.turns))]

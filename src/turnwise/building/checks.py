@@ -40,13 +40,13 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
     rollout = config.rollout
     if config.train.steps > 0 and method.compares == "group" and rollout.group_size < 2:
         raise ConfigError(
-            f"credit.method={method.name!r} compares the members of a group, rollout.group_size={rollout.group_size} "
-            "has nothing to compare; use at least 2"
+            f"credit.method={method.name!r} compares the members of a group, and "
+            f"rollout.group_size={rollout.group_size} leaves nothing to compare; use at least 2"
         )
     if method.compares == "leaves" and not rollout.train_truncated:
         raise ConfigError(
-            f"rollout.train_truncated=false leaves out whole trajectories, credit.method={method.name!r} trains "
-            "branches, each with an end of its own; set it to true"
+            f"rollout.train_truncated=false drops whole trajectories, but credit.method={method.name!r} trains "
+            "branches that each end separately; set it to true"
         )
 
 
@@ -58,27 +58,27 @@ def check_environment(resolved: Resolved, method: CreditMethod) -> None:
         environment = family.build_environment(family.task("train", 0))
         if not isinstance(environment, ForkableEnvironment):
             raise ConfigError(
-                f"credit.method={method.name!r} samples several futures from one state, and "
-                f"{type(environment).__name__} of environment.name={config.environment.name!r} cannot fork; give it "
-                "`async def fork(self)`, or choose another method"
+                f"credit.method={method.name!r} samples several futures from one state, but "
+                f"{type(environment).__name__} of environment.name={config.environment.name!r} cannot fork; define "
+                "`async def fork(self)` on it, or choose another method"
             )
     for family in list_families(build_family(config)) if resolved.annotators else ():
         environment = family.build_environment(family.task("train", 0))
         if isinstance(environment, AskingEnvironment):
             raise ConfigError(
-                f"credit.method={method.name!r} measures {' and '.join(method.annotators)} of one conversation, and "
+                f"credit.method={method.name!r} measures {' and '.join(method.annotators)} in one conversation, but "
                 f"{type(environment).__name__} of environment.name={config.environment.name!r} has several; choose "
                 "another method"
             )
     if method.compares == "leaves" and resolved.penalty > 0:
         raise ConfigError(
-            f"credit.method={method.name!r} with loss.kl.place='reward': a turn above a fork has several futures, and "
-            "so no one sum of penalties to come; use loss.kl.place='loss'"
+            f"credit.method={method.name!r} with loss.kl.place='reward': a turn before a fork has several futures, so "
+            "its future penalties have no single sum; use loss.kl.place='loss'"
         )
     needs_answers = any(kind.needs_gold_answers for kind in resolved.annotators)
     if needs_answers and not isinstance(build_family(config), GoldAnswers):
         raise ConfigError(
-            f"credit.method={method.name!r} scores the right answer after every turn, and "
-            f"environment.name={config.environment.name!r} does not say which it is; give its family `gold_answer` and "
-            "`answer_reply`, or choose another method"
+            f"credit.method={method.name!r} scores the right answer after every turn, but "
+            f"environment.name={config.environment.name!r} does not define it; add `gold_answer` and `answer_reply` to "
+            "its family, or choose another method"
         )

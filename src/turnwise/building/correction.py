@@ -45,11 +45,11 @@ def resolve_correction(
     if max_staleness == 0:
         return leave_uncorrected(loss, "synchronous")
     if method is None:
-        return leave_uncorrected(loss, f"train.algorithm={algorithm.name!r} takes no ratios")
+        return leave_uncorrected(loss, f"train.algorithm={algorithm.name!r} uses no ratios")
     corrects = method.stale in ("decoupled", "sequence")
     if method.stale == "refuse" and "auto" in (loss.recompute_old, mode):
         raise ConfigError(
-            f"loss.method={loss.method!r} does not say how it corrects stale tokens, and schedule.max_staleness is "
+            f"loss.method={loss.method!r} does not define a correction for stale tokens, and schedule.max_staleness is "
             f"{max_staleness}; set loss.recompute_old and loss.correction.mode, or schedule.max_staleness=0"
         )
     takes_one_update = loss.updates_per_step == 1 and loss.epochs == 1
@@ -61,13 +61,13 @@ def resolve_correction(
     recompute = by_default if loss.recompute_old == "auto" else loss.recompute_old
     if mode == "none" and method.anchor == "none":
         raise ConfigError(
-            f"loss.method={loss.method!r} takes no ratio, so without loss.correction it trains stale tokens as if the "
-            f"present weights had sampled them, and schedule.max_staleness is {max_staleness}; leave "
+            f"loss.method={loss.method!r} uses no ratio, so without loss.correction it trains stale tokens as if the "
+            f"current weights had sampled them, and schedule.max_staleness is {max_staleness}; leave "
             "loss.recompute_old and loss.correction.mode at 'auto', or set schedule.max_staleness=0"
         )
     if recompute and not loss.mask_observations:
         raise ConfigError(
-            "loss.mask_observations=false trains tokens that were not sampled, which have no ratio to correct; set "
+            "loss.mask_observations=false trains tokens that were not sampled and have no ratio to correct; set "
             "schedule.max_staleness=0"
         )
     weights = "no importance weights"

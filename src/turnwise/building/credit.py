@@ -87,11 +87,9 @@ def check_critic(method: CreditMethod, critic: CriticSection) -> None:
     """Raise ConfigError if a method that reads values has no critic, or if no method reads the critic."""
     needs_critic = "values" in method.needs
     if needs_critic and critic.kind == "none":
-        raise ConfigError(
-            f"credit.method={method.name!r} reads the values of a critic; set critic.kind to 'head' or 'separate'"
-        )
+        raise ConfigError(f"credit.method={method.name!r} needs a critic; set critic.kind to 'head' or 'separate'")
     if not needs_critic and critic.kind != "none":
         raise ConfigError(
-            f"critic.kind={critic.kind!r}, but credit.method={method.name!r} reads no values; use 'gae', 'turn_gae' "
-            "or 'bilevel_gae', or set critic.kind to 'none'"
+            f"critic.kind={critic.kind!r}, but credit.method={method.name!r} uses no critic; use 'gae', 'turn_gae' or "
+            "'bilevel_gae', or set critic.kind to 'none'"
         )

@@ -26,8 +26,8 @@ def build_family(config: RunConfig, changes: Mapping[str, Any] | None = None) ->
     for label, change in changes.items():
         if label not in environment.mixture or not isinstance(change, Mapping):
             raise ConfigError(
-                f"{label}={change!r} changes no family of environment.mixture; give a table of arguments for one of "
-                f"{', '.join(environment.mixture)}"
+                f"{label}={change!r} does not name a family in environment.mixture; set a table of arguments for one "
+                f"of {', '.join(environment.mixture)}"
             )
     for label, member in environment.mixture.items():
         arguments = {**limits, **member.args, **changes.get(label, {})}

@@ -20,7 +20,7 @@ def read_gradient_settings(resolved: Resolved) -> GradientSettings:
     """What the recipe says about learning by policy gradients. Raises ConfigError where its algorithm has no credit."""
     config, credit = resolved.config, resolved.credit
     if credit is None:
-        raise ConfigError(f"train.algorithm={resolved.algorithm.name!r} has no credit")
+        raise ConfigError(f"train.algorithm={resolved.algorithm.name!r} does not use a credit method")
     return GradientSettings(
         build_credit=credit.build,
         credit_options=credit.options,

@@ -26,7 +26,7 @@ def build_policy_loss(resolved: Resolved) -> PolicyLoss:
     none."""
     config, correction = resolved.config, resolved.correction
     if resolved.loss is None:
-        raise ConfigError(f"train.algorithm={resolved.algorithm.name!r} has no policy loss")
+        raise ConfigError(f"train.algorithm={resolved.algorithm.name!r} does not use a policy loss")
     loss, method = config.loss, resolved.loss.method
     function = resolved.loss.build(corrected=correction.mode != "none", old_is_behavior=not correction.recompute_old)
     kl, teacher = loss.kl, loss.teacher

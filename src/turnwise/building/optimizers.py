@@ -73,17 +73,19 @@ def _try_optimizer(build: BuildOptimizer, lr: float, what: str, *, is_shared: bo
     _step(optimizer, parameters, 1)
     for parameter, state in optimizer.state.items():
         if not any(parameter is each for each in parameters):
-            raise ConfigError(f"{what} keeps state that belongs to no parameter; checkpoints hold tensors by parameter")
+            raise ConfigError(
+                f"{what} has state that belongs to no parameter; a checkpoint stores tensors per parameter only"
+            )
         for key, value in state.items():
             if not torch.is_tensor(value):
                 raise ConfigError(
-                    f"{what} keeps {key!r} as {type(value).__name__}; checkpoints hold tensors only, so that nothing "
-                    "is unpickled: keep it as a tensor"
+                    f"{what} stores {key!r} as {type(value).__name__}; checkpoints contain only tensors, so that "
+                    "nothing is unpickled: store it as a tensor"
                 )
             if is_shared and value.ndim and value.shape != parameter.shape:
                 raise ConfigError(
-                    f"{what} keeps {key!r} of shape {tuple(value.shape)} for a parameter of {tuple(parameter.shape)}; "
-                    "ranks cut state as they cut the parameter: use train.ranks=1"
+                    f"{what} stores {key!r} of shape {tuple(value.shape)} for a parameter of shape "
+                    f"{tuple(parameter.shape)}; ranks shard state in the same way as the parameter: use train.ranks=1"
                 )
     twins = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
     twin = _build(build, twins, lr, what)
@@ -95,8 +97,8 @@ def _try_optimizer(build: BuildOptimizer, lr: float, what: str, *, is_shared: bo
         _step(twin, twins, number)
     if not all(torch.equal(mine, theirs) for mine, theirs in zip(parameters, twins, strict=True)):
         raise ConfigError(
-            f"{what} does not go on from the state it keeps by parameter, so a resumed run would differ; keep all of "
-            "it in optimizer.state, as tensors"
+            f"{what} does not continue from its per-parameter state, so a resumed run would differ; store all of it in "
+            "optimizer.state, as tensors"
         )
 
 
@@ -104,10 +106,10 @@ def _build(build: BuildOptimizer, parameters: list[torch.nn.Parameter], lr: floa
     groups = [{"params": [parameter], "weight_decay": 0.1 * (parameter.ndim > 1)} for parameter in parameters]
     optimizer: Any = build(groups, lr)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError(f"{what} builds a {type(optimizer).__name__}; it must be a torch.optim.Optimizer")
+        raise ConfigError(f"{what} returns a {type(optimizer).__name__}; it must return a torch.optim.Optimizer")
     stepped = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if [id(parameter) for parameter in stepped] != [id(parameter) for parameter in parameters]:
-        raise ConfigError(f"{what} does not step on the groups of parameters that it is given")
+        raise ConfigError(f"{what} does not update the parameter groups that it is given")
     return optimizer
 
 

@@ -48,7 +48,7 @@ class Resolved:
     def build_credit(self) -> CheckedCredit:
         """The credit method as it is in the first step. Raises ConfigError where the algorithm has none."""
         if self.credit is None:
-            raise ConfigError(f"train.algorithm={self.algorithm.name!r} has no credit")
+            raise ConfigError(f"train.algorithm={self.algorithm.name!r} does not use a credit method")
         return self.credit.build(self.penalty)
 
     @property

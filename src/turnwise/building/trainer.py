@@ -41,8 +41,8 @@ def build_trainer(
         return build_local_trainer(resolved, model, tokenizer)
     if config.scale.ray and model.device.type == "cuda":
         raise ConfigError(
-            f"scale.ray={config.scale.ray!r} with train.ranks={train.ranks} on GPUs: actors reserve cores and see no "
-            "GPU; leave scale.ray empty, or use model.device='cpu'"
+            f"scale.ray={config.scale.ray!r} with train.ranks={train.ranks} on GPUs: the actors reserve cores but no "
+            "GPUs; leave scale.ray empty, or use model.device='cpu'"
         )
     cores = config.scale.cpus if config.scale.ray else (os.cpu_count() or 1) // train.ranks
     return RankedTrainer(
@@ -148,8 +148,8 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
     if sizes[0] != sizes[1]:
         raise ConfigError(
-            f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, the student one "
-            f"of {sizes[0]}; a teacher must share the student's tokenizer"
+            f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, but the student's "
+            f"has {sizes[0]}; use a teacher with the student's tokenizer"
         )
     pin_length(teacher, config.engine.max_context)
     frozen: PreTrainedModel = teacher.requires_grad_(False)

@@ -147,7 +147,8 @@ def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     trajectory: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Draw and member, such as 57/0.")],
     method: Annotated[
-        list[str] | None, typer.Option("--method", help="A credit method; repeat to compare. The run's own when none.")
+        list[str] | None,
+        typer.Option("--method", help="Credit method; repeat to compare several. Default: the run's method."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -171,7 +172,7 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
     rewards = ", ".join("invalid" if reward is None else f"{reward:g}" for reward in explanation.group_rewards)
     outcome = "could not be scored" if explanation.reward is None else f"reward {explanation.reward:g}"
     print(clean_for_terminal(explanation.prompt))
-    print(f"{name}: {outcome}, ended by {explanation.stop}; rewards of its group: {rewards}")
+    print(f"{name}: {outcome}, ended with {explanation.stop}; rewards of its group: {rewards}")
     shown = Table()
     shown.add_column("turn", justify="right")
     shown.add_column("reply", overflow="fold", ratio=1, max_width=REPLY_COLUMNS)
@@ -194,7 +195,7 @@ def _show_explanation(name: str, explanation: Explanation) -> None:
         )
     print_table(shown)
     print(
-        "advantage per sampled token: the mean over the turn, and its range where tokens differ; same state: turns of "
+        "advantage per sampled token: the mean over the turn, and its range if tokens differ; same state: turns of "
         "other members"
     )
 

@@ -12,10 +12,10 @@ import typer
 def audit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, finished or running.")],
     replay_tools: Annotated[
-        bool, typer.Option("--replay-tools", help="Also run every recorded tool call again and compare the answers.")
+        bool, typer.Option("--replay-tools", help="Also rerun every recorded tool call and compare the answers.")
     ] = False,
     device: Annotated[
-        str | None, typer.Option(help="Score on auto, cpu or cuda; default: the device of the run.")
+        str | None, typer.Option(help="Device for scoring: auto, cpu or cuda; default: the run's device.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from turnwise.core.judging import Judge
     from turnwise.core.protocols import EnvironmentFamily
 
-app = typer.Typer(help="Check what a run is built of.", no_args_is_help=True)
+app = typer.Typer(help="Check the parts of a run.", no_args_is_help=True)
 
 
 @app.callback()
@@ -29,17 +29,19 @@ def _group() -> None:
 def env(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A short name, package.module:Class, or a recipe; none lists the names."),
+        typer.Argument(metavar="NAME", help="Short name, package.module:Class, or recipe; without it, list the names."),
     ] = None,
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[key=value ...]", help="As environment.args.")
     ] = None,
     control: Annotated[
         list[str] | None,
-        typer.Option(help="An argument under which the oracle must fail, such as search=off; besides the recipe's."),
+        typer.Option(
+            help="Argument under which the oracle must fail, such as search=off, in addition to the recipe's."
+        ),
     ] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks per policy.")] = 40,
-    max_turns: Annotated[int, typer.Option(min=1, help="Replies per episode.")] = 16,
+    tasks: Annotated[int, typer.Option(min=1, help="Number of held-out tasks per policy.")] = 40,
+    max_turns: Annotated[int, typer.Option(min=1, help="Maximum number of replies per episode.")] = 16,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Report whether an environment is solvable, hard to cheat, repeatable and without leaks; exit with 1 if not."""

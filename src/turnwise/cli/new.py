@@ -123,8 +123,10 @@ def _group() -> None:
 
 @app.command()
 def env(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of package and environment; letters and digits.")],
-    folder: Annotated[Path, typer.Option("--in", help="Folder in which the package's folder is made.")] = Path(),
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the package and the environment; letters and digits.")
+    ],
+    folder: Annotated[Path, typer.Option("--in", help="Folder in which to create the package's folder.")] = Path(),
 ) -> None:
     """Write a package with an environment, a test and a recipe, to be changed into your own."""
     target = write_package(name, folder)
@@ -144,13 +146,13 @@ def write_package(name: str, folder: Path) -> Path:
         raise ConfigError(f"name {name!r} cannot be imported; use lower-case letters, digits and underscores")
     taken = {each.name: each.source for each in list_environments()}
     if name in taken:
-        raise ConfigError(f"name {name!r} is taken by an environment ({taken[name]}); choose another")
+        raise ConfigError(f"name {name!r} is already used by an environment ({taken[name]}); choose another")
     target = folder / name
     if target.exists():
-        raise ConfigError(f"{target} exists; choose another name or another folder with --in")
+        raise ConfigError(f"{target} already exists; choose another name, or another folder with --in")
     owner = "Python" if name in sys.stdlib_module_names else ", ".join(packages_distributions().get(name, ()))
     if owner:
-        raise ConfigError(f"name {name!r} is that of a module of {owner}, which the package would hide; choose another")
+        raise ConfigError(f"name {name!r} is also a module of {owner}, which the package would hide; choose another")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     for path, text in FILES.items():
         values = {"@name@": name, "@Class@": class_name, "@version@": __version__}

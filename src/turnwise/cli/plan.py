@@ -26,26 +26,29 @@ Pair = tuple[float, float]
 
 def plan(
     recipe: Annotated[
-        list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="A recipe, as for `train`.")
+        list[str] | None, typer.Argument(metavar="FILES... [a.b=value ...]", help="A recipe, as in `train`.")
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="A stored run: its trajectories are the work; without --gpus its times are the costs too."),
+        typer.Option(
+            help="Stored run whose trajectories are the workload; without --gpus its times are also the costs."
+        ),
     ] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of the cluster.")] = None,
-    gpu: Annotated[str, typer.Option(help="Their kind: a100, h100, h800 or h200.")] = "h100",
-    engine_gpus: Annotated[int, typer.Option(min=1, help="GPUs of one engine.")] = 1,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Number of GPUs in the cluster.")] = None,
+    gpu: Annotated[str, typer.Option(help="GPU type: a100, h100, h800 or h200.")] = "h100",
+    engine_gpus: Annotated[int, typer.Option(min=1, help="GPUs per engine.")] = 1,
     trainer_gpus: Annotated[
-        int | None, typer.Option(min=1, help="GPUs of the trainer; default: as many as keep pace with the engines.")
+        int | None,
+        typer.Option(min=1, help="GPUs for the trainer; default: as many as it takes to keep up with the engines."),
     ] = None,
     sampled: Annotated[
-        Pair | None, typer.Option(help="Sampled tokens of a trajectory: median and 99th percentile.")
+        Pair | None, typer.Option(help="Sampled tokens per trajectory: median and 99th percentile.")
     ] = None,
-    tool_seconds: Annotated[Pair, typer.Option(help="Seconds of a tool call, likewise.")] = (
+    tool_seconds: Annotated[Pair, typer.Option(help="Seconds per tool call: median and 99th percentile.")] = (
         0.0,
         0.0,
     ),
-    price: Annotated[float | None, typer.Option(min=0, help="Price of a GPU for an hour.")] = None,
+    price: Annotated[float | None, typer.Option(min=0, help="Price of one GPU hour.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Simulate every schedule of a recipe: throughput, utilisation, staleness; on a cluster also memory and cost."""
@@ -54,7 +57,7 @@ def plan(
     from turnwise.reporting.schedules import schedules_table
 
     if run is None and gpus is None:
-        raise ConfigError("say what to plan for: --gpus N for a cluster, or --run RUN for the machine of a stored run")
+        raise ConfigError("pass --gpus N to plan for a cluster, or --run RUN for the machine of a stored run")
     config = _read_config(recipe, run)
     if gpus is None:
         assert run is not None
@@ -79,7 +82,7 @@ def _read_config(recipe: list[str] | None, run: Path | None) -> RunConfig:
     if files:
         return load_config(files, overrides)
     if run is None:
-        raise ConfigError("no recipe file named; for example `turnwise plan recipes/search_r1/tiny.toml --gpus 8`")
+        raise ConfigError("no recipe file given; for example `turnwise plan recipes/search_r1/tiny.toml --gpus 8`")
     return load_resolved(run / "config.json", overrides)
 
 
@@ -132,7 +135,9 @@ def _plan_cluster(
     resolved = resolve(config)
     shapes = measure_recipe(config, resolved.copies)
     if shapes is None:
-        raise ConfigError("the model's sizes are unknown; name a model that is on this machine, or set model.config")
+        raise ConfigError(
+            "the model's sizes are unknown; use a model that is stored on this machine, or set model.config"
+        )
     shape = shapes.policy
     work: Work = _assume_work(config, sampled, tool_s) if run is None else read_work(run)
     known = {"item": BYTES[config.model.dtype], "context": config.rollout.max_tokens}

@@ -38,17 +38,17 @@ def check_flags(arguments: Sequence[str]) -> None:
         if name not in list_options(RunConfig):
             if other is None and "." in name:
                 raise ConfigError(
-                    f"{flag} is no option of this command; options of the recipe have no dashes, and true or false "
+                    f"{flag} is not an option of this command; recipe options have no dashes, and need true or false "
                     "after the name: train.recompute_activations=false (`turnwise options WORD` finds a name)"
                 )
             if other is None:
                 continue
             if not other.option or other.note:
-                raise ConfigError(f"{flag} is no option of this command; {other.describe()}")
+                raise ConfigError(f"{flag} is not an option of this command; {other.describe()}")
             name = other.option
         following = arguments[place + 1] if place + 1 < len(arguments) else ""
         given = value if equals else "VALUE" if not following or following.startswith("--") else following
-        raise ConfigError(f"{flag} is no option of this command; options of the recipe have no dashes: {name}={given}")
+        raise ConfigError(f"{flag} is not an option of this command; recipe options have no dashes: {name}={given}")
 
 
 def read_source(arguments: Sequence[str]) -> RunConfig | str:

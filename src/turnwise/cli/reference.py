@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Width in columns of the text of one option."""
 
-Word = Annotated[str | None, typer.Argument(help="A name, a part of one, a word of the text; default: all.")]
+Word = Annotated[str | None, typer.Argument(help="A name, part of a name, or a word in the description; default: all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print all of it as a page in Markdown.")]
+MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print everything as a Markdown page.")]
 
 OPTIONS_PAGE = """# Options
 
@@ -60,7 +60,7 @@ def options(word: Word = None, as_json: JsonOption = False, markdown: MarkdownOp
         elif not found:
             nearest = difflib.get_close_matches(word, [row.name for row in rows], n=3, cutoff=0.3)
             raise ConfigError(
-                f"no option has {word!r} in its name or text; "
+                f"no option has {word!r} in its name or description; "
                 + (f"the nearest names are {', '.join(nearest)}" if nearest else "`turnwise options` lists all")
             )
         rows = found
@@ -85,7 +85,7 @@ def metrics(word: Word = None, as_json: JsonOption = False, markdown: MarkdownOp
     if not found:
         nearest = difflib.get_close_matches(word or "", list(METRICS), n=3, cutoff=0.3)
         raise ConfigError(
-            f"no metric of Turnwise has {word!r} in its name or text; "
+            f"no metric of Turnwise has {word!r} in its name or description; "
             + (f"the nearest names are {', '.join(nearest)}" if nearest else "`turnwise metrics` lists all")
         )
     if as_json:

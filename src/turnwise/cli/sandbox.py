@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 app = typer.Typer(help="Run untrusted code, isolated.", no_args_is_help=True)
 
-LevelOption = Annotated[str, typer.Option("--level", help="auto, full, uid, process, seccomp or none.")]
+LevelOption = Annotated[
+    str, typer.Option("--level", help="Level of the sandbox: auto, full, uid, process, seccomp or none.")
+]
 
 EXIT_LIMIT = 124
 """Exit status of `run` if the program hit a limit, the same as timeout(1)'s."""
@@ -82,7 +84,7 @@ def _show_level(level: Level) -> None:
     for stronger, reason in level.reasons.items():
         print(f"{stronger}: unavailable, because {reason}")
     if level.name == "none":
-        print("This machine isolates nothing: code may do whatever your user may.")
+        print("This machine isolates nothing: code may do whatever your user may do.")
 
 
 def _describe_trees(level: Level) -> str:
@@ -94,13 +96,17 @@ def _describe_trees(level: Level) -> str:
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python program (or a shell script ending in .sh).")],
-    profile: Annotated[str, typer.Option(help="auto, std, numpy, numpy_random, sympy or pytest.")] = "auto",
-    timeout_s: Annotated[float, typer.Option(help="Seconds of real time.")] = 5.0,
-    memory_mib: Annotated[int, typer.Option(help="MiB for all processes of the program together.")] = 1024,
-    network: Annotated[str, typer.Option(help="none or loopback.")] = "none",
-    seed: Annotated[int, typer.Option(help="Seeds every random generator of the program.")] = 0,
+    profile: Annotated[
+        str, typer.Option(help="Preloaded libraries: auto, std, numpy, numpy_random, sympy or pytest.")
+    ] = "auto",
+    timeout_s: Annotated[float, typer.Option(help="Wall-clock limit in seconds.")] = 5.0,
+    memory_mib: Annotated[
+        int, typer.Option(help="Memory limit in MiB for all processes of the program together.")
+    ] = 1024,
+    network: Annotated[str, typer.Option(help="Network access: none or loopback.")] = "none",
+    seed: Annotated[int, typer.Option(help="Seed for every random generator of the program.")] = 0,
     level: LevelOption = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the full result as JSON.")] = False,
 ) -> None:
     """Run one program; its output and exit status become this command's. The status is 124 when it hit a limit."""
     from turnwise_sandbox.types import Network, Profile
@@ -111,7 +117,7 @@ def run(
     try:
         source = file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
     stdin = b"" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
     execution = _complete(_run_file(file, source, stdin, profile, timeout_s, memory_mib, network, seed, level))
     if as_json:
@@ -173,9 +179,11 @@ def _to_json(execution: Execution) -> dict[str, object]:
 
 @app.command()
 def bench(
-    rounds: Annotated[int, typer.Option(help="How often each program is measured, in turns.")] = 5,
+    rounds: Annotated[
+        int, typer.Option(help="Number of rounds; each measures every program once, in alternation.")
+    ] = 5,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few executions per round: a look, not a measurement.")
+        bool, typer.Option("--quick", help="Use few executions per round, for a quick look rather than a measurement.")
     ] = False,
 ) -> None:
     """Compare the sandbox with subprocess, bubblewrap (if installed) and a bare fork, in turns; print JSON."""
@@ -187,7 +195,7 @@ def bench(
 @app.command()
 def serve(
     port: Annotated[int, typer.Option(help="Port on the loopback interface.")] = 8080,
-    slots: Annotated[int, typer.Option(help="Programs at a time; 0 means one per processor.")] = 0,
+    slots: Annotated[int, typer.Option(help="Number of programs to run at once; 0 means one per processor.")] = 0,
     level: LevelOption = "auto",
 ) -> None:
     """Serve the sandbox over HTTP on loopback. Clients send the token in TURNWISE_SANDBOX_TOKEN; without one, the

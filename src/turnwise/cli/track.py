@@ -12,14 +12,14 @@ def track(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     to: Annotated[
         list[str],
-        typer.Option(help="tensorboard, wandb, mlflow, trackio, prometheus or package.module:Class; repeatable."),
+        typer.Option(help="tensorboard, wandb, mlflow, trackio, prometheus or package.module:Class; may be repeated."),
     ],
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change an option of the trackers, for example trackers.project=mine."),
+        typer.Option("--set", help="Change a tracker option, for example trackers.project=mine."),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Send everything to a new run of the tracker, not only what it lacks.")
+        bool, typer.Option("--new", help="Send everything to a new run in the tracker, not only what it lacks.")
     ] = False,
 ) -> None:
     """Send a stored run to experiment trackers."""

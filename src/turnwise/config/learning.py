@@ -22,20 +22,20 @@ class SftSection(Section):
     batch_size: int = Field(64, ge=1)
     """Conversations per step."""
     path: str = ""
-    """JSONL or Parquet file of your own conversations, whose replies are imitated (docs/data.md); empty plays
-    demonstrations. Conversations of more than `rollout.max_tokens` tokens are left out and counted."""
+    """JSONL or Parquet file of your own conversations, whose replies are imitated (docs/data.md); if empty,
+    demonstrations are played. Conversations of more than `rollout.max_tokens` tokens are left out and counted."""
     heldout_path: str = ""
-    """File of conversations that never train: their loss is measured before the warm-up, ten times in it, and after
-    it. For `path` only."""
+    """File of conversations that are never trained on: their loss is measured before the warm-up, ten times during it,
+    and after it. For `path` only."""
     num_demonstrations: int = Field(4096, ge=1)
     """Number of demonstrations, each of a different task; every pass over them has a new order. Those of more
-    than `rollout.max_tokens` tokens are counted when it starts. Not read beside `path`."""
+    than `rollout.max_tokens` tokens are counted when it starts. Ignored if `path` is set."""
     lr: float = Field(3e-3, gt=0)
-    """Peak learning rate, which decays to 0 as a cosine. Must be given beside `model.path`."""
+    """Peak learning rate, which decays to 0 as a cosine. Required with `model.path`."""
     warmup_steps: int = Field(10, ge=0)
     """Optimizer steps over which the learning rate rises linearly."""
     policy: str = "naive"
-    """Name of the family's scripted policy that demonstrates. Not read beside `path`."""
+    """Name of the family's scripted policy that demonstrates. Ignored if `path` is set."""
 
 
 class TrainSection(Section):
@@ -43,30 +43,31 @@ class TrainSection(Section):
 
     algorithm: Annotated[str, OneOf(tuple(ALGORITHMS))] = POLICY_GRADIENT.name
     """"policy_gradient" is reinforcement learning with `credit` and `loss`. The others learn from the best samples,
-    with `rejection` or `preference`, and ignore `credit` and `loss` but for `loss.updates_per_step`."""
+    with `rejection` or `preference`, and ignore `credit` and `loss` except `loss.updates_per_step`."""
     steps: int = Field(60, ge=0)
     """RL steps; 0 stops after the warm-up."""
     parity_every: int = Field(20, ge=0)
     """RL steps between parity gates, in which sampler and trainer score the same tokens; there is always one before the
     first step."""
     lr: float = Field(1e-3, gt=0)
-    """Peak learning rate. The default is for random weights: beside `model.path` it must be given."""
+    """Peak learning rate. The default is for random weights; required with `model.path`."""
     warmup_steps: int = Field(5, ge=0)
     """Optimizer steps over which the learning rate rises linearly."""
     warmup_ratio: float = Field(0.0, ge=0, lt=1)
-    """Part of all optimizer steps over which it rises, rounded up; above 0 it replaces `warmup_steps`."""
+    """Share of all optimizer steps over which the learning rate rises, rounded up; above 0 it replaces
+    `warmup_steps`."""
     decay: str = "linear"
     """Decay of the learning rate after its warm-up: "none", "linear", "cosine", or the import path
-    "package.module:function" of your own, from an optimizer step after the warm-up, counted from 0, and the number of
-    steps after the warm-up to a factor of `lr`."""
+    "package.module:function" of your own function, which maps an optimizer step after the warm-up, counted from 0, and
+    the number of steps after the warm-up to a factor of `lr`."""
     min_lr_ratio: float = Field(0.0, ge=0, le=1)
-    """Part of `lr` at which the decay ends."""
+    """Share of `lr` at the end of the decay."""
     optimizer: str = "adamw"
-    """"adamw", or the import path "package.module:build" of your own, such as "torch.optim:SGD": from groups of
-    parameters, `lr` and `optimizer_options` to a torch.optim.Optimizer whose state is tensors. It steps on the policy,
-    a critic and an implicit reward model (docs/extending.md)."""
+    """"adamw", or the import path "package.module:build" of your own, such as "torch.optim:SGD", which maps parameter
+    groups, `lr` and `optimizer_options` to a torch.optim.Optimizer whose state is tensors. It updates the policy, a
+    critic and an implicit reward model (docs/extending.md)."""
     optimizer_options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Further options of the optimizer, which refuses unknown ones; of "adamw" such as `eps`."""
+    """Further options for the optimizer, which rejects unknown ones; for "adamw" for example `eps`."""
     weight_decay: float = Field(0.0, ge=0)
     """Weight decay, on matrices only."""
     beta1: float = Field(0.9, ge=0, lt=1)
@@ -74,44 +75,45 @@ class TrainSection(Section):
     beta2: float = Field(0.95, ge=0, lt=1)
     """Decay rate of AdamW's second moment."""
     max_grad_norm: float = Field(1.0, gt=0)
-    """Largest norm of a gradient; a larger gradient is scaled down to it."""
+    """Maximum gradient norm; a larger gradient is scaled down to it."""
     micro_batch_tokens: int = Field(0, ge=0)
-    """Most tokens computed in one forward and backward pass; fewer need less memory, and gradients are the same up to
-    rounding. 0 chooses the largest number up to 16384 that fits the machine's memory when a run starts, and writes it
-    to the run's config.json."""
+    """Maximum number of tokens in one forward and backward pass; fewer need less memory, and gradients are the same up
+    to rounding. 0 chooses the largest number up to 16384 that fits the machine's memory when a run starts, and writes
+    it to the run's config.json."""
     shared_prefix: bool = True
-    """Compute what several trajectories begin with (a tool prompt, a task, the turns before a branch) once, forward and
-    backward. Gradients are the same up to rounding. False computes every trajectory by itself."""
+    """Compute a common prefix of several trajectories (a tool prompt, a task, the turns before a branch) once, forward
+    and backward. Gradients are the same up to rounding. False computes every trajectory separately."""
     recompute_activations: bool = False
-    """Keep only the input of every layer for the backward pass, which computes the layer again: less memory, one
-    more forward pass, the same results."""
+    """Store only the input of every layer for the backward pass, which computes the layer again: less memory, one more
+    forward pass, the same results."""
     checkpoint_every: int = Field(20, ge=0)
-    """RL steps between checkpoints; 0 writes the first and the last only."""
+    """RL steps between checkpoints; 0 writes only the first and the last."""
     keep_checkpoints: int = Field(2, ge=1)
-    """Number of latest checkpoints kept, besides the one RL started from."""
+    """Number of latest checkpoints to keep, in addition to the one at the start of RL."""
     keep_best: int = Field(0, ge=0)
-    """Number of checkpoints kept besides for their held-out success. Above 0 every evaluation of `evaluate.every` has a
-    checkpoint; `evaluate`, `ask` and `export` take `--step best`."""
+    """Number of additional checkpoints to keep for their held-out success. Above 0 every evaluation of `evaluate.every`
+    writes a checkpoint; `evaluate`, `ask` and `export` accept `--step best`."""
     keep_every: int = Field(0, ge=0)
-    """RL steps between milestones, checkpoints that stay; 0 makes none."""
+    """RL steps between milestones, which are checkpoints that are kept; 0 keeps none."""
     ranks: int = Field(1, ge=1)
-    """Processes that train together, here or on a cluster, each with a part of every model (docs/ranks.md)."""
+    """Number of processes that train together, here or on a cluster, each with a shard of every model
+    (docs/ranks.md)."""
     offload_to_cpu: bool = False
-    """Keep each rank's rows of weights, gradients and moments in the CPU's memory, and bring a layer to the GPU while
-    it computes: room on the GPU, for slower steps. The results are the same up to rounding."""
+    """Keep each rank's shard of weights, gradients and moments in CPU memory, and load a layer to the GPU while it
+    computes: more room on the GPU, slower steps. The results are the same up to rounding."""
     num_threads: int = Field(0, ge=0)
-    """Threads while training, of each rank; 0 is all cores, or each rank's part of them."""
+    """Threads for training, per rank; 0 is all cores, or each rank's share of them."""
 
     @field_validator("decay")
     @classmethod
     def _check_decay(cls, value: str) -> str:
         if value in DECAYS or ":" in value:
             return value
-        raise ValueError("it must be 'none', 'linear' or 'cosine', or an import path as 'package.module:function'")
+        raise ValueError("it must be 'none', 'linear' or 'cosine', or an import path such as 'package.module:function'")
 
     @field_validator("optimizer")
     @classmethod
     def _check_optimizer(cls, value: str) -> str:
         if value == ADAMW or ":" in value:
             return value
-        raise ValueError("it must be 'adamw', or an import path as 'package.module:build' (such as 'torch.optim:SGD')")
+        raise ValueError("it must be 'adamw', or an import path 'package.module:build' (such as 'torch.optim:SGD')")

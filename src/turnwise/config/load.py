@@ -76,7 +76,7 @@ def load_resolved(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise ConfigError(
-            f"{path} cannot be read ({cause}); it is written when a run starts, is this a run folder?"
+            f"cannot read {path} ({cause}); it is written when a run starts; is this a run folder?"
         ) from cause
     sources: dict[str, str] = {}
     _apply_overrides(tree, overrides, sources)
@@ -111,9 +111,9 @@ def _set_option(tree: dict[str, Any], key: str, value: Any, source: str, sources
     if not key or "" in key.split("."):
         raise ConfigError(f"{source} is not of the form section.key=value")
     if (plain := key.lstrip("+-~")) != key:
-        raise ConfigError(f"{source} has {key[: -len(plain)]!r} in front; an option is set and added by its name alone")
+        raise ConfigError(f"{source} has {key[: -len(plain)]!r} in front; options are set and added by name alone")
     if '"' in key or "'" in key:
-        raise ConfigError(f'{source} has quotes in its name; write the table around it, TABLE={{"a.b" = VALUE}}')
+        raise ConfigError(f'{source} has quotes in its name; set the whole table instead, TABLE={{"a.b" = VALUE}}')
     *parents, last = key.split(".")
     table = tree
     for name in parents:
@@ -144,9 +144,9 @@ def _read_file(path: Path) -> dict[str, Any]:
             "an override as section.key=value"
         ) from None
     except UnicodeDecodeError as cause:
-        raise ConfigError(f"recipe file {str(path)!r} is no UTF-8 ({cause}); save it as UTF-8") from cause
+        raise ConfigError(f"recipe file {str(path)!r} is not UTF-8 ({cause}); save it as UTF-8") from cause
     except OSError as cause:
-        raise ConfigError(f"recipe file {str(path)!r} cannot be read: {cause}") from cause
+        raise ConfigError(f"cannot read recipe file {str(path)!r}: {cause}") from cause
     except tomllib.TOMLDecodeError as cause:
         other = path.suffix.lower() in (".yaml", ".yml", ".json", ".py")
         remedy = "; a recipe is TOML: a line [train], then lines such as steps = 100" if other else ""
@@ -214,11 +214,11 @@ def _describe_expected(kind: str, message: str, value: Any) -> str:
     if kind == "list_type":
         return 'it must be a list, such as ["a", "b"]'
     if kind == "string_type" and not isinstance(value, list | dict | None):
-        return f'it must be a text: "{str(value).lower() if isinstance(value, bool) else value}" with its quotes'
+        return f'it must be text: "{str(value).lower() if isinstance(value, bool) else value}" with its quotes'
     if kind == "int_type" and isinstance(value, float) and value.is_integer():
         return f"it must be an integer; write {int(value)}"
     if value in ("null", "None", "none"):
-        return f"{message.replace('Input should be', 'it must be', 1)}; leave out an option that is to be none"
+        return f"{message.replace('Input should be', 'it must be', 1)}; leave the option out to use none"
     if kind in ("model_type", "dict_type"):
         is_other = isinstance(value, str) and value.lstrip().startswith("{")  # JSON, YAML, or Hydra's own form
         return "it must be a table" + ('; write it as in TOML, {name = "text", count = 3}' if is_other else "")

@@ -18,12 +18,13 @@ class LoraSection(Section):
     rank: int = Field(16, ge=1)
     """Rows of the matrix A and columns of B; a layer of `K` inputs and `N` outputs trains `rank * (K + N)` numbers."""
     alpha: float = Field(32.0, gt=0)
-    """What the adapter adds is `alpha / rank * B A x`."""
+    """Scale: the adapter adds `alpha / rank * B A x`."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of the adapter's inputs that supervised steps set to 0. Reinforcement learning and preferences compare
-    log-probabilities with those of the policy that sampled, and train without dropout."""
+    log-probabilities with those of the sampling policy, so they train without dropout."""
     target_modules: Literal["all-linear"] | list[str] = "all-linear"
-    """Last parts of the names of the linear layers that get an adapter; "all-linear" is all but the output layer."""
+    """Last parts of the names of the linear layers that get an adapter; "all-linear" means all except the output
+    layer."""
     path: str = ""
-    """Folder in peft's format of an adapter to start from, which brings its own rank, alpha and layers; empty starts
-    from one that adds nothing."""
+    """Folder of an adapter in peft's format to start from, with its own rank, alpha and layers; if empty, training
+    starts from an adapter that adds nothing."""

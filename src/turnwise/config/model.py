@@ -14,22 +14,22 @@ class ModelSection(Section):
     """The policy network."""
 
     path: str = ""
-    """Local Hugging Face directory to start from, or a name that `turnwise models list` shows; empty starts from random
-    weights, by `model_type` and `config`."""
+    """Local Hugging Face directory to start from, or a name from `turnwise models list`; if empty, training starts from
+    random weights, defined by `model_type` and `config`."""
     model_type: str = "qwen3"
     """Name of the architecture in transformers; read only if `path` is empty."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """Arguments of transformers' config class; read only if `path` is empty. `vocab_size` is one row for each id of the
-    tokenizer where it is not given; more are padding. Empty is a small model that learns on a
-    laptop (`config/small_model.py`). What is given is used as it is, over the architecture's defaults, and holds at
-    least hidden_size, intermediate_size, num_hidden_layers and num_attention_heads."""
+    """Arguments for transformers' config class; read only if `path` is empty. `vocab_size` defaults to one row for each
+    id of the tokenizer; more rows are padding. Empty means a small model that learns on a laptop
+    (`config/small_model.py`). Otherwise the values override the architecture's defaults and must contain at least
+    hidden_size, intermediate_size, num_hidden_layers and num_attention_heads."""
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
-    """Number format of weights and cache. Weights that train in "bfloat16" or "float16" have float32 masters, on which
-    the optimizer steps; "float16" has a loss scale too (docs/models.md)."""
+    """Number format of weights and cache. Weights that train in "bfloat16" or "float16" have float32 masters, which the
+    optimizer updates; "float16" also has a loss scale (docs/models.md)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of every model and of the engine's cache; "auto" is the GPU if torch sees one, else the CPU. Results are
-    exact in every bit (same seed, same tokens; a resumed run; exact scoring) on "cpu" only, and engine workers need
-    it."""
+    exact in every bit (same seed, same tokens; a resumed run; exact scoring) only on "cpu", which engine workers
+    need."""
     trust_remote_code: bool = False
     """Whether code inside `path` may run; allow only code that you have read."""
     lora: LoraSection | None = None
@@ -40,20 +40,21 @@ class TokenizerSection(Section):
     """How text becomes token ids."""
 
     path: str = ""
-    """Local Hugging Face directory; empty takes that of `model.path`, or trains one on the environment's texts."""
+    """Local Hugging Face directory; if empty, the one of `model.path` is used, or one is trained on the environment's
+    texts."""
     vocab_size: int = Field(1024, ge=1)
-    """Most tokens of a trained tokenizer, special tokens included."""
+    """Maximum number of tokens of a trained tokenizer, including special tokens."""
     num_texts: int = Field(2000, ge=1)
-    """Number of texts it is trained on."""
+    """Number of texts to train it on."""
 
 
 class RendererSection(Section):
     """How messages become token ids."""
 
     kind: Literal["auto", "tags", "calls", "chat", "template"] = "auto"
-    """"tags" writes tags in running text. "calls" writes several tool calls with named arguments, for models from
-    random weights. "chat" writes a chat model's own format, through the `renderers` package. "template" uses the
-    tokenizer's own chat template, with tools as text. "auto" chooses, and the run says which and why."""
+    """"tags" writes tags in running text. "calls" writes several tool calls with named arguments, for randomly
+    initialized models. "chat" writes a chat model's own format, through the `renderers` package. "template" uses the
+    tokenizer's own chat template, with tools as text. "auto" chooses one; the run reports which and why."""
     format: Literal["search_r1", "retool", "shell"] = "search_r1"
     """For "tags": the tags of Search-R1 (think, search, information, answer), of ReTool (think, code, interpreter,
     boxed answer) or of a shell (think, command, output)."""
@@ -67,4 +68,4 @@ class RendererSection(Section):
     and "deepseek_v31" are the formats that these models were trained on. "auto" is hermes, or react where the tokenizer
     has no chat template."""
     max_observation_tokens: int = Field(512, ge=8)
-    """Most tokens of an observation; a longer one is cut, with its closing tag kept. "chat" cuts nothing."""
+    """Maximum number of tokens of an observation; a longer one is cut, keeping its closing tag. "chat" cuts nothing."""

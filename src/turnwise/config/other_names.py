@@ -29,25 +29,25 @@ class OtherName:
 
 
 WHOLE_DISTRIBUTION = (
-    "training samples from the whole distribution, because that is what the trainer scores; remove it (evaluations "
-    "have evaluate.{})"
+    "training samples from the whole distribution, because the trainer scores that; remove it (evaluations have "
+    "evaluate.{})"
 )
 _PENALTIES = (
-    "training samples from the whole distribution, because that is what the trainer scores, and evaluations sample "
-    "without penalties too; remove it"
+    "training samples from the whole distribution, because the trainer scores that, and evaluations have no penalties "
+    "either; remove it"
 )
 _RANKS_CUT = (
-    "a layer cut between ranks gives norms of queries and keys a gradient of its own heads only; train.ranks cuts "
-    "every model between ranks without that"
+    "a layer split between ranks gets only the gradient of its own heads for the norms of queries and keys; "
+    "train.ranks splits every model between ranks without that problem"
 )
-_MICRO_BATCH = "rows are packed by tokens, and gradients are the same whatever the cut; 0 chooses what fits"
+_MICRO_BATCH = "rows are packed by tokens, and gradients do not depend on the split; 0 chooses what fits"
 _UPDATES = "a number of updates, tasks_per_step * group_size / that size"
 _LENGTHS = "one limit for prompt, replies and observations together; rollout.max_turn_tokens limits one reply"
 _REPLY_ENDS = (
     "the renderer ends a reply at the model's own end of a message, or at the end of a call or an answer "
     "(docs/renderers.md); remove it"
 )
-_CACHE = "MiB of an engine of its own process; the one in this process takes what its conversations need"
+_CACHE = "MiB for an engine in a separate process; the engine in this process allocates what its conversations need"
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "rollout.group_size": (

@@ -62,7 +62,7 @@ def _list_engine_problems(config: RunConfig, kind: EngineKind) -> list[Problem]:
     return [
         (
             bool(kind.one_policy and weighty),
-            f"engine.kind={name!r} with weights of their own for {', '.join(weighty)} in roles: {kind.one_policy}; use "
+            f"engine.kind={name!r} with separate weights for {', '.join(weighty)} in roles: {kind.one_policy}; use "
             "'paged' or 'vllm'",
         ),
         (
@@ -72,12 +72,12 @@ def _list_engine_problems(config: RunConfig, kind: EngineKind) -> list[Problem]:
         ),
         (
             not kind.samples_adapters and lora is not None,
-            f"engine.kind={name!r} samples whole models; use 'paged' or 'vllm' with model.lora",
+            f"engine.kind={name!r} only samples full models; use 'paged' or 'vllm' with model.lora",
         ),
         (
             lora is not None and kind.max_adapter_rank is not None and lora.rank > kind.max_adapter_rank,
-            f"model.lora.rank={lora and lora.rank} with engine.kind={name!r}, which holds adapters of rank "
-            f"{kind.max_adapter_rank} at most; lower it, or use 'paged'",
+            f"model.lora.rank={lora and lora.rank} with engine.kind={name!r}, which supports adapters up to rank "
+            f"{kind.max_adapter_rank}; lower it, or use 'paged'",
         ),
         (
             bool(guided) and not kind.follows_grammars,
@@ -93,8 +93,8 @@ def _environment_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             bool(environment.mixture) and (bool(environment.args) or environment.name != default),
-            f"environment.name={environment.name!r} with environment.args={environment.args!r} is not read beside "
-            "environment.mixture; move it into the mixture under a label of its own",
+            f"environment.name={environment.name!r} with environment.args={environment.args!r} is ignored together "
+            "with environment.mixture; move it into the mixture under its own label",
         ),
     ]
 
@@ -109,18 +109,18 @@ def _optimizer_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             train.decay == "none" and train.min_lr_ratio > 0,
-            f"train.min_lr_ratio={train.min_lr_ratio} is where a decay ends, and train.decay='none' has none; set it "
-            "to 0, or decay",
+            f"train.min_lr_ratio={train.min_lr_ratio} is the end of a decay, but train.decay='none' has none; set it "
+            "to 0, or set train.decay",
         ),
         (
             not is_adamw and bool(moved),
-            f"{' and '.join(f'train.{name}' for name in moved)} given for train.optimizer={ADAMW!r} only; give those "
+            f"only train.optimizer={ADAMW!r} uses {' and '.join(f'train.{name}' for name in moved)}; set the options "
             f"of {train.optimizer!r} in train.optimizer_options",
         ),
         (
             bool(named),
-            f"train.optimizer_options gives {' and '.join(named)}, which the recipe says elsewhere: train.lr, "
-            "train.beta1, train.beta2, train.weight_decay",
+            f"train.optimizer_options cannot set {' and '.join(named)}; use train.lr, train.beta1, train.beta2, "
+            "train.weight_decay",
         ),
     ]
 
@@ -132,13 +132,13 @@ def _rate_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             bool(path) and train.steps > 0 and "lr" not in train.model_fields_set,
-            f"train.lr is not given beside model.path={path!r}, and the default of {train.lr:g} is for random weights; "
-            f"set it ({remedy}), or train.steps=0",
+            f"train.lr is not set with model.path={path!r}, and the default of {train.lr:g} is for random weights; set "
+            f"it ({remedy}), or train.steps=0",
         ),
         (
             bool(path) and sft.steps > 0 and "lr" not in sft.model_fields_set,
-            f"sft.lr is not given beside model.path={path!r}, and the default of {sft.lr:g} is for random weights; "
-            f"set it ({remedy}), or sft.steps=0",
+            f"sft.lr is not set with model.path={path!r}, and the default of {sft.lr:g} is for random weights; set it "
+            f"({remedy}), or sft.steps=0",
         ),
     ]
 
@@ -149,12 +149,12 @@ def _warmup_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             bool(sft.path) and not sft.steps,
-            f"sft.path={sft.path!r} is read by the warm-up, and sft.steps=0 has none; set sft.steps (a pass over the "
-            "file is its number of rows divided by sft.batch_size)",
+            f"sft.path={sft.path!r} is for the warm-up, but sft.steps=0 skips it; set sft.steps (a pass over the file "
+            "is its number of rows divided by sft.batch_size)",
         ),
         (
             bool(sft.heldout_path) and not sft.path,
-            f"sft.heldout_path={sft.heldout_path!r} is measured for sft.path only, which is empty; set sft.path",
+            f"sft.heldout_path={sft.heldout_path!r} is only measured with sft.path, which is empty; set sft.path",
         ),
     ]
 
@@ -167,7 +167,7 @@ def _adapter_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             bool(lora.path) and bool(own),
-            f"model.lora.path={lora.path!r} brings its own {' and '.join(own)}; remove "
+            f"model.lora.path={lora.path!r} has its own {' and '.join(own)}; remove "
             f"{' and '.join(f'model.lora.{name}' for name in own)}",
         ),
         (lora.target_modules == [], "model.lora.target_modules=[] leaves nothing to train; name a layer"),
@@ -179,28 +179,28 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             config.evaluate.samples > 1 and config.evaluate.temperature == 0,
-            f"evaluate.samples={config.evaluate.samples} with evaluate.temperature=0: greedy attempts at a task are "
-            "all the same; set evaluate.temperature (1.0 samples as training does), or evaluate.samples=1",
+            f"evaluate.samples={config.evaluate.samples} with evaluate.temperature=0: all greedy attempts at a task "
+            "are the same; set evaluate.temperature (1.0 samples as in training), or evaluate.samples=1",
         ),
         (
             rollout.max_turn_tokens >= rollout.max_tokens,
-            f"rollout.max_turn_tokens={rollout.max_turn_tokens} leaves no room for a prompt in "
-            f"rollout.max_tokens={rollout.max_tokens}; lower the first",
+            f"rollout.max_turn_tokens={rollout.max_turn_tokens} leaves no room for a prompt within "
+            f"rollout.max_tokens={rollout.max_tokens}; lower rollout.max_turn_tokens",
         ),
         (
             not rollout.train_truncated and find_algorithm(config.train.algorithm).has_pairs,
-            "rollout.train_truncated=false keeps trajectories in credit and out of the loss, but "
-            f"train.algorithm={config.train.algorithm!r} has no credit; set it to true",
+            "rollout.train_truncated=false keeps trajectories in credit but out of the loss, and "
+            f"train.algorithm={config.train.algorithm!r} uses no credit method; set it to true",
         ),
         (
             rollout.max_tokens > engine.max_context,
-            f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; "
-            "raise the second",
+            f"rollout.max_tokens={rollout.max_tokens} does not fit in engine.max_context={engine.max_context}; raise "
+            "engine.max_context",
         ),
         (
             bool(rollout.dynamic_sampling.metric) and rollout.group_size < 2,
             f"rollout.dynamic_sampling.metric={rollout.dynamic_sampling.metric!r} looks for groups whose members "
-            f"differ, and rollout.group_size={rollout.group_size} has nothing to compare; use at least 2",
+            f"differ, but rollout.group_size={rollout.group_size} leaves nothing to compare; use at least 2",
         ),
     ]
 
@@ -208,11 +208,12 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
 def _grammar_problems(config: RunConfig) -> list[Problem]:
     renderer = config.renderer
     reasons = {
-        "tags": "its calls hold free text between tags and cannot be malformed",
-        "calls": "there is no grammar of its one call per line",
-        "auto": "the kind is chosen later, and only renderer.kind='chat' can be held to a grammar",
-        "template": "there is no grammar of calls written as text",
-        "chat": f"renderer.name={renderer.name!r} may write calls in another way than {' or '.join(CALL_FORMATS)} does",
+        "tags": "its calls contain free text between tags and cannot be malformed",
+        "calls": "there is no grammar for its one call per line",
+        "auto": "the kind is chosen later, and only renderer.kind='chat' supports a grammar",
+        "template": "there is no grammar for calls written as text",
+        "chat": f"renderer.name={renderer.name!r} may write calls in a different format than "
+        f"{' or '.join(CALL_FORMATS)}",
     }
     problems = []
     for section, grammar in (("rollout", config.rollout.grammar), ("evaluate", config.evaluate.grammar)):
@@ -233,7 +234,7 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
         (
             "kl_coefficient" in credit.options,
             "credit.options.kl_coefficient: set loss.kl.coefficient and loss.kl.place='reward' instead; the method "
-            "takes it from there",
+            "reads it from there",
         ),
         (
             shaping.max_tokens > 0 and not 0 < shaping.buffer <= shaping.max_tokens,
@@ -242,22 +243,22 @@ def _credit_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             shaping.buffer > 0 and not shaping.max_tokens,
-            f"credit.shaping.buffer={shaping.buffer} does nothing without credit.shaping.max_tokens; set it, or set "
+            f"credit.shaping.buffer={shaping.buffer} has no effect without credit.shaping.max_tokens; set it, or set "
             "the buffer to 0",
         ),
         (
             not find_algorithm(config.train.algorithm).has_credit and shaping != ShapingSection(),
-            f"credit.shaping changes rewards before credit, and train.algorithm={config.train.algorithm!r} has no "
-            "credit; leave it out",
+            f"credit.shaping changes rewards before credit, but train.algorithm={config.train.algorithm!r} uses no "
+            "credit method; leave it out",
         ),
         (
             critic.kind == "head" and critic.epochs != 1,
-            f"critic.epochs={critic.epochs}: a head trains in the policy's own updates; use loss.updates_per_step, "
+            f"critic.epochs={critic.epochs}: a head trains in the policy's updates; use loss.updates_per_step, "
             "loss.epochs or a separate critic",
         ),
         (
             critic.kind != "none" and not config.loss.mask_observations,
-            f"critic.kind={critic.kind!r} has values at sampled tokens only; use loss.mask_observations=true",
+            f"critic.kind={critic.kind!r} has values only at sampled tokens; use loss.mask_observations=true",
         ),
     ]
 
@@ -267,7 +268,7 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             loss.kl.place == "reward" and loss.kl.coefficient > 0 and loss.kl.kind != "k1",
-            f"loss.kl.kind={loss.kl.kind!r} with loss.kl.place='reward': only k1 is right as a reward; use "
+            f"loss.kl.kind={loss.kl.kind!r} with loss.kl.place='reward': only k1 is correct as a reward; use "
             "loss.kl.kind='k1'",
         ),
         (
@@ -277,12 +278,13 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             not loss.mask_observations and (loss.recompute_old is True or loss.correction.mode not in ("auto", "none")),
-            "loss.mask_observations=false trains tokens that were not sampled, which have no ratio to correct; "
-            "use loss.recompute_old=false and loss.correction.mode='none'",
+            "loss.mask_observations=false trains tokens that were not sampled and have no ratio to correct; use "
+            "loss.recompute_old=false and loss.correction.mode='none'",
         ),
         (
             loss.kl.target > 0 and not loss.kl.coefficient,
-            f"loss.kl.target={loss.kl.target} multiplies loss.kl.coefficient, and 0 stays 0; start it above 0",
+            f"loss.kl.target={loss.kl.target} adapts loss.kl.coefficient by multiplying it, and 0 stays 0; start above "
+            "0",
         ),
         (
             loss.entropy_target > 0 and not 0 <= loss.entropy_coefficient <= loss.max_entropy_coefficient,
@@ -291,13 +293,13 @@ def _loss_problems(config: RunConfig) -> list[Problem]:
         ),
         (
             loss.correction.mode == "second_moment" and (loss.correction.level != "token" or loss.correction.veto > 0),
-            "loss.correction.mode='second_moment' ranks single tokens by loss.correction.max_second_moment alone; "
+            "loss.correction.mode='second_moment' ranks single tokens, using only loss.correction.max_second_moment; "
             "leave loss.correction.level at 'token' and the veto at 0",
         ),
         (
             loss.updates_per_step > (most := config.rollout.tasks_per_step * config.rollout.group_size),
-            f"loss.updates_per_step={loss.updates_per_step} cuts the {most} trajectories of a step into more parts "
-            "than there are, so that steps which train.lr is planned over never come; lower it",
+            f"loss.updates_per_step={loss.updates_per_step} splits the {most} trajectories of a step into more parts "
+            "than there are, so some of the optimizer steps in train.lr's schedule would never happen; lower it",
         ),
         (
             loss.correction.low > loss.correction.high,
@@ -318,24 +320,24 @@ def _schedule_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             0 < schedule.max_open_groups < rollout.tasks_per_step,
-            f"schedule.max_open_groups={schedule.max_open_groups} is less than rollout.tasks_per_step="
-            f"{rollout.tasks_per_step}, so no batch is ever full; raise it, or use 0",
+            f"schedule.max_open_groups={schedule.max_open_groups} is less than "
+            f"rollout.tasks_per_step={rollout.tasks_per_step}, so no batch would ever be full; raise it, or use 0",
         ),
         (
             schedule.max_open_groups > most,
-            f"schedule.max_open_groups={schedule.max_open_groups} is never reached: schedule.max_staleness="
-            f"{schedule.max_staleness} allows {most} groups of rollout.tasks_per_step={rollout.tasks_per_step}; lower "
-            "it, or raise the staleness",
+            f"schedule.max_open_groups={schedule.max_open_groups} is never reached: "
+            f"schedule.max_staleness={schedule.max_staleness} allows {most} groups with "
+            f"rollout.tasks_per_step={rollout.tasks_per_step}; lower it, or raise the staleness",
         ),
         (
             schedule.late != "wait" and not schedule.max_staleness,
-            f"schedule.late={schedule.late!r} with schedule.max_staleness=0: a synchronous step waits for its one "
+            f"schedule.late={schedule.late!r} with schedule.max_staleness=0: a synchronous step waits for its only "
             "batch; use 'wait', and schedule.overdraw to cut its tail",
         ),
         (
             schedule.late == "cut" and schedule.min_members > rollout.group_size,
             f"schedule.min_members={schedule.min_members} is more than rollout.group_size={rollout.group_size}, so no "
-            "group is ever cut; lower it",
+            "group would ever be cut; lower it",
         ),
         (
             schedule.max_staleness > 0 and rollout.dynamic_sampling.refill == "value",
@@ -356,50 +358,50 @@ def _algorithm_problems(config: RunConfig) -> list[Problem]:
     return [
         (
             config.train.offload_to_cpu and config.train.ranks == 1,
-            "train.offload_to_cpu=true is of ranks, and train.ranks=1 has none; use train.ranks=2 or more, or false",
+            "train.offload_to_cpu=true needs ranks, but train.ranks=1; use train.ranks=2 or more, or false",
         ),
         (
             not has_credit and config.critic.kind != "none",
-            f"train.algorithm={name!r} has no use for critic.kind={config.critic.kind!r}; use critic.kind='none'",
+            f"train.algorithm={name!r} does not use critic.kind={config.critic.kind!r}; use critic.kind='none'",
         ),
         (
             not has_credit
             and bool(config.loss.kl.coefficient or config.loss.teacher.path or not config.loss.mask_observations),
-            f"train.algorithm={name!r} has a loss of its own; drop loss.kl, loss.teacher and loss.mask_observations",
+            f"train.algorithm={name!r} has its own loss; drop loss.kl, loss.teacher and loss.mask_observations",
         ),
         (
             config.train.keep_best > 0 and not (config.evaluate.every and config.evaluate.tasks),
-            f"train.keep_best={config.train.keep_best} ranks checkpoints by held-out success, with "
+            f"train.keep_best={config.train.keep_best} ranks checkpoints by held-out success, but "
             f"evaluate.every={config.evaluate.every} and evaluate.tasks={config.evaluate.tasks}; set both above 0",
         ),
         (
             not has_credit and config.loss.epochs != 1,
-            f"train.algorithm={name!r} does not read loss.epochs={config.loss.epochs}; set it to 1"
+            f"train.algorithm={name!r} ignores loss.epochs={config.loss.epochs}; set it to 1"
             + (f", and use {algorithm.passes_option}" if algorithm.passes_option else ""),
         ),
         (
             algorithm.has_pairs and config.loss.updates_per_step != 1,
-            f"train.algorithm={name!r} makes one update of a step's pairs and does not read "
+            f"train.algorithm={name!r} makes one update per step from its pairs and ignores "
             f"loss.updates_per_step={config.loss.updates_per_step}; set it to 1",
         ),
         (
             algorithm.has_pairs and config.rollout.group_size < 2,
-            f"train.algorithm={name!r} pairs the members of a group, and rollout.group_size is "
+            f"train.algorithm={name!r} pairs the members of a group, but rollout.group_size is "
             f"{config.rollout.group_size}; use at least 2",
         ),
         (
             algorithm.pairs == "steps" and (preference.kind != "sigmoid" or preference.label_smoothing > 0),
             f"train.algorithm={name!r} has the plain sigmoid loss; preference.kind={preference.kind!r} and "
-            f"preference.label_smoothing={preference.label_smoothing} belong to 'dpo'",
+            f"preference.label_smoothing={preference.label_smoothing} are only for 'dpo'",
         ),
         (
             preference.kind == "ipo" and preference.label_smoothing > 0,
-            f"preference.label_smoothing={preference.label_smoothing} belongs to preference.kind='sigmoid'; set it "
-            "to 0 with 'ipo'",
+            f"preference.label_smoothing={preference.label_smoothing} is only for preference.kind='sigmoid'; set it to "
+            "0 with 'ipo'",
         ),
         (
             rejection.first_threshold > rejection.last_threshold,
             f"rejection.first_threshold={rejection.first_threshold} is above "
-            f"rejection.last_threshold={rejection.last_threshold}; the bar must not fall",
+            f"rejection.last_threshold={rejection.last_threshold}; the threshold must not fall",
         ),
     ]

@@ -13,9 +13,9 @@ from turnwise.core.errors import ConfigError
 Kind = Literal["learns", "follows", "past", "frozen", "scripted", "api"]
 
 FORMS = (
-    "'learns' or 'learns:NAME' with weights of its own, 'follows' or 'follows:NAME' of a learner, 'past:latest', "
-    "'past:uniform' or 'past:wins' of this run's checkpoints, 'frozen:PATH' of a checkpoint, 'scripted:NAME' of a "
-    "policy of the environment, or 'api:URL#MODEL' of a chat server"
+    "'learns' or 'learns:NAME' with separate weights, 'follows' or 'follows:NAME' for a learner's weights, "
+    "'past:latest', 'past:uniform' or 'past:wins' for this run's checkpoints, 'frozen:PATH' for a checkpoint, "
+    "'scripted:NAME' for a policy of the environment, or 'api:URL#MODEL' for a chat server"
 )
 LEARNERS = ("learns", "follows")
 """Kinds that need no value: it names a learner, and the first has no name."""
@@ -57,7 +57,7 @@ def find_binding(roles: Mapping[str, str], role: str) -> Binding:
     kind, _, value = text.partition(":")
     known: dict[str, Kind] = {name: name for name in get_args(Kind)}
     if kind not in known or text.endswith(":") or not _takes(known[kind], value):
-        raise ConfigError(f"roles.{role}={text!r} is no policy; use {FORMS}")
+        raise ConfigError(f"roles.{role}={text!r} is not a policy; use {FORMS}")
     return Binding(role=role, kind=known[kind], value=value)
 
 

@@ -13,15 +13,15 @@ class DynamicSamplingSection(Section):
     """Replace groups that give no gradient by further ones (DAPO; by task value: VSPO)."""
 
     metric: str = ""
-    """What must vary among the members of a group for it to count: "reward", or a part of the reward such as "success".
-    Empty switches this off."""
+    """Quantity that must vary among the members of a group for it to count: "reward", or a part of the reward such as
+    "success". Empty switches this off."""
     max_batches: int = Field(3, ge=1)
-    """Most batches of rollout.tasks_per_step groups per step, the first one included."""
+    """Maximum number of batches of rollout.tasks_per_step groups per step, including the first."""
     refill: Literal["new", "value"] = "new"
     """"new" draws further tasks. "value" samples tasks of the same step again, drawn in proportion to
     (max_reward - mean reward) * standard deviation."""
     max_reward: float = 1.0
-    """The highest possible reward; read by "value" only."""
+    """The highest possible reward; only used by "value"."""
 
 
 class RolloutSection(Section):
@@ -32,29 +32,31 @@ class RolloutSection(Section):
     group_size: int = Field(8, ge=1)
     """Trajectories per task."""
     max_turns: int = Field(4, ge=1)
-    """Most replies per trajectory."""
+    """Maximum number of replies per trajectory."""
     max_turn_tokens: int = Field(64, ge=1)
-    """Most sampled tokens per reply."""
+    """Maximum number of sampled tokens per reply."""
     max_tokens: int = Field(512, ge=2)
-    """Most tokens of a whole trajectory: prompt, replies, observations."""
+    """Maximum number of tokens per trajectory: prompt, replies, observations."""
     temperature: float = Field(1.0, gt=0)
-    """Temperature of training rollouts, and of the trainer's scores. Training samples the whole distribution."""
+    """Temperature for training rollouts and for the trainer's scores. Training samples from the whole distribution."""
     train_truncated: bool = True
-    """Whether trajectories that a limit ended train. False keeps them in credit, where others are compared with them,
-    and leaves their tokens out of the loss (DAPO's overlong filtering); rejection sampling keeps none of them."""
+    """Whether to train trajectories that were ended by a limit. False keeps them in credit, where others are compared
+    with them, and leaves their tokens out of the loss (DAPO's overlong filtering); rejection sampling keeps none of
+    them."""
     grammar: Literal["none", "calls"] = "none"
-    """"calls" samples only well-formed tool calls: of an offered tool, with arguments that match its schema (extra
+    """"calls" samples only well-formed tool calls: to an existing tool, with arguments that match its schema (extra
     `guided`)."""
     max_open: int = Field(0, ge=0)
-    """Trajectories open at once, those that wait for a tool or a judge included; 0 is engine.max_concurrency."""
+    """Maximum number of open trajectories, including those waiting for a tool or a judge; 0 is
+    engine.max_concurrency."""
     num_workers: int = Field(0, ge=0)
-    """Processes that play trajectories, each with environments, sandboxes and an engine of its own, and its share of
-    engine.max_concurrency; 0 plays them in the process of the run. What is sampled is the same."""
+    """Number of processes that play trajectories, each with its own environments, sandboxes and engine, and its share
+    of engine.max_concurrency; 0 plays them in the run's own process. The samples are the same."""
     max_retries: int = Field(1, ge=0)
-    """Most new attempts at a trajectory whose reward is Invalid and retryable."""
+    """Maximum number of retries for a trajectory whose reward is Invalid and retryable."""
     max_invalid_share: float = Field(0.1, ge=0, le=1)
-    """Largest share of a batch that may stay Invalid; more stops the run, naming the most common cause."""
+    """Maximum share of a batch that may stay Invalid; a larger share stops the run and names the most common cause."""
     dynamic_sampling: DynamicSamplingSection = DynamicSamplingSection()
     """Replace groups that give no gradient; off."""
     trajectory_timeout_s: float = Field(120.0, gt=0)
-    """Longest wall time of one trajectory, in seconds."""
+    """Maximum wall time of one trajectory in seconds."""

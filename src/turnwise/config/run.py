@@ -26,17 +26,19 @@ class RunSection(Section):
     """The run itself."""
 
     name: str = "run"
-    """First part of the run folder's name; no path, `run.output` has that."""
+    """Start of the run folder's name; not a path, which is `run.output`."""
     seed: int = Field(0, ge=0)
     """Seed from which everything random derives."""
     output: str = "runs"
-    """Folder in which run folders are made."""
+    """Folder in which run folders are created."""
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
         if not name.strip() or name.startswith(".") or any(sign in name for sign in "/\\\0\n*?["):
-            raise ValueError("it must be a name for a folder, without slashes, *, ? and [; run.output says where")
+            raise ValueError(
+                "it must be a folder name without slashes, *, ? and [; set the parent folder in run.output"
+            )
         return name
 
     @field_validator("output")
@@ -44,8 +46,8 @@ class RunSection(Section):
     def _check_output(cls, output: str) -> str:
         if named := re.search(r"\$(?:\{\w+\}|[A-Za-z_]\w*)", output):
             raise ValueError(
-                f"{named[0]} is not filled in here; write the folder, or give the option in the command, "
-                f'"run.output={output}" in double quotes, where the shell fills it in'
+                f"{named[0]} is not expanded here; write the folder out, or set the option on the command line in "
+                f'double quotes, "run.output={output}", so that the shell expands it'
             )
         return output
 
@@ -59,12 +61,11 @@ class RunConfig(Section):
     renderer: RendererSection = RendererSection()
     environment: EnvironmentSection = EnvironmentSection()
     roles: dict[str, str] = Field(default_factory=dict)
-    """Who plays a role of the environment, by role: "learns", the policy that is trained (also where a role is not
-    named); "learns:NAME", a further policy with weights of its own; "follows" or "follows:NAME", the weights of a
-    learner, never trained on what they say here; "past:latest", "past:uniform",
-    "past:wins", a checkpoint of this run, drawn anew for each draw; "frozen:PATH", the checkpoint in a local directory;
-    "scripted:NAME", a policy of the environment family; "api:URL#MODEL", a model behind an OpenAI-style API, whose key
-    is read from OPENAI_API_KEY."""
+    """Policy for each role of the environment: "learns", the policy that is trained (also for roles not listed);
+    "learns:NAME", another policy with its own weights; "follows" or "follows:NAME", the weights of a learner, not
+    trained on what they say here; "past:latest", "past:uniform", "past:wins", a checkpoint of this run, chosen again
+    for each draw; "frozen:PATH", the checkpoint in a local directory; "scripted:NAME", a policy of the environment
+    family; "api:URL#MODEL", a model behind an OpenAI-style API, whose key is read from OPENAI_API_KEY."""
     judges: dict[str, JudgeSection] = Field(default_factory=dict)
     """Judges that environments ask while they score, by name."""
     engine: EngineSection = EngineSection()

@@ -12,13 +12,14 @@ class RejectionSection(Section):
     at a limit are left out by `rollout.train_truncated`."""
 
     num_kept: int = Field(1, ge=1)
-    """Most trajectories kept of a task in one step, best first; of several with the same replies one is kept."""
+    """Maximum number of trajectories kept per task and step, best first; only one is kept of several with the same
+    replies."""
     first_threshold: float = 1.0
-    """Least reward of a trajectory that is kept in the first pass over a batch."""
+    """Minimum reward of a trajectory to be kept in the first pass over a batch."""
     last_threshold: float = 1.0
-    """Least reward in the last pass; in between it rises evenly (ReST)."""
+    """Minimum reward in the last pass; in between it rises evenly (ReST)."""
     passes: int = Field(1, ge=1)
-    """Passes over a batch of rollouts, each over the trajectories that reach its least reward, in
+    """Passes over a batch of rollouts, each over the trajectories that reach its minimum reward, in
     `loss.updates_per_step` optimizer steps."""
 
 
@@ -27,12 +28,12 @@ class PreferenceSection(Section):
     attempts diverge)."""
 
     beta: float = Field(0.1, gt=0)
-    """Strength of the tie to the policy that training started from."""
+    """Strength of the pull towards the policy at the start of training."""
     kind: Literal["sigmoid", "ipo"] = "sigmoid"
     """The pair loss: DPO's sigmoid or IPO's; step_dpo has "sigmoid" only."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
-    """Probability that a pair is the wrong way round; for dpo with "sigmoid" only."""
+    """Probability that a pair has the wrong order; only for dpo with "sigmoid"."""
     min_margin: float = Field(0.5, gt=0)
-    """Smallest difference in reward of a pair."""
+    """Minimum difference in reward within a pair."""
     max_pairs: int = Field(1, ge=1)
-    """Most pairs of whole attempts mined from one group."""
+    """Maximum number of pairs of whole attempts from one group."""

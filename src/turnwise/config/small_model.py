@@ -48,15 +48,15 @@ def fill_model(config: RunConfig) -> RunConfig:
     if not model.config:
         if model.model_type not in TYPES:
             raise ConfigError(
-                f"model.path and model.config are empty, and there is no default for model.model_type="
-                f"{model.model_type!r}; give its sizes in model.config, or use one of {', '.join(TYPES)}"
+                f"model.path and model.config are empty, and model.model_type={model.model_type!r} has no default "
+                f"sizes; set its sizes in model.config, or use one of {', '.join(TYPES)}"
             )
         return config.model_copy(update={"model": model.model_copy(update={"config": dict(SMALL_MODEL)})})
     missing = [name for name in SIZES if name not in model.config]
     if model.model_type in TYPES and missing:
         raise ConfigError(
-            f"model.config gives {', '.join(model.config)} without {', '.join(missing)}; the rest would be "
-            f"transformers' defaults, the sizes of a model of billions: give all four (small: {small}), or leave "
-            "model.config empty for the small model"
+            f"model.config sets {', '.join(model.config)} without {', '.join(missing)}; the rest would be "
+            f"transformers' defaults, sized for a model with billions of parameters: set all four (small: {small}), or "
+            "leave model.config empty for the small model"
         )
     return config

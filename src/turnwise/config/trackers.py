@@ -17,14 +17,14 @@ class TensorboardSection(Section):
     """TensorBoard's event files."""
 
     dir: str = ""
-    """Folder in which the run gets a folder of its own; "" writes to `tensorboard/` in the run folder."""
+    """Folder in which the run gets its own folder; "" writes to `tensorboard/` in the run folder."""
 
 
 class WandbSection(Section):
     """Weights & Biases."""
 
     entity: str = ""
-    """User or team; "" is your default one."""
+    """User or team; "" is your default."""
     mode: Literal["offline", "online"] = "offline"
     """"offline" writes files that `wandb sync` uploads; "online" needs an account and a network."""
 
@@ -33,7 +33,7 @@ class MlflowSection(Section):
     """MLflow."""
 
     tracking_uri: str = ""
-    """A server or store; "" is the SQLite file `mlflow.db` beside the run folder."""
+    """A server or store; "" is the SQLite file `mlflow.db` next to the run folder."""
 
 
 class TrackersSection(Section):
@@ -41,14 +41,14 @@ class TrackersSection(Section):
 
     names: list[str] = Field(default_factory=list)
     """Any of "tensorboard", "wandb", "mlflow", "trackio", "prometheus" (a text file in the run folder), or
-    "package.module:Class", a tracker of your own."""
+    "package.module:Class" for your own tracker."""
     project: str = "turnwise"
-    """Project of the run in Weights & Biases and in Trackio (whose database is where the environment variable
-    TRACKIO_DIR says), experiment in MLflow."""
+    """Project name in Weights & Biases and in Trackio (whose database is in the folder set by the environment variable
+    TRACKIO_DIR), experiment name in MLflow."""
     transcripts: int = Field(3, ge=0)
     """Transcripts shown per evaluation; 0 shows none."""
     close_timeout_s: float = Field(60.0, gt=0, le=3600)
-    """Seconds that the trackers together have to finish when the run ends."""
+    """Seconds for all trackers together to finish when the run ends."""
     tensorboard: TensorboardSection = TensorboardSection()
     """TensorBoard's options."""
     wandb: WandbSection = WandbSection()
@@ -66,7 +66,9 @@ class TrackersSection(Section):
         names = ((old["wandb"], "project"), (old["mlflow"], "experiment"), (old.pop("trackio"), "project"))
         projects = {section.pop(name, "turnwise") for section, name in names} - {"turnwise"}
         if len(projects) > 1:
-            raise ValueError(f"trackers have one project, not {' and '.join(sorted(projects))}; set trackers.project")
+            raise ValueError(
+                f"trackers can have only one project, not {' and '.join(sorted(projects))}; set trackers.project"
+            )
         rest = {name: value for name, value in values.items() if name not in ("trackio", *old)}
         return {"project": next(iter(projects), "turnwise"), **rest, **old}
 
@@ -74,8 +76,8 @@ class TrackersSection(Section):
     def _check_project(self) -> Self:
         if "wandb" in self.names and (odd := sorted(set(self.project) & set("/\\#?%:"))):
             raise ValueError(
-                f"project={self.project!r}: Weights & Biases takes no {' '.join(odd)} in a project; leave it out, and "
-                "name a user or team in trackers.wandb.entity"
+                f"project={self.project!r}: a Weights & Biases project cannot contain {' '.join(odd)}; remove it, and "
+                "set a user or team in trackers.wandb.entity"
             )
         return self
 
@@ -85,7 +87,7 @@ class TrackersSection(Section):
         for name in names:
             check_tracker_name(name)
         if len(set(names)) < len(names):
-            raise ValueError(f"{names} names a tracker twice; name each once")
+            raise ValueError(f"{names} names a tracker twice; name each only once")
         return names
 
 

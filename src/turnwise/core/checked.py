@@ -165,7 +165,7 @@ def to_single(environment: Environment | AskingEnvironment) -> Environment:
     if it is an `AskingEnvironment`."""
     if isinstance(environment, AskingEnvironment):
         raise ConfigError(
-            f"{type(environment).__name__} asks for replies in several conversations, and here one is played; train or "
-            "evaluate on it instead"
+            f"{type(environment).__name__} asks for replies in several conversations, but this command plays only one; "
+            "train or evaluate on it instead"
         )
     return environment

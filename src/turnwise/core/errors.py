@@ -25,7 +25,7 @@ from contextlib import contextmanager
 
 
 class TurnwiseError(Exception):
-    """Root of all errors a user may see without a traceback."""
+    """Base class of all errors that a user may see without a traceback."""
 
 
 class ConfigError(TurnwiseError, ValueError):
@@ -85,7 +85,7 @@ class StoreError(TurnwiseError, OSError):
 
 
 class ToolFailure(Exception):
-    """Raised by a tool to tell the model what it did wrong; becomes an observation and never an error of the run."""
+    """Raised by a tool to tell the model what it did wrong; becomes an observation and is never an error of the run."""
 
 
 @contextmanager

@@ -161,7 +161,7 @@ METRICS: dict[str, Definition] = {
         "deviation", "reward", "Standard deviation of the total reward over trajectories with a Scored reward."
     ),
     "rollout/group_reward_std": Definition(
-        "mean", "reward", "Standard deviation of the total reward inside a group, mean over groups of two or more."
+        "mean", "reward", "Standard deviation of the total reward within a group, mean over groups of two or more."
     ),
     "rollout/success": Definition("mean", "share", "Share of Scored trajectories whose `success` part is 1."),
     "rollout/tool_calls": Definition("mean", "calls", "Tool calls per trajectory."),
@@ -170,19 +170,19 @@ METRICS: dict[str, Definition] = {
     "rollout/length_p95": Definition("quantile", "tokens", "Sampled tokens that 95% of trajectories do not exceed."),
     "rollout/length_max": Definition("max", "tokens", "Sampled tokens of the longest trajectory."),
     "rollout/total_length_max": Definition(
-        "max", "tokens", "Tokens of the longest trajectory, prompt and observations included."
+        "max", "tokens", "Tokens of the longest trajectory, including prompt and observations."
     ),
     "rollout/sampled_tokens": Definition("sum", "tokens", "Tokens sampled by the engine."),
     "rollout/context_tokens": Definition("sum", "tokens", "Prompt and observation tokens appended to trajectories."),
     "rollout/tokens_per_s": Definition("rate", "tokens/s", "Sampled tokens per second of the rollout phase."),
-    "rollout/truncated": Definition("mean", "share", "Share of trajectories that a limit ended."),
+    "rollout/truncated": Definition("mean", "share", "Share of trajectories ended by a limit."),
     "rollout/invalid": Definition("mean", "share", "Share of trajectories whose reward is Invalid after all retries."),
     "rollout/parse_errors": Definition("mean", "errors", "Malformed tool calls per trajectory."),
     "rollout/seconds": Definition("sum", "s", "Wall time of the rollout phase."),
-    "rollout/groups": Definition("sum", "groups", "Groups rolled out, those that dynamic sampling left out included."),
+    "rollout/groups": Definition("sum", "groups", "Groups rolled out, including those that dynamic sampling left out."),
     "rollout/kept_groups": Definition("sum", "groups", "Groups that dynamic sampling kept to train on."),
     "rollout/discarded_tokens": Definition(
-        "sum", "tokens", "Tokens sampled for a group by attempts that are no members of it."
+        "sum", "tokens", "Tokens sampled for a group in attempts that are not among its members."
     ),
     "rollout/identical_groups": Definition(
         "mean", "share", "Share of groups of two or more whose members all sampled the same tokens."
@@ -190,12 +190,16 @@ METRICS: dict[str, Definition] = {
     "credit/no_signal_groups": Definition(
         "mean", "share", "Share of groups in which every Scored member has the same reward."
     ),
-    "loss/NAME": Definition("mean", "1", "What a loss of one's own measures, over trained tokens."),
-    "credit/advantage_std": Definition("deviation", "advantage", "Standard deviation over trained tokens."),
+    "loss/NAME": Definition("mean", "1", "A metric of your own loss, over trained tokens."),
+    "credit/advantage_std": Definition(
+        "deviation", "advantage", "Standard deviation of the advantage over trained tokens."
+    ),
     "credit/advantage_min": Definition("min", "advantage", "Smallest advantage of a trained token."),
     "credit/advantage_max": Definition("max", "advantage", "Largest advantage of a trained token."),
-    "tool/NAME_calls": Definition("sum", "calls", "Calls of a tool; names that no tool has are one, `unknown`."),
-    "tool/NAME_seconds": Definition("mean", "s", "Wall time of a call of the tool."),
+    "tool/NAME_calls": Definition(
+        "sum", "calls", "Calls of a tool; all calls of unknown names count as one tool, `unknown`."
+    ),
+    "tool/NAME_seconds": Definition("mean", "s", "Wall time per call of the tool."),
     "tool/NAME_errors": Definition("mean", "share", "Share of the tool's calls that failed."),
     "train/loss": Definition("mean", "nats", "Loss of the optimizer step, summed over its micro-batches."),
     "train/policy_loss": Definition("mean", "nats", "Policy-gradient part of the loss."),
@@ -204,16 +208,16 @@ METRICS: dict[str, Definition] = {
     ),
     "train/entropy": Definition("mean", "nats", "Mean entropy of the policy at trained tokens."),
     "train/clip_fraction": Definition(
-        "mean", "share", "Share of trained tokens whose gradient the loss clipped, capped or singled out."
+        "mean", "share", "Share of trained tokens whose gradient the loss clipped, capped or selected."
     ),
     "train/clip_fraction_low": Definition(
-        "mean", "share", "Share of trained tokens that count in train/clip_fraction and whose ratio is below 1."
+        "mean", "share", "Share of trained tokens counted in train/clip_fraction whose ratio is below 1."
     ),
     "train/clip_fraction_high": Definition(
-        "mean", "share", "Share of trained tokens that count in train/clip_fraction and whose ratio is above 1."
+        "mean", "share", "Share of trained tokens counted in train/clip_fraction whose ratio is above 1."
     ),
     "train/kl_old": Definition(
-        "mean", "nats", "Mean k3 estimate of KL(old || policy), old being what ratios are taken to, over all updates."
+        "mean", "nats", "Mean k3 estimate of KL(old || policy) over all updates; old is the denominator of the ratios."
     ),
     "train/ratio_min": Definition("min", "ratio", "Smallest ratio policy / old of a trained token, over all updates."),
     "train/ratio_max": Definition("max", "ratio", "Largest ratio policy / old of a trained token, over all updates."),
@@ -221,14 +225,14 @@ METRICS: dict[str, Definition] = {
         "mean", "share", "Share of trained tokens that the importance correction kept."
     ),
     "train/correction_weight": Definition(
-        "mean", "weight", "Mean importance weight over trained tokens, 0 where one was dropped."
+        "mean", "weight", "Mean importance weight over trained tokens; dropped tokens count as 0."
     ),
-    "train/teacher_kl": Definition("mean", "nats", "Exact KL(policy || teacher), aggregated as the loss."),
+    "train/teacher_kl": Definition("mean", "nats", "Exact KL(policy || teacher), aggregated like the loss."),
     "train/teacher_gap": Definition(
         "mean", "nats", "Mean sampler - teacher log-probability over sampled tokens, before the step."
     ),
     "train/value_loss": Definition("mean", "reward^2", "Loss of the critic, mean over the tokens it learns from."),
-    "train/value_clip_fraction": Definition("mean", "share", "Share of those tokens whose value the clip held."),
+    "train/value_clip_fraction": Definition("mean", "share", "Share of those tokens whose value was clipped."),
     "train/value_explained_variance": Definition(
         "mean", "share", "1 - var(return - value) / var(return), before the step."
     ),
@@ -237,13 +241,15 @@ METRICS: dict[str, Definition] = {
         "sum", "s", "Wall time of forward passes before the step: values, old, reference, teacher."
     ),
     "train/implicit_loss": Definition(
-        "mean", "nats", "Cross-entropy of the implicit reward model's chance of success, before its step."
+        "mean",
+        "nats",
+        "Cross-entropy of the implicit reward model's predicted probability of success, before its step.",
     ),
     "train/implicit_accuracy": Definition(
-        "mean", "share", "Share of attempts whose success it guessed right, before its step."
+        "mean", "share", "Share of attempts whose success it predicted correctly, before its step."
     ),
     "train/kept_trajectories": Definition("sum", "trajectories", "Trajectories that rejection sampling trained on."),
-    "train/solved_tasks": Definition("sum", "tasks", "Tasks of which rejection sampling kept a trajectory."),
+    "train/solved_tasks": Definition("sum", "tasks", "Tasks with at least one trajectory kept by rejection sampling."),
     "train/pairs": Definition("sum", "pairs", "Preference pairs trained on."),
     "train/pair_accuracy": Definition(
         "mean", "share", "Share of pairs whose chosen side has the higher implicit reward."
@@ -258,7 +264,7 @@ METRICS: dict[str, Definition] = {
     "train/moved_experts": Definition(
         "mean",
         "share",
-        "Share of trained tokens that the routers would have predicted with other experts than at sampling, in any "
+        "Share of trained tokens that the routers would have predicted with different experts than at sampling, in any "
         "layer, before the step.",
     ),
     "train/logprob_k3": Definition(
@@ -267,19 +273,21 @@ METRICS: dict[str, Definition] = {
     "train/effective_share": Definition(
         "mean",
         "share",
-        "Effective sample size of the ratios trainer / sampler over the number of tokens, before the step.",
+        "Effective sample size of the ratios trainer / sampler divided by the number of tokens, before the step.",
     ),
     "train/staleness_mean": Definition(
-        "mean", "versions", "Mean age of trained tokens: versions between the weights that sampled and those trained."
+        "mean",
+        "versions",
+        "Mean age of trained tokens: number of versions between the sampling and the trained weights.",
     ),
     "train/staleness_max": Definition("max", "versions", "Largest age of a trained token."),
-    "train/age_AGE_share": Definition("mean", "share", "Share of trained tokens of this age in versions."),
-    "train/changed_tensors": Definition("sum", "tensors", "Parameter tensors that the step's updates changed."),
+    "train/age_AGE_share": Definition("mean", "share", "Share of trained tokens with this age in versions."),
+    "train/changed_tensors": Definition("sum", "tensors", "Number of parameter tensors changed by the step's updates."),
     "train/changed_share": Definition(
         "mean",
         "share",
-        "Share of the policy's weights with a gradient that an update changed, of float32 masters where it has them; "
-        "from a sample.",
+        "Share of the policy's weights with a gradient that an update changed, measured on float32 masters if there "
+        "are any; from a sample.",
     ),
     "train/skipped_updates": Definition(
         "sum", "updates", "Updates that changed nothing because float16 gradients overflowed; the loss scale is halved."
@@ -287,20 +295,22 @@ METRICS: dict[str, Definition] = {
     "train/skipped_steps": Definition(
         "sum", "steps", "Steps in which one of several learners had nothing to train, and kept its weights."
     ),
-    "train/tokens": Definition("sum", "tokens", "Tokens of the trajectories that train, context included."),
+    "train/tokens": Definition("sum", "tokens", "Tokens of the trajectories that train, including context."),
     "train/computed_tokens": Definition(
-        "sum", "tokens", "Tokens run forward and backward: a prefix that several share counts once."
+        "sum", "tokens", "Tokens run forward and backward; a shared prefix counts once."
     ),
-    "train/trained_tokens": Definition("sum", "tokens", "Tokens that carry loss."),
+    "train/trained_tokens": Definition("sum", "tokens", "Tokens that contribute to the loss."),
     "train/tokens_per_s": Definition("rate", "tokens/s", "`train/tokens` per second of the training phase."),
     "train/flops_per_s": Definition(
-        "rate", "FLOP/s", "Operations of forward and backward passes by the model's sizes, of all ranks together."
+        "rate",
+        "FLOP/s",
+        "Floating-point operations of forward and backward passes per second, from the model's sizes, over all ranks.",
     ),
     "train/mfu": Definition(
         "rate", "share", "The same as a share of the GPUs' bfloat16 peak; absent on CPUs, in float32, on unknown GPUs."
     ),
     "train/gpu_memory_gib": Definition(
-        "max", "GiB", "Most GPU memory that torch had allocated in a training process since the step before."
+        "max", "GiB", "Peak GPU memory allocated by torch in a training process since the previous step."
     ),
     "train/seconds": Definition("sum", "s", "Wall time of the training phase."),
     "sft/loss": Definition("mean", "nats", "Mean cross-entropy per trained token."),
@@ -308,48 +318,54 @@ METRICS: dict[str, Definition] = {
     "sft/seconds": Definition("sum", "s", "Wall time of the supervised step."),
     "schedule/trainer_idle_seconds": Definition("sum", "s", "Time the trainer waited for the groups of the step."),
     "schedule/engine_idle_seconds": Definition(
-        "sum", "s", "Time without an open request, from the end of the step before to the publication of this one."
+        "sum", "s", "Time without an open request, from the end of the previous step to the publication of this one."
     ),
-    "schedule/seconds": Definition("sum", "s", "Time since the last step's metrics; the following add up to it."),
+    "schedule/seconds": Definition(
+        "sum", "s", "Time since the last step's metrics; the following metrics add up to it."
+    ),
     "schedule/engine_sampling_seconds": Definition("sum", "s", "Engine: at least one request open."),
     "schedule/engine_tools_seconds": Definition("sum", "s", "Engine idle: members wait for their environments."),
     "schedule/engine_annotators_seconds": Definition("sum", "s", "Engine idle: groups wait for annotators or disk."),
     "schedule/engine_admission_seconds": Definition("sum", "s", "Engine idle: no group is open, and none may open."),
-    "schedule/trainer_training_seconds": Definition("sum", "s", "Trainer: a step, its scoring and its account."),
-    "schedule/trainer_publishing_seconds": Definition("sum", "s", "Trainer: weights on their way to engines."),
+    "schedule/trainer_training_seconds": Definition("sum", "s", "Trainer: a step, including scoring and accounting."),
+    "schedule/trainer_publishing_seconds": Definition("sum", "s", "Trainer: sending weights to engines."),
     "schedule/trainer_after_step_seconds": Definition("sum", "s", "Trainer: checkpoints, evaluations, parity gates."),
     "schedule/trainer_unfinished_seconds": Definition("sum", "s", "Trainer idle: too few groups have finished."),
     "schedule/trainer_deadline_seconds": Definition("sum", "s", "Trainer idle: a late group must train first."),
-    "schedule/publish_seconds": Definition("sum", "s", "Time until every engine held the step's weights."),
+    "schedule/publish_seconds": Definition("sum", "s", "Time until every engine had the step's weights."),
     "schedule/restarted_tokens": Definition("sum", "tokens", "Sampled tokens of replies that new weights restarted."),
     "processes/lost": Definition(
-        "sum", "processes", "Rollout processes, engine workers and ranks that ended unasked since the step before."
+        "sum",
+        "processes",
+        "Rollout processes, engine workers and ranks that ended unexpectedly since the previous step.",
     ),
     "schedule/outstanding_groups": Definition("sum", "groups", "Groups open or waiting after the publication."),
     "schedule/checkpoint_seconds": Definition(
-        "sum", "s", "Time to write a checkpoint since the last step's metrics; absent where none was written."
+        "sum", "s", "Time spent writing checkpoints since the last step's metrics; absent if none was written."
     ),
     "schedule/evaluate_seconds": Definition(
-        "sum", "s", "Time of held-out evaluations since the last step's metrics; absent without one."
+        "sum", "s", "Time spent on held-out evaluations since the last step's metrics; absent if there were none."
     ),
     "schedule/open_requests_mean": Definition(
-        "mean", "requests", "Open requests, mean over time; those above engine.max_concurrency wait in the queue."
+        "mean", "requests", "Open requests, averaged over time; those above engine.max_concurrency wait in the queue."
     ),
-    "schedule/open_requests_max": Definition("max", "requests", "Most requests open at once."),
+    "schedule/open_requests_max": Definition("max", "requests", "Maximum number of open requests."),
     "schedule/computed_tokens": Definition("sum", "tokens", "Tokens that the engine ran through the model."),
     "schedule/reused_share": Definition(
-        "mean", "share", "Of the tokens that requests needed computed, those found in the cache."
+        "mean", "share", "Share of the tokens needed by requests that were found in the cache."
     ),
     "schedule/preemptions": Definition("sum", "requests", "Requests that gave up their cache pages for others."),
-    "schedule/evicted_pages": Definition("sum", "pages", "Cache pages that were emptied for others."),
+    "schedule/evicted_pages": Definition("sum", "pages", "Cache pages that were evicted for others."),
     "schedule/held_pages": Definition("mean", "pages", "Cache pages in use by requests when the metrics were taken."),
-    "annotate/NAME_seconds": Definition("sum", "s", "Time of an annotator, added over groups."),
-    "dropped/REASON": Definition("sum", "tokens", "Sampled tokens of the step that do not train, for this reason."),
+    "annotate/NAME_seconds": Definition("sum", "s", "Time of an annotator, summed over groups."),
+    "dropped/REASON": Definition("sum", "tokens", "Sampled tokens of the step that are not trained, for this reason."),
     "reward/PART": Definition("mean", "reward", "A part of the reward, over trajectories with a Scored reward."),
-    "signal/NAME": Definition("mean", "1", "A number that the environment attached to turns, over these turns."),
+    "signal/NAME": Definition(
+        "mean", "1", "A number that the environment attached to turns, averaged over these turns."
+    ),
     "evaluate/success": Definition("mean", "share", "Share of attempts at held-out tasks that succeed."),
     "evaluate/pass_at_samples": Definition(
-        "mean", "share", "Share of held-out tasks that one of evaluate.samples attempts solves."
+        "mean", "share", "Share of held-out tasks solved by at least one of evaluate.samples attempts."
     ),
     "evaluate/tool_calls": Definition("mean", "calls", "Tool calls per held-out task."),
     "evaluate/reward": Definition("mean", "reward", "Total reward on held-out tasks."),
@@ -413,7 +429,7 @@ def merge(a: Mapping[str, Metric], b: Mapping[str, Metric]) -> dict[str, Metric]
         if name not in merged:
             merged[name] = metric
         elif type(merged[name]) is not type(metric):
-            raise TypeError(f"metric {name!r} is {type(merged[name]).__name__} and {type(metric).__name__}")
+            raise TypeError(f"metric {name!r} is both {type(merged[name]).__name__} and {type(metric).__name__}")
         else:
             merged[name] = merged[name].merge(metric)  # type: ignore[arg-type]
     return merged

@@ -103,7 +103,7 @@ def find_offer(
         remedy = "uninstall all packages but one"
         if takes_path:
             remedy = "use the import path of one: " + ", ".join(offer.path for offer in matches)
-        raise ConfigError(f"{key}={name!r} is offered several times ({' and '.join(owners)}); {remedy}")
+        raise ConfigError(f"{key}={name!r} is provided more than once ({' and '.join(owners)}); {remedy}")
     return matches[0]
 
 
@@ -128,7 +128,7 @@ def import_object(key: str, path: str, offer: Offer | None = None) -> Any:
         try:
             module = importlib.import_module(module_name)
         except SystemExit as left:  # no Exception: it would end the command without a word
-            raise ImportError(f"importing it ends the program (SystemExit: {left})") from left
+            raise ImportError(f"importing it exits the program (SystemExit: {left})") from left
     try:
         return attrgetter(name)(module)
     except AttributeError:
@@ -170,7 +170,7 @@ def import_function(key: str, path: str) -> Callable[..., Any]:
     not a function."""
     value = import_object(key, path)
     if not callable(value):
-        raise ConfigError(f"{key}={path!r} is a {type(value).__name__}; name a function")
+        raise ConfigError(f"{key}={path!r} is a {type(value).__name__}; it must be a function")
     function: Callable[..., Any] = value
     return function
 
@@ -193,7 +193,7 @@ def load_row(
         function: Callable[..., Any] = value
         return function
     raise ConfigError(
-        f"{key}={name!r} is a {type(value).__name__}; name a function or the row, of class {kind.__name__}"
+        f"{key}={name!r} is a {type(value).__name__}; it must be a function or a row of class {kind.__name__}"
     )
 
 

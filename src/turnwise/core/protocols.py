@@ -85,7 +85,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class StatefulEnvironment(Protocol):
-    """Optional for an environment: its state, for credit that compares turns taken from the same state."""
+    """Optional for an environment: its state, for credit that compares turns from the same state."""
 
     def state_hash(self) -> str:
         """Return a hash that is equal exactly for equal states of one task. Read after `reset` and before every
@@ -95,7 +95,7 @@ class StatefulEnvironment(Protocol):
 
 @runtime_checkable
 class ForkableEnvironment(Protocol):
-    """Optional for an environment: a copy in the same state, for credit that tries several continuations from one
+    """Optional for an environment: a copy in the same state, for credit that samples several continuations from one
     point."""
 
     async def fork(self) -> Environment:
@@ -107,7 +107,7 @@ class ForkableEnvironment(Protocol):
 
 
 class ScriptedPolicy(Protocol):
-    """A policy written by hand: oracles, random baselines, demonstrators. Text only, no model."""
+    """A hand-written policy: oracles, random baselines, demonstrators. Text only, no model."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """The next assistant message of this conversation. May read `task.payload`; all randomness comes from `rng`."""
@@ -116,7 +116,7 @@ class ScriptedPolicy(Protocol):
 
 @runtime_checkable
 class EnvironmentFamily(Protocol):
-    """Source of tasks and environments of one kind. Built once per run from the recipe's `environment.args`."""
+    """A source of tasks and environments of one kind. Built once per run from the recipe's `environment.args`."""
 
     def task(self, split: Split, index: int) -> Task:
         """Return the index-th task of a split: a pure function of the family's arguments. Raises IndexError past the
@@ -140,7 +140,7 @@ class EnvironmentFamily(Protocol):
 
 @runtime_checkable
 class GoldAnswers(Protocol):
-    """Optional for an environment family: the right answer for every task."""
+    """Optional for an environment family: the right answer to every task."""
 
     def gold_answer(self, task: Task) -> str:
         """Return the right answer (one of them), as it should appear in a reply."""
@@ -214,7 +214,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class WeightTarget(Protocol):
-    """The part of an engine that a `WeightSync` needs: it samples, and its weights can change meanwhile."""
+    """The part of an engine that a `WeightSync` needs: it samples, and its weights can change while it does."""
 
     @property
     def version(self) -> int:
@@ -301,7 +301,7 @@ class Trainer(Protocol):
 
 @runtime_checkable
 class RememberingTrainer(Trainer, Protocol):
-    """A trainer whose step can be undone, which a step of several trainers needs: it changes all or none."""
+    """A trainer whose step can be undone, so that a step of several trainers changes all of them or none."""
 
     def remember(self) -> Callable[[], None]:
         """Return a function that restores the present weights, moments and counts; call it at most once."""
@@ -310,7 +310,7 @@ class RememberingTrainer(Trainer, Protocol):
 
 @runtime_checkable
 class ClosableTrainer(Trainer, Protocol):
-    """A trainer that runs processes of its own."""
+    """A trainer that runs its own processes."""
 
     def close(self) -> None:
         """End the trainer's processes. A second call does nothing."""
@@ -318,7 +318,7 @@ class ClosableTrainer(Trainer, Protocol):
 
 
 class Learner(Protocol):
-    """One way to learn from groups of trajectories: decides what trains and how much. Numpy only."""
+    """One way to learn from groups of trajectories: decides what is trained and how much. Numpy only."""
 
     wanted: frozenset[Wanted]
     """What the trainer must score before `assign`."""
@@ -342,7 +342,8 @@ class Learner(Protocol):
 
 
 class Annotator(Protocol):
-    """Adds to a finished group what credit needs: a judge's score, a greedy baseline, the gold answer's probability."""
+    """Adds inputs of credit methods to a finished group: a judge's score, a greedy baseline, the gold answer's
+    probability."""
 
     async def annotate(self, group: TrajectoryGroup) -> TrajectoryGroup:
         """Return the same group with more in it; its draw, members and tokens stay. May raise: the group is then

@@ -65,18 +65,18 @@ def read_number(value: object) -> float:
         try:
             read = value.item()
         except (TypeError, ValueError, RuntimeError):
-            raise NoNumber(f"a {kind} that holds no number") from None
+            raise NoNumber(f"a {kind} that contains no number") from None
     if not isinstance(read, Real | Decimal):
         plain = read is None or isinstance(read, str | list | dict | tuple)
         raise NoNumber(f"{show(read)}" + ("" if plain else f", a {type(read).__name__}") + f", {NUMBER}")
     try:
         number = float(read)
     except (OverflowError, ValueError, TypeError):
-        raise NoNumber(f"{show(read)}, too large for a number of 64 bits") from None
+        raise NoNumber(f"{show(read)}, too large for a 64-bit number") from None
     if not math.isfinite(number):
         raise NoNumber(f"{number}, {NUMBER}")
     if abs(number) > LARGEST:
-        raise NoNumber(f"{number}, and beyond {LARGEST:g} nothing can be computed from it")
+        raise NoNumber(f"{number}; numbers beyond {LARGEST:g} are too large to compute with")
     return number
 
 
@@ -145,9 +145,9 @@ def read_rewards(value: object, roles: Sequence[str], where: str) -> dict[str, R
     if not isinstance(value, Mapping):
         raise EnvironmentFault(f"{where} returned {show(value)}; return a dict with a reward for each role")
     if missing := [role for role in roles if role not in value]:
-        raise EnvironmentFault(f"{where} gives no reward to {', '.join(missing)}; score every role")
+        raise EnvironmentFault(f"{where} returned no reward for {', '.join(missing)}; score every role")
     if unknown := [show(role) for role in value if role not in roles]:
-        raise EnvironmentFault(f"{where} gives a reward to {', '.join(unknown)}; the roles are {', '.join(roles)}")
+        raise EnvironmentFault(f"{where} returned a reward for {', '.join(unknown)}; the roles are {', '.join(roles)}")
     several = len(roles) > 1
     return {role: read_reward(value[role], f"{where} for role {role!r}" if several else where) for role in roles}
 
@@ -161,21 +161,21 @@ def read_task(value: object, where: str) -> Task:
         raise EnvironmentFault(f"{where} returned {show(value)}; return Task(environment=..., prompt=..., payload=...)")
     prompt = read_messages(value.prompt, f"the prompt of {where}")
     if not isinstance(value.payload, Mapping):
-        raise EnvironmentFault(f"the payload of {where} is {show(value.payload)}; give a dict of JSON values")
+        raise EnvironmentFault(f"the payload of {where} is {show(value.payload)}; return a dict of JSON values")
     for name in ("environment", "id"):
         if not isinstance(getattr(value, name), str):
-            raise EnvironmentFault(f"the {name} of {where} is {show(getattr(value, name))}; give text")
+            raise EnvironmentFault(f"the {name} of {where} is {show(getattr(value, name))}; return text")
     return value if prompt == value.prompt else replace(value, prompt=prompt)
 
 
 def read_all(values: object, kind: type[Kind], what: str) -> tuple[Kind, ...]:
     """Return the values, each checked to be a `kind`. Raises EnvironmentFault naming `what` for anything else."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise EnvironmentFault(f"{what} are {show(values)}; give a tuple of {kind.__name__}")
+        raise EnvironmentFault(f"{what} are {show(values)}; return a tuple of {kind.__name__}")
     read = tuple(values)
     for index, value in enumerate(read):
         if not isinstance(value, kind):
-            raise EnvironmentFault(f"{what} have {show(value)} at {index}; give a tuple of {kind.__name__}")
+            raise EnvironmentFault(f"{what} have {show(value)} at {index}; return a tuple of {kind.__name__}")
     return read
 
 
@@ -185,7 +185,9 @@ def read_messages(values: object, what: str) -> tuple[Message, ...]:
     for message in messages:
         for part in message.content:
             if not isinstance(part, TextPart) or not isinstance(part.text, str):
-                raise EnvironmentFault(f"{what} have a part {show(part)}; parts are TextPart(text=...) with text")
+                raise EnvironmentFault(
+                    f"{what} have a part {show(part)}; every part must be TextPart(text=...) with text"
+                )
             _check_text(part.text, what)
     return messages
 
@@ -196,8 +198,8 @@ def _check_text(text: str, what: str) -> None:
     except UnicodeEncodeError as cause:
         half = text[cause.start]
         raise EnvironmentFault(
-            f"{what} have half a surrogate pair, {half!r} at {cause.start}, which is no text; repair it where it is "
-            "read, with errors='replace'"
+            f"{what} have half of a surrogate pair, {half!r} at {cause.start}, which is not valid text; repair it "
+            "where it is read, with errors='replace'"
         ) from None
 
 
@@ -217,7 +219,7 @@ def read_records(values: object, what: str) -> tuple[ToolRecord, ...]:
 def read_scores(scores: object, where: str) -> TurnScores:
     """Return the scores of a turn. Raises EnvironmentFault naming a score that is not a number."""
     if not isinstance(scores, TurnScores):
-        raise EnvironmentFault(f"{where}: scores is {show(scores)}; give TurnScores(...)")
+        raise EnvironmentFault(f"{where}: scores is {show(scores)}; return TurnScores(...)")
     values = {field.name: getattr(scores, field.name) for field in fields(scores)}
     read = {name: None if value is None else _number(value, f"{where}: {name}") for name, value in values.items()}
     return TurnScores(**read)
@@ -235,7 +237,7 @@ def _number(value: object, what: str) -> float:
     try:
         return read_number(value)
     except NoNumber as problem:
-        raise EnvironmentFault(f"{what} is {problem}; leave out what nothing measured") from None
+        raise EnvironmentFault(f"{what} is {problem}; leave out values that were not measured") from None
 
 
 def read_truth(value: object, what: str) -> bool:
@@ -245,4 +247,4 @@ def read_truth(value: object, what: str) -> bool:
         return bool(value)
     if hasattr(value, "item") and math.prod(tuple(getattr(value, "shape", (0,)))) == 1:
         return read_truth(value.item(), what)
-    raise EnvironmentFault(f"{what} is {show(value)}, a {type(value).__name__}; make it True or False")
+    raise EnvironmentFault(f"{what} is {show(value)}, a {type(value).__name__}; return True or False")

@@ -85,7 +85,7 @@ def to_experts(values: NDArray[Any]) -> ByteArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One problem: data only, no behaviour. Its identity is the hash of its content."""
+    """One problem: data without behaviour. Its identity is the hash of its content."""
 
     environment: str
     """Name of the environment family that can open it."""
@@ -112,14 +112,14 @@ def _to_bytes(task: Task) -> bytes:
     except (TypeError, ValueError, RecursionError) as cause:
         problem = f"what is no JSON ({cause})"
     raise DataError(
-        f"a task of environment {task.environment!r} holds {problem}; a task's prompt and payload are whole characters "
+        f"a task of environment {task.environment!r} contains {problem}; prompt and payload must be valid Unicode text "
         "and JSON values"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One drawing of a task. Everything random in its group derives from it and never from the step that trains on
+    """One draw of a task. Everything random in its group derives from it and never from the step that trains on
     it."""
 
     index: int
@@ -217,8 +217,8 @@ class Completion:
     def __post_init__(self) -> None:
         if self.experts is not None and (self.experts.ndim != 3 or len(self.experts) < len(self.token_ids)):
             raise ValueError(
-                f"completion has {len(self.token_ids)} token ids and experts of shape {self.experts.shape}; they are "
-                "[tokens, layers, k], with a token of the prompt or more"
+                f"completion has {len(self.token_ids)} token ids and experts of shape {self.experts.shape}; expected "
+                "shape [tokens, layers, k], with at least one token of the prompt"
             )
         for name in ("logprobs", "versions", "full_logprobs"):
             values = getattr(self, name)
@@ -239,7 +239,7 @@ class RewardPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """The trajectory was judged."""
+    """The trajectory was scored."""
 
     total: float
     parts: tuple[RewardPart, ...] = ()
@@ -256,7 +256,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid:
-    """The trajectory could not be judged (a crashed tool, a hung reward). Never trained on, never counted as 0."""
+    """The trajectory could not be scored (a crashed tool, a hung reward). Never trained on, never counted as 0."""
 
     reason: str
     retryable: bool
@@ -541,7 +541,7 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrajectoryGroup:
-    """The trajectories of one draw that credit compares. Failed members stay visible."""
+    """The trajectories for one draw, which credit compares. Failed members stay visible."""
 
     draw: Draw
     trajectories: tuple[Trajectory, ...]
@@ -605,9 +605,9 @@ class Sample:
         if len(lengths) != 1:
             raise ValueError(f"sample of {self.origin} has arrays of different lengths {sorted(lengths)}")
         if len(self.loss_mask) and self.loss_mask[0]:
-            raise ValueError(f"sample of {self.origin} trains its first token, which nothing predicts")
+            raise ValueError(f"sample of {self.origin} trains its first token, which has no prediction")
         if self.experts is not None and len(self.experts) != len(self.token_ids) - 1:
             raise ValueError(
-                f"sample of {self.origin} has {len(self.token_ids)} tokens and experts of {len(self.experts)}; they "
-                "belong to every token but the last"
+                f"sample of {self.origin} has {len(self.token_ids)} tokens and {len(self.experts)} rows of experts; "
+                "expected one row per token except the last"
             )

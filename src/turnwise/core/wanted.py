@@ -69,13 +69,13 @@ class Wanted:
         if role is None:
             raise self.fault(ask, f"is of role {ask.role!r}, which is not in the environment's spec")
         if known is not None and known.role != ask.role:
-            raise self.fault(ask, f"is of role {ask.role!r}, the conversation belongs to {known.role!r}")
+            raise self.fault(ask, f"is of role {ask.role!r}, but the conversation belongs to {known.role!r}")
         if ask.conversation in self.asks:
-            raise self.fault(ask, "comes before the conversation's last reply was told; ask one at a time")
+            raise self.fault(ask, "arrives before the conversation's last reply was told; ask one at a time")
         num_open = sum(other.role == ask.role for other in self.asks.values())
         if num_open >= role.max_open:
             raise self.fault(
-                ask, f"makes {num_open + 1} replies of role {ask.role!r} wanted at once, {role.max_open} may be"
+                ask, f"asks for {num_open + 1} replies of role {ask.role!r} at once; the limit is {role.max_open}"
             )
         if known is None and ask.inherits:
             self._check_caller(ask)
@@ -84,6 +84,8 @@ class Wanted:
         """Raise EnvironmentFault if a conversation cannot open on top of its caller's history."""
         caller = self.opened.get(ask.caller or "")
         if ask.caller is None or caller is None or caller.role != ask.role:
-            raise self.fault(ask, f"inherits from {ask.caller!r}, which is no conversation of role {ask.role!r}")
+            raise self.fault(ask, f"inherits from {ask.caller!r}, which is not a conversation of role {ask.role!r}")
         if ask.caller in self.asks or not self.num_told.get(ask.caller):
-            raise self.fault(ask, f"inherits from {ask.caller!r}, whose next reply is wanted; ask for that later")
+            raise self.fault(
+                ask, f"inherits from {ask.caller!r}, which is still waiting for a reply; ask for that later"
+            )

@@ -45,4 +45,6 @@ def find_annotator(name: str, *, method: str) -> AnnotatorKind:
         return AnnotatorKind(name=name, fills="", build=lambda parts: FunctionAnnotator(function))
     if name in ANNOTATORS:
         return ANNOTATORS[name]
-    raise ConfigError(f"{key}={name!r} is none of {', '.join(ANNOTATORS)}{describe_offers(GROUP)}, nor an import path")
+    raise ConfigError(
+        f"{key}={name!r} is neither one of {', '.join(ANNOTATORS)}{describe_offers(GROUP)} nor an import path"
+    )

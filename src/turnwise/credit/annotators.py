@@ -49,7 +49,8 @@ async def run_annotators(
         problem = _find_difference(group, annotated)
         if problem:
             raise AnnotatorError(
-                f"{where} gave back another group: {problem}; return the group it was given, with dataclasses.replace"
+                f"{where} returned another group: {problem}; return the group that was passed to it, changed with "
+                "dataclasses.replace"
             )
         try:
             group = annotated if annotated.trajectories is group.trajectories else _read_numbers(annotated)
@@ -68,14 +69,14 @@ async def _annotate(named: NamedAnnotator, group: TrajectoryGroup) -> Trajectory
         work.cancel()
     if not work.done():
         raise AnnotatorError(
-            f"{where} ran past {named.timeout_s:g} s; make it faster or raise rollout.trajectory_timeout_s"
+            f"{where} ran longer than {named.timeout_s:g} s; make it faster or raise rollout.trajectory_timeout_s"
         )
     if work.cancelled():
-        raise AnnotatorError(f"{where} was cancelled from within; let it raise what went wrong instead")
+        raise AnnotatorError(f"{where} cancelled itself; let it raise the original error instead")
     cause = work.exception()
     if cause is not None:
         raise AnnotatorError(
-            f"{where} raised {type(cause).__name__}: {cause}; fix it, or leave it out of the recipe"
+            f"{where} raised {type(cause).__name__}: {cause}; fix it, or remove it from the recipe"
         ) from cause
     result: TrajectoryGroup = work.result()
     return result

@@ -173,7 +173,7 @@ def compute_advantages(
         for index, values in zip(path.turns, credited, strict=True):
             if index > len(turns):
                 raise TrainingError(
-                    f"trajectory {name}: turn {len(turns)} never trains and yet comes before turn {index}, which does"
+                    f"trajectory {name}: turn {len(turns)} never trains, yet it precedes turn {index}, which does"
                 )
             if index == len(turns):
                 turns.append(values)

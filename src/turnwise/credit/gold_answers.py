@@ -81,7 +81,7 @@ def encode_answer(family: GoldAnswers, renderer: Renderer, task: Task) -> tuple[
     tail = next((i for i in range(shortest - start) if full[-1 - i] != empty[-1 - i]), shortest - start)
     if start >= len(full) - tail:
         raise ConfigError(
-            f"the right answer {answer!r} of task {task.id} has no token of its own in the reply that gives it"
+            f"the right answer {answer!r} of task {task.id} has no token of its own in the reply that contains it"
         )
     return full, slice(start, len(full) - tail)
 
@@ -118,7 +118,7 @@ def _to_samples(trajectory: Trajectory, reply: IntArray, span: slice) -> list[Sa
 def build_gold_answers(parts: AnnotatorParts) -> GoldAnswerAnnotator:
     """Build the annotator for a family. Raises ConfigError if the family does not say which answers are right."""
     if not isinstance(parts.family, GoldAnswers):
-        raise ConfigError(f"credit needs a family with gold_answer; {type(parts.family).__name__} has none")
+        raise ConfigError(f"credit needs a family with gold_answer, which {type(parts.family).__name__} lacks")
     return GoldAnswerAnnotator(family=parts.family, renderer=parts.renderer, score=parts.score)
 
 

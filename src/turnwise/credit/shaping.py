@@ -43,8 +43,8 @@ def shape_baseline(group: TrajectoryGroup, shaping: ShapingSection | None) -> fl
     for option in ("few_calls", "length_weight"):
         if getattr(shaping, option):
             raise ConfigError(
-                f"credit.shaping.{option} compares the members of a group, and a greedy baseline is none; use a credit "
-                "method without one, or switch it off"
+                f"credit.shaping.{option} compares the members of a group, which a greedy baseline is not; use a "
+                "credit method without one, or switch the option off"
             )
     return _shape([baseline], shaping.model_copy(update={"gate": ""}))[0]
 
@@ -66,8 +66,8 @@ def _shape(members: Sequence[Trajectory], shaping: ShapingSection) -> list[float
         for each, reward in zip(members, rewards, strict=True):
             if reward < 0:
                 raise ConfigError(
-                    f"credit.shaping.few_calls multiplies rewards of at least 0, and task {each.task_id} has {reward}; "
-                    "make them of parts between 0 and 1 with credit.shaping.stages"
+                    "credit.shaping.few_calls multiplies rewards and needs them to be at least 0, but task "
+                    f"{each.task_id} has {reward}; build them from parts between 0 and 1 with credit.shaping.stages"
                 )
         num_calls = [each.num_tool_calls for each in members]
         rewards = compute_otc_rewards(rewards, num_calls, _read_right(members, shaping))
@@ -92,7 +92,7 @@ def _compute_stages(member: Trajectory, shaping: ShapingSection) -> float:
     for name, score in zip(shaping.stages, scores, strict=True):
         if not 0 <= score <= 1:
             raise ConfigError(
-                f"credit.shaping.stages.{name}: the reward of task {member.task_id} has {name}={score}; a stage scores "
+                f"credit.shaping.stages.{name}: the reward of task {member.task_id} has {name}={score}; a stage needs "
                 "a part between 0 and 1"
             )
     stages = shaping.stages.values()

@@ -36,10 +36,10 @@ def check_request(
             )
     if min(prompt) < 0 or max(prompt) >= vocab_size:
         raise EngineError(
-            f"{who} holds a token id outside the vocabulary of {vocab_size}: {min(prompt)}..{max(prompt)}"
+            f"{who} contains a token id outside the vocabulary of {vocab_size}: {min(prompt)}..{max(prompt)}"
         )
     if any(not 0 <= token < vocab_size for token in params.stop_token_ids):
-        raise EngineError(f"{who} stops at a token outside the vocabulary of {vocab_size}: {params.stop_token_ids}")
+        raise EngineError(f"{who} has a stop token outside the vocabulary of {vocab_size}: {params.stop_token_ids}")
     if not (
         0 <= params.temperature < float("inf")
         and 0 < params.top_p <= 1
@@ -48,7 +48,7 @@ def check_request(
     ):
         raise EngineError(
             f"{who} cannot be sampled with temperature={params.temperature}, top_p={params.top_p}, "
-            f"min_p={params.min_p}, top_k={params.top_k}; give a temperature of at least 0, 0 < top_p <= 1, 0 <= min_p "
+            f"min_p={params.min_p}, top_k={params.top_k}; use a temperature of at least 0, 0 < top_p <= 1, 0 <= min_p "
             "<= 1 and top_k of at least 0"
         )
     if params.stop and not knows_text:
@@ -72,7 +72,7 @@ def check_plain_request(
     """`check_request` for engines without a tokenizer or grammars, which accept any token id and return some
     completion."""
     if params.grammar is not None:
-        raise EngineError(f"engine.kind={kind!r} cannot hold replies to a grammar; use engine.kind='paged'")
+        raise EngineError(f"engine.kind={kind!r} cannot sample with a grammar; use engine.kind='paged'")
     check_request(
         prompt_ids.tolist(),
         params,

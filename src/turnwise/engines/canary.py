@@ -40,8 +40,8 @@ class Canary:
         gap = float(gaps[-NUM_CANARY_TOKENS:].mean())
         if not gap <= bound:
             raise EngineError(
-                f"{who} scores the canary {gap:.2g} nats off on average, at most {bound:g} is rounding: it computes "
-                "with other weights than it was given, or another model than the trainer"
+                f"{who} scores the canary {gap:.2g} nats off on average, but rounding explains at most {bound:g}: it "
+                "computes with other weights than it was given, or with another model than the trainer"
             )
 
     def check_sample(self, token: int, logprob: float, who: str) -> None:
@@ -50,8 +50,9 @@ class Canary:
         gap, bound = abs(logprob - float(self.warm_logprobs[token])), 4 * BOUNDS[self.dtype]
         if not gap <= bound:
             raise EngineError(
-                f"{who} gives a token sampled at temperature {WARM} a log-probability {gap:.2g} nats off, at most "
-                f"{bound:g} is rounding: its log-probabilities are not of the distribution that it samples from"
+                f"{who} reports a log-probability {gap:.2g} nats off for a token sampled at temperature {WARM}, but "
+                f"rounding explains at most {bound:g}: its log-probabilities do not belong to the distribution that it "
+                "samples from"
             )
 
 

@@ -43,7 +43,7 @@ class Guide:
             reason = _first_line(self._matcher.get_error())
             if reason == NO_TOKEN:
                 return mask
-            raise EngineError(f"the grammar cannot be followed: {reason}")
+            raise EngineError(f"cannot compile the grammar: {reason}")
         allowed = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
         mask[: len(allowed)] = allowed
         mask[self._end] = False
@@ -94,11 +94,11 @@ class GrammarCompiler:
             "regex": LLMatcher.grammar_from_regex,
             "lark": LLMatcher.grammar_from_lark,
         }
-        with boundary(EngineError, f"the {grammar.kind} {grammar.text[:100]!r} cannot be read"):
+        with boundary(EngineError, f"cannot read the {grammar.kind} {grammar.text[:100]!r}"):
             matcher = LLMatcher(self._tokenizer, readers[grammar.kind](grammar.text), log_level=0)
         if matcher.is_error():
             raise EngineError(
-                f"the {grammar.kind} {grammar.text[:100]!r} is refused: {_first_line(matcher.get_error())}"
+                f"the {grammar.kind} {grammar.text[:100]!r} was rejected: {_first_line(matcher.get_error())}"
             )
         return matcher
 

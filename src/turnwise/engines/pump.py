@@ -84,7 +84,7 @@ class Pump(Generic[P, R]):
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=STEP_S)
             if not self._task.done():
-                raise EngineError(f"the engine does not stop: a step has run for {STEP_S:g} s")
+                raise EngineError(f"the engine did not stop: a step has been running for {STEP_S:g} s")
 
     async def run(self, work: Callable[[], T]) -> T:
         """Call `work` in the executor, between two steps."""

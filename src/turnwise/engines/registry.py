@@ -48,8 +48,8 @@ def check_recording(kind: EngineKind | str, model: PreTrainedModel) -> None:
     if find_routing(model) is not None and row.records_experts is False:
         recording = [name for name, each in ENGINE_KINDS.items() if each.records_experts]
         raise ConfigError(
-            f"the policy is a mixture of experts, and engine.kind={row.name!r} does not record which experts a token "
-            f"took: training would take others unseen. Use {' or '.join(recording)}"
+            f"the policy is a mixture of experts, but engine.kind={row.name!r} does not record which experts processed "
+            f"a token, so training might silently use others. Use {' or '.join(recording)}"
         )
 
 

@@ -43,7 +43,7 @@ class ScriptedEngine:
         """Return the next reply of the script, cut at `max_tokens`. Raises EngineError if there is none or the script
         raises."""
         if self._is_closed:
-            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+            raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         turn = self._turns.get(session, 0)
         self._turns[session] = turn + 1
         self.requests.append((session, prompt_ids, params))
@@ -54,8 +54,8 @@ class ScriptedEngine:
             reply = self._script[turn]
         else:
             raise EngineError(
-                f"the script ended: session '{session}' asks for reply {turn + 1} of {len(self._script)}; "
-                "add a reply, or let the last one end the episode"
+                f"the script is over: session '{session}' asks for reply {turn + 1} of {len(self._script)}; add a "
+                "reply, or end the episode with the last one"
             )
         message = text_message("assistant", reply) if isinstance(reply, str) else reply
         ids = self._renderer.encode_reply(message)

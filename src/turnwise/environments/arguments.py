@@ -62,10 +62,10 @@ def read_arguments(section: type[Arguments], arguments: Mapping[str, Any]) -> Ar
         if problem["type"] == "extra_forbidden":
             *outer, name = problem["loc"]
             if inner := _names_at(section, outer):
-                raise ConfigError(f"{stated}: there is no {name!r} there; use {', '.join(inner)}") from None
+                raise ConfigError(f"{stated}: unknown name {name!r}; use {', '.join(inner)}") from None
             names = [field.alias or name for name, field in section.model_fields.items()]
             nearest = difflib.get_close_matches(str(problem["loc"][0]), names, n=1, cutoff=0.0)[0]
-            raise ConfigError(f"{stated}: there is no such argument; did you mean {nearest!r}?") from None
+            raise ConfigError(f"{stated}: unknown argument; did you mean {nearest!r}?") from None
         message = problem["msg"].replace("Input should be", "it must be", 1)
         raise ConfigError(f"{stated}: {message}") from None
 
@@ -87,15 +87,15 @@ def check_weights(name: str, weights: Any, known: Sequence[str]) -> dict[str, fl
     if weights is None:
         return dict.fromkeys(known, 1.0)
     if not isinstance(weights, Mapping):
-        raise ConfigError(f"{name}={weights!r} is not a table; give weights such as {{{known[0]!r}: 1.0}}")
+        raise ConfigError(f"{name}={weights!r} is not a table; set weights such as {{{known[0]!r}: 1.0}}")
     for key, weight in weights.items():
         if key not in known:
-            raise ConfigError(f"{name}.{key}={weight!r}: there is no such kind; use {', '.join(known)}")
+            raise ConfigError(f"{name}.{key}={weight!r}: unknown kind; use {', '.join(known)}")
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight) or weight < 0:
-            raise ConfigError(f"{name}.{key}={weight!r} is not a weight; give a number of at least 0")
+            raise ConfigError(f"{name}.{key}={weight!r} is not a weight; use a number of at least 0")
     positive = {key: float(weight) for key, weight in weights.items() if weight > 0}
     if not positive:
-        raise ConfigError(f"{name}={dict(weights)!r} has no positive weight; give at least one kind a weight above 0")
+        raise ConfigError(f"{name}={dict(weights)!r} has no positive weight; set at least one weight above 0")
     return positive
 
 
@@ -104,7 +104,7 @@ def check_index(split: Split, index: int) -> None:
     if split not in get_args(Split):
         raise ConfigError(f"split {split!r} is unknown; use one of {', '.join(map(repr, get_args(Split)))}")
     if index < 0:
-        raise IndexError(f"task {index} of split {split!r}: an index starts at 0")
+        raise IndexError(f"task {index} of split {split!r}: the index must be at least 0")
 
 
 def choose_policy(name: str, policies: Mapping[str, ScriptedPolicy]) -> ScriptedPolicy:

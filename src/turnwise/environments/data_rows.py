@@ -79,8 +79,8 @@ def load_file(path: Path, convert: Callable[[Row], T], *, max_bad_share: float =
     total = len(rows) + num_bad
     if num_bad > max_bad_share * total:
         raise DataError(
-            f"{_list_problems(problems, num_bad)} ({num_bad:,} of {total:,} rows are bad, and the share max_bad_rows="
-            f"{max_bad_share:g} may be left out)"
+            f"{_list_problems(problems, num_bad)} ({num_bad:,} of {total:,} rows are bad; "
+            f"max_bad_rows={max_bad_share:g} is the share that may be left out)"
         )
     if not rows:
         raise DataError(f"{path}: no rows; expected one JSON object per line")
@@ -107,7 +107,7 @@ def check_plain(row: Mapping[str, Any]) -> None:
         try:
             json.dumps(value, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as cause:
-            raise DataError(f"column {name!r} holds a value that JSON has no form for ({cause})") from None
+            raise DataError(f"column {name!r} contains a value that JSON cannot represent ({cause})") from None
 
 
 def import_pyarrow(path: Path) -> Any:
@@ -127,7 +127,7 @@ def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
     """Yield the rows with their numbers; for an unreadable row, its error instead. Raises DataError for the whole
     file."""
     if path.suffix not in ENDINGS:
-        raise DataError(f"{path}: ends with {path.suffix!r}; give a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file")
+        raise DataError(f"{path}: ends with {path.suffix!r}; use a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file")
     if path.suffix == ".parquet":
         yield from _read_parquet(path)
         return
@@ -146,7 +146,7 @@ def _read(path: Path) -> Iterator[tuple[int, Row | DataError]]:
         if isinstance(error, DataError):
             raise
         cause = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: cannot be read ({cause}); check the path") from None
+        raise DataError(f"cannot read {path} ({cause}); check the path") from None
 
 
 def _read_list(data: bytes) -> list[Any] | None:
@@ -177,7 +177,7 @@ def _read_object(pairs: list[tuple[str, Any]]) -> Row:
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{twice!r} comes twice in an object; keep one of them")
+        raise DataError(f"{twice!r} appears twice in one object; keep one of them")
     return row
 
 
@@ -193,7 +193,7 @@ def _check_object(row: object) -> Row | DataError:
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         near = error.object[max(0, error.start - 20) : error.start]
-        return DataError(f"half a surrogate pair ({half!a} after {near!a}); write the whole character")
+        return DataError(f"half of a surrogate pair ({half!a} after {near!a}); write the whole character")
     return row
 
 

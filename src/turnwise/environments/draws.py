@@ -80,5 +80,5 @@ def check_left_out(num_left_out: int, num_tasks: int, max_share: float, example:
     if num_left_out > max_share * max(num_tasks, COUNTED_FROM):
         raise DataError(
             f"{num_left_out} of {num_tasks} tasks cannot be played, more than environment.max_left_out={max_share:g} "
-            f"allows (counted from {COUNTED_FROM} tasks); the last: {example}"
+            f"allows (checked after {COUNTED_FROM} tasks); the last one: {example}"
         )

@@ -69,7 +69,7 @@ class FileSplits(Generic[Row]):
         if split == "train":
             return self._order(index // num_rows)[index % num_rows]
         if index >= num_rows:
-            raise IndexError(f"task {index} of split 'heldout': the file has {num_rows} rows")
+            raise IndexError(f"task {index} of split 'heldout' does not exist: the file has {num_rows} rows")
         return index
 
     def _shuffle(self, epoch: int) -> Sequence[int]:
@@ -155,7 +155,7 @@ def describe_copies(
 def check_path(name: str, path: str) -> None:
     """Raise ConfigError if the path that mode "files" needs is empty."""
     if not path:
-        raise ConfigError(f"{name}={path!r} but mode='files' needs it; give the path of a file")
+        raise ConfigError(f"{name}={path!r} but mode='files' needs it; set it to the path of a file")
 
 
 def _hash(value: object) -> bytes:

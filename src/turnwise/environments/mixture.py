@@ -40,9 +40,9 @@ class Interleaving:
         """Raises ConfigError if there is no weight, or one is not a finite number above 0."""
         for label, weight in weights.items():
             if isinstance(weight, bool) or not (math.isfinite(weight) and weight > 0):
-                raise ConfigError(f"the weight of {label!r} is {weight!r}; give a finite number above 0")
+                raise ConfigError(f"the weight of {label!r} is {weight!r}; it must be a finite number above 0")
         if not weights:
-            raise ConfigError("a mixture needs at least one family; give some, with weights")
+            raise ConfigError("a mixture needs at least one family; add families with weights")
         self._labels = sorted(weights)
         exact = [Fraction(repr(weights[label])) for label in self._labels]
         shares = [weight / sum(exact) for weight in exact]
@@ -107,8 +107,8 @@ class MixedFamily:
             task = self.families[label].task(split, inner)
         except IndexError as end:
             raise IndexError(
-                f"task {index} of split {split!r}: the mixture has ended, because family {label!r} has no task {inner} "
-                f"({end})"
+                f"task {index} of split {split!r}: the mixture ends there, because family {label!r} has no task "
+                f"{inner} ({end})"
             ) from None
         self._reached[split, label] = max(inner, self._reached.get((split, label), -1))
         return task
@@ -139,7 +139,8 @@ class MixedFamily:
         """Return the family that made a task. Raises ConfigError if none did."""
         if task.environment not in self.families:
             raise ConfigError(
-                f"task {task.id} is of environment {task.environment!r}; this mixture has {', '.join(self.families)}"
+                f"task {task.id} belongs to environment {task.environment!r}; this mixture has "
+                f"{', '.join(self.families)}"
             )
         return self.families[task.environment]
 

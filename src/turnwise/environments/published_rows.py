@@ -43,14 +43,14 @@ def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
             messages = read_messages(given, name)
             if messages[-1].role != "user":
                 raise DataError(
-                    f'"{name}" ends with a message of role {messages[-1].role!r}; expected the user\'s at the end (a '
-                    "reply that is begun is not carried on)"
+                    f'"{name}" ends with a message from {messages[-1].role!r}; expected a user message at the end (a '
+                    "partial reply is not continued)"
                 )
             return Asked(before=messages[:-1], question=read_text(messages[-1].text, f"{name}[-1].content"))
     for name in (*names, "prompt"):
         if row.get(name) is not None:
             return Asked(before=(), question=read_text(row[name], name))
-    raise DataError(f"no question among the keys {list_keys(row)}; expected {', '.join((*names, 'prompt'))}")
+    raise DataError(f"no question under the keys {list_keys(row)}; expected {', '.join((*names, 'prompt'))}")
 
 
 def _read_listed(value: object) -> object:
@@ -62,7 +62,7 @@ def _read_listed(value: object) -> object:
         listed = json.loads(value)
         json.dumps(listed, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise DataError("half a surrogate pair in the text of messages; write the whole character") from None
+        raise DataError("half of a surrogate pair in the text of messages; write the whole character") from None
     except (ValueError, RecursionError):
         return value
     are_messages = isinstance(listed, list) and all(isinstance(each, dict) and "role" in each for each in listed)
@@ -79,10 +79,10 @@ def read_messages(value: object, name: str) -> tuple[Message, ...]:
 def _read_message(message: object, place: str) -> Message:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(role, str) or role not in ROLES:
-        raise DataError(f'"{place}" is {shorten(message)}; expected {{"role", "content"}} of role {", ".join(ROLES)}')
+        raise DataError(f'"{place}" is {shorten(message)}; expected {{"role", "content"}} with role {", ".join(ROLES)}')
     others = sorted(str(key) for key, item in message.items() if key not in ("role", "content") and item)
     if others:
-        raise DataError(f'"{place}" has {others}; expected a message of text: "role" and "content" only')
+        raise DataError(f'"{place}" has {others}; expected a text message with only "role" and "content"')
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(_read_part(part, f"{place}.content[{index}]") for index, part in enumerate(content))
@@ -94,7 +94,7 @@ def _read_message(message: object, place: str) -> Message:
 def _read_part(part: object, place: str) -> str:
     if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
-    raise DataError(f'"{place}" is {shorten(part)}; expected {{"type": "text", "text"}}: prompts are text')
+    raise DataError(f'"{place}" is {shorten(part)}; expected {{"type": "text", "text"}}: prompts contain only text')
 
 
 def find_ground_truth(row: Mapping[str, Any]) -> tuple[str, Any] | None:
@@ -136,17 +136,17 @@ def _read_answer(value: object, name: str) -> str:
     if is_number and (isinstance(value, int) or math.isfinite(value)):  # type: ignore[arg-type]
         return str(value)
     if not isinstance(value, str) or is_blank(value):
-        raise DataError(f'"{name}" is {shorten(value)}; expected a text or a number')
+        raise DataError(f'"{name}" is {shorten(value)}; expected text or a number')
     return value.strip()
 
 
 def refuse_without_answer(row: Mapping[str, Any], expected: str) -> DataError:
     """Return the error for a row without an answer in any column."""
     if "chosen" in row or "rejected" in row:
-        return DataError('"chosen" and "rejected" are preferences between replies; expected a right answer')
+        return DataError('"chosen" and "rejected" are preferences between replies; expected a correct answer')
     if "completion" in row or "messages" in row:
-        return DataError(f"a demonstration, and no right answer to judge by; expected {expected}")
-    return DataError(f"no answer among the keys {list_keys(row)}; expected {expected}")
+        return DataError(f"the row is a demonstration without a correct answer to score against; expected {expected}")
+    return DataError(f"no answer under the keys {list_keys(row)}; expected {expected}")
 
 
 def read_text(value: object, name: str) -> str:

@@ -70,8 +70,8 @@ def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environm
     family_class = find_class(name, key=key)
     if not callable(family_class):
         raise ConfigError(
-            f"{key}.name={name!r} is an object of the class {type(family_class).__name__}; name the class, which every "
-            "episode builds"
+            f"{key}.name={name!r} is an object of class {type(family_class).__name__}; name the class itself, which is "
+            "built for every episode"
         )
     with boundary(ConfigError, f"{key}.args of {name!r}"):
         if is_plain_class(family_class):
@@ -80,6 +80,6 @@ def load_family(name: str, arguments: Mapping[str, Any], *, key: str = "environm
     if not isinstance(family, EnvironmentFamily):
         raise ConfigError(
             f"{key}.name={name!r} lacks one of task, build_environment, policy, texts (see EnvironmentFamily), and is "
-            "no class with a method reset and tools either"
+            "not a class with a reset method and tools either"
         )
     return family

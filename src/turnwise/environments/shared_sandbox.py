@@ -39,7 +39,7 @@ def load_sandbox(name: str, arguments: Mapping[str, Any]) -> Callable[[], Sandbo
     """
     if ":" not in name and name not in BUILT_IN:
         raise ConfigError(
-            f"sandbox={name!r} is not built in ({', '.join(BUILT_IN)}) nor a path 'package.module:callable'"
+            f"sandbox={name!r} is neither built in ({', '.join(BUILT_IN)}) nor a path 'package.module:callable'"
         )
     build = import_object("sandbox", BUILT_IN.get(name, name))
 
@@ -82,7 +82,7 @@ class SharedSandbox:
         """See `PairRunner.run_pair`. Raises SandboxError if the underlying sandbox runs no pairs."""
         home = self._find_home()
         if not isinstance(home.sandbox, PairRunner):
-            raise SandboxError(f"{type(home.sandbox).__name__} runs no pairs of programs; use the local sandbox")
+            raise SandboxError(f"{type(home.sandbox).__name__} cannot run pairs of programs; use the local sandbox")
         return await home.ask(home.sandbox.run_pair(worker, grader, limits))
 
     async def open(

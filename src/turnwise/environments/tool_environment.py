@@ -70,7 +70,7 @@ class ToolEnvironment:
         """See `Environment.reset`. Raises ConfigError if a function cannot be a tool or two have the same name."""
         if self._stage != "new":
             raise EnvironmentFault(
-                f"{type(self).__name__} was reset twice; environments are single use, build a new one"
+                f"{type(self).__name__} was reset twice; environments are single-use: build a new one"
             )
         self._stage = "over"  # until setup has succeeded there is nothing to step
         opened = await run_method(self.setup, task, seed, thread=self.thread)
@@ -99,7 +99,7 @@ class ToolEnvironment:
         if self._stage != "open":
             when = "before reset" if self._stage == "new" else "after its episode ended"
             raise EnvironmentFault(
-                f"{type(self).__name__} was stepped {when}; build a new environment, reset it, step until done"
+                f"{type(self).__name__} was stepped {when}; build a new environment, reset it, and step until done"
             )
         if not message.tool_calls and not message.tool_errors:
             self._stage = "over"
@@ -134,8 +134,8 @@ class ToolEnvironment:
         for name, tool in self._tools.items() if with_tools else ():
             if not isinstance(tool.function, MethodType) or tool.function.__self__ is not self:
                 raise EnvironmentFault(
-                    f"tool {name!r} of {type(self).__name__} is no method of it, so two episodes would share its "
-                    "state; define fork without copy_episode"
+                    f"tool {name!r} of {type(self).__name__} is not one of its methods, so two episodes would share "
+                    "its state; define fork without copy_episode"
                 )
             twin._tools[name] = replace(tool, function=MethodType(tool.function.__func__, twin))
         return twin
@@ -173,11 +173,11 @@ class ToolEnvironment:
 
 def _read_functions(functions: object, where: str) -> list[Callable[..., object]]:
     if isinstance(functions, str | bytes | Mapping) or not isinstance(functions, Iterable):
-        raise EnvironmentFault(f"the tools of {where} are {show(functions)}; give a list of functions")
+        raise EnvironmentFault(f"the tools of {where} are {show(functions)}; return a list of functions")
     read = list(functions)
     for function in read:
         if not callable(function):
-            raise EnvironmentFault(f"the tools of {where} have {show(function)}; give functions")
+            raise EnvironmentFault(f"the tools of {where} have {show(function)}; return functions")
     return read
 
 

@@ -16,7 +16,7 @@ def compute_wilson_interval(successes: float, count: float, z: float = Z_95) -> 
     With `count` 0 it is (0.0, 1.0): nothing is known. Raises ValueError if successes are not between 0 and `count`.
     """
     if not 0 <= successes <= count:
-        raise ValueError(f"{successes} successes of {count} is not a share")
+        raise ValueError(f"{successes} successes out of {count} are not a valid share")
     if count == 0:
         return 0.0, 1.0
     share = successes / count

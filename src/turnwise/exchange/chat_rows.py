@@ -88,7 +88,7 @@ def read_chat_row(row: Row) -> ChatRow | None:
     system = row.get("system")
     if isinstance(system, str) and system:
         if messages[0].role == "system":
-            raise DataError('"system" beside a first message of role system; keep one of them')
+            raise DataError('the row has "system" and also a first message of role system; keep one of them')
         messages.insert(0, Message(role="system", content=(TextPart(text=system),)))
         weights.insert(0, False)
     num_prompt = len(messages) - len(replies)
@@ -98,7 +98,7 @@ def read_chat_row(row: Row) -> ChatRow | None:
         for index, (message, weight) in enumerate(zip(messages, weights, strict=True))
     ]
     if True not in trains:
-        raise DataError("no assistant message to train on; give it a reply, or leave the row out")
+        raise DataError("no assistant message to train on; add a reply, or leave the row out")
     if row.get("stop") in _CUT:  # the last reply was cut off, and must not train an end
         trains[max(index for index, message in enumerate(messages) if message.role == "assistant")] = False
         if True not in trains:
@@ -118,19 +118,19 @@ def _find_messages(row: Row) -> tuple[list[Row], list[Row]]:
     """The messages of the prompt, whose replies do not train, and all other messages."""
     has_pair = row.get("prompt") is not None and row.get("completion") is not None
     if row.get("messages") is not None and has_pair:
-        raise DataError('"messages" beside "prompt" and "completion"; keep one of them')
+        raise DataError('the row has "messages" as well as "prompt" and "completion"; keep one of them')
     if row.get("messages") is not None:
         return [], _read_list(row["messages"], "messages")
     if has_pair:
         prompt = _as_messages(row["prompt"], "prompt", "user")
         if prompt[-1].get("role") == "assistant":
-            raise DataError("the prompt ends with an assistant message; put it at the start of the completion")
+            raise DataError("the prompt ends with an assistant message; move it to the start of the completion")
         return prompt, _as_messages(row["completion"], "completion", "assistant")
     if row.get("conversations") is not None:
         turns = _read_list(row["conversations"], "conversations")
         return [], [turn if "role" in turn else _read_turn(turn, index) for index, turn in enumerate(turns)]
     if row.get("chosen") is not None:
-        raise DataError('"chosen" and "rejected" are pairs of preferences; write the chosen reply as "completion"')
+        raise DataError('"chosen" and "rejected" are preference pairs; write the chosen reply as "completion"')
     names = ("messages", "prompt", "completion", "conversations")
     if empty := [name for name in names if name in row and row[name] is None]:
         raise DataError(f"{' and '.join(map(repr, empty))} is null; fill it in, or leave the row out")
@@ -163,7 +163,7 @@ def _read_turn(turn: Row, index: int) -> Row:
             '"role" and "content"'
         )
     if not isinstance(value, str):
-        raise DataError(f"message {index}: value={_show(value)} is no text")
+        raise DataError(f"message {index}: value={_show(value)} is not text")
     if speaker != "function_call":
         return {"role": _SPEAKERS[speaker], "content": value, **{name: turn[name] for name in _WEIGHTS if name in turn}}
     calls = _parse_if_text(value, f"message {index}: a function_call")
@@ -180,21 +180,21 @@ def read_message(message: Row, index: int) -> Message:
     content = _read_content(message.get("content"), where)
     calls = _parse_if_text(message.get("tool_calls"), f"{where}: tool_calls") or []
     if not isinstance(calls, list):
-        raise DataError(f"{where}: tool_calls={_show(calls)} is no list of calls")
+        raise DataError(f"{where}: tool_calls={_show(calls)} is not a list of calls")
     if message.get("function_call") is not None:
         calls = [*calls, message["function_call"]]
     if calls and role != "assistant":
-        raise DataError(f"{where}: a message of role {name!r} calls a tool; only an assistant can")
+        raise DataError(f"{where}: a message of role {name!r} calls a tool; only the assistant can")
     if role != "assistant":
         if message.get("content") is None:
-            raise DataError(f'{where}: a message of role {name!r} has no "content"; give it a text')
+            raise DataError(f'{where}: a message of role {name!r} has no "content"; add text')
         tool = _read_text(message.get("name"), f"{where}: name")
         answers = _read_text(message.get("tool_call_id"), f"{where}: tool_call_id") or None
         return Message(role=role, content=(TextPart(text=content),), tool_call_id=answers, name=tool)
     thoughts = [message[key] for key in _THOUGHTS if message.get(key)]
     reasoning = _read_text(thoughts[0], f"{where}: reasoning_content") if thoughts else None
     if not content and not calls and reasoning is None:
-        raise DataError(f"{where}: an assistant message says nothing and calls nothing; leave it out")
+        raise DataError(f"{where}: an assistant message has neither text nor a call; leave it out")
     return Message(
         role="assistant",
         content=(TextPart(text=content),) if content else (),
@@ -210,13 +210,13 @@ def _read_content(value: Any, where: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
-        raise DataError(f"{where}: content={_show(value)} is no text and no list of parts of text")
+        raise DataError(f"{where}: content={_show(value)} is neither text nor a list of text parts")
     texts = []
     for part in value:
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise DataError(f"{where}: a part of its content is of type {kind!r}; only parts of text can be read")
+            raise DataError(f"{where}: a part of its content is of type {kind!r}; only text parts are supported")
         texts.append(text)
     return "".join(texts)
 
@@ -250,7 +250,7 @@ def read_tools(value: Any) -> tuple[ToolSpec, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise DataError(f"tools={_show(value)} is no list of functions")
+        raise DataError(f"tools={_show(value)} is not a list of functions")
     return tuple(_read_tool(_parse_if_text(item, "a tool"), index) for index, item in enumerate(value))
 
 
@@ -261,7 +261,7 @@ def _read_tool(item: Any, index: int) -> ToolSpec:
         raise DataError(f'tool {index}: {_show(item)} has no name; expected {{"function": {{"name", "parameters"}}}}')
     parameters = _parse_if_text(function.get("parameters", function.get("input_schema")), f"parameters of {name}")
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise DataError(f"tool {index}: parameters={_show(parameters)} of {name!r} is no JSON schema")
+        raise DataError(f"tool {index}: parameters={_show(parameters)} of {name!r} is not a JSON schema")
     return ToolSpec(
         name=name,
         description=str(function.get("description") or ""),
@@ -317,8 +317,8 @@ def order_results(messages: Sequence[Message]) -> list[Message]:
             if not open_calls.get(message.tool_call_id):
                 known = "has its result already" if message.tool_call_id in open_calls else "is of no call before it"
                 raise DataError(
-                    f"message {index}: tool_call_id={_show(message.tool_call_id)} {known}; give each result the id of "
-                    "its call, or leave the message out"
+                    f"message {index}: tool_call_id={_show(message.tool_call_id)} {known}; set it to the id of the "
+                    "call it answers, or leave the message out"
                 )
             place = open_calls[message.tool_call_id].pop(0)
         run.append((place, message))
@@ -330,9 +330,9 @@ def _check_order(messages: Sequence[Message], num_prompt: int) -> None:
     with a reply."""
     for index, (before, message) in enumerate(pairwise(messages), start=1):
         if before.role == message.role == "assistant" and index >= num_prompt:
-            raise DataError(f"message {index}: an assistant message follows another one; make them one message")
+            raise DataError(f"message {index}: an assistant message follows another one; merge them")
     if all(message.role == "system" for message in messages[: _find_first_reply(messages)]):
-        raise DataError("the conversation begins with an assistant message; put a user message before it")
+        raise DataError("the conversation starts with an assistant message; put a user message before it")
 
 
 def _find_first_reply(messages: Sequence[Message]) -> int:
@@ -341,7 +341,7 @@ def _find_first_reply(messages: Sequence[Message]) -> int:
 
 def _read_text(value: Any, where: str) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise DataError(f"{where}={_show(value)} is no text")
+        raise DataError(f"{where}={_show(value)} is not text")
     return value
 
 
@@ -352,7 +352,7 @@ def _parse_if_text(value: Any, where: str) -> Any:
     try:
         return json.loads(value) if value.strip() else None
     except (ValueError, RecursionError) as cause:
-        raise DataError(f"{where} is {_show(value)}, which is no JSON ({cause})") from None
+        raise DataError(f"{where} is {_show(value)}, which is not valid JSON ({cause})") from None
 
 
 def _drop_nulls(value: Any) -> Any:

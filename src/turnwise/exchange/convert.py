@@ -34,7 +34,9 @@ def convert(
         raise DataError(f"{target} is not an empty folder; name a new one")
     unknown = set(drop).difference(*(task.extra for _, task in tasks))
     if unknown:
-        raise ConfigError(f"--drop {min(unknown)}: no row of {source} has this column beside those of its layout")
+        raise ConfigError(
+            f"--drop {min(unknown)}: no row of {source} has this column in addition to those of its layout"
+        )
     rows = []
     for number, (place, task) in enumerate(tasks, start=1):
         kept = {name: value for name, value in task.extra.items() if name not in drop}

@@ -33,7 +33,7 @@ class LogFacts:
 def check_inspect() -> None:
     """Raise ConfigError naming the remedy if inspect-ai is not installed."""
     if find_spec("inspect_ai") is None:
-        raise ConfigError("the format inspect needs inspect-ai; install it with: pip install 'turnwise[inspect]'")
+        raise ConfigError("the inspect format needs inspect-ai; install it with: pip install 'turnwise[inspect]'")
 
 
 def write_inspect_log(path: Path, conversations: Sequence[Conversation], facts: LogFacts) -> None:

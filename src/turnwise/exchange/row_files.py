@@ -41,7 +41,9 @@ def _to_line(row: Mapping[str, Any], place: str) -> bytes:
         try:
             check_plain(row)
         except DataError as cause:
-            raise DataError(f"{place}: {cause}; leave it out with --drop COLUMN, or write a .parquet file") from None
+            raise DataError(
+                f"{place}: {cause}; leave the column out with --drop COLUMN, or write a .parquet file"
+            ) from None
         raise
 
 
@@ -60,14 +62,14 @@ def _to_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> bytes:
         values = [row.get(name) for row in rows]
         if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
             raise DataError(
-                f"{path}: column {name!r} has a whole number of more than 64 bits; write a .jsonl file instead"
+                f"{path}: column {name!r} contains an integer of more than 64 bits; write a .jsonl file instead"
             )
         with boundary(DataError, f"{path}: column {name!r} has values of several types; write a .jsonl file instead"):
             columns[name] = arrow.array(values)
         if not _is_same(columns[name].to_pylist(), values):
             raise DataError(
                 f"{path}: the values of column {name!r} have several layouts or types, and Parquet would change some "
-                "or fill in the fields that some lack; write a .jsonl file instead"
+                "of them or add fields that some lack; write a .jsonl file instead"
             )
     buffer = io.BytesIO()
     with boundary(DataError, f"{path}: Parquet cannot hold these rows; write a .jsonl file instead"):

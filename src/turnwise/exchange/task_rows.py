@@ -118,14 +118,14 @@ def read_trl(row: Row) -> TaskRow:
     answer."""
     columns = _columns(row)
     if pair := sorted(columns.keys() & {"chosen", "rejected"}):
-        raise DataError(f"{' and '.join(map(repr, pair))}: preferences between replies; expected an answer or none")
+        raise DataError(f"{' and '.join(map(repr, pair))}: preferences between replies; expected one answer, or none")
     answers: tuple[str, ...] = ()
     if "prompt" in columns:
         prompt = _prompt(columns.pop("prompt"))
     else:
         messages = _prompt(columns.pop("messages", None), name="prompt or messages", as_messages=True)
         if messages[-1].role != "assistant" or len(messages) < 2:
-            raise DataError('"messages" does not end with a reply of the assistant to a prompt; expected one')
+            raise DataError('"messages" does not end with an assistant reply to a prompt; expected one')
         prompt, answers = messages[:-1], (messages[-1].text,)
     if "completion" in columns:
         answers = tuple(m.text for m in _prompt(columns.pop("completion"), name="completion", role="assistant"))
@@ -185,7 +185,7 @@ def _prompt(
             raise DataError(f'"{place}" is {_short(message)}; expected {{"role", "content"}} with a known role')
         others = sorted(key for key, item in message.items() if key not in ("role", "content") and item is not None)
         if others:
-            raise DataError(f'"{place}" has {others}; expected a prompt of text: "role" and "content" only')
+            raise DataError(f'"{place}" has {others}; expected a text prompt with only "role" and "content"')
         messages.append(text_message(message["role"], _text(message.get("content"), f"{place}.content")))
     return tuple(messages)
 
@@ -233,7 +233,7 @@ def _find_answers(truth: object, place: str) -> tuple[str, ...]:
 def _read_answers(value: object, name: str) -> tuple[str, ...]:
     answers = _find_answers(value, name)
     if not answers:
-        raise DataError(f'"{name}" is {_short(value)}; expected a text, a number, or a list of these')
+        raise DataError(f'"{name}" is {_short(value)}; expected text, a number, or a list of these')
     return answers
 
 
@@ -244,7 +244,7 @@ def _write_truth(answers: tuple[str, ...]) -> Any:
 def _ground_truth(task: TaskRow, name: str, default: Mapping[str, Any]) -> Row:
     given = task.extra.get(name, default)
     if not isinstance(given, Mapping):
-        raise DataError(f"column {name!r} is {_short(given)} and has a meaning of its own there; rename it")
+        raise DataError(f"column {name!r} is {_short(given)}, but the name has a special meaning there; rename it")
     rest = {key: value for key, value in given.items() if key != "ground_truth"}
     for column in (name, "reward_model", "reward_spec"):  # in the column of another layout if the row came from there
         kept = task.extra.get(column)
@@ -253,14 +253,14 @@ def _ground_truth(task: TaskRow, name: str, default: Mapping[str, Any]) -> Row:
             if _find_answers(truth, f"{column}.ground_truth") == task.answers:
                 return {**rest, "ground_truth": truth}
     if not task.answers:
-        raise DataError(f'the row has no answers; "{name}" needs a ground_truth')
+        raise DataError(f'the row has no answers, but "{name}" needs a ground_truth')
     return {**rest, "ground_truth": _write_truth(task.answers)}
 
 
 def _with_extra(row: Row, task: TaskRow, *, reserved: tuple[str, ...]) -> Row:
     clash = sorted((set(row) & set(task.extra)) - set(reserved))
     if clash:
-        raise DataError(f"column {clash[0]!r} has a meaning of its own there; rename it")
+        raise DataError(f"column {clash[0]!r} has a special meaning there; rename it")
     return {**row, **{name: value for name, value in task.extra.items() if name not in reserved}}
 
 

@@ -52,7 +52,7 @@ def fit_memory(
             return tokens
         lead = f"train.micro_batch_tokens={tokens} does not fit: the run needs"
     raise ConfigError(
-        f"{lead} {_gib(needed)}, and a run may fill {_gib(int(MEMORY_SHARE * memory_bytes))} of the "
+        f"{lead} {_gib(needed)}, but a run may use only {_gib(int(MEMORY_SHARE * memory_bytes))} of the "
         f"{_gib(memory_bytes)} of this machine ({device}); {_find_remedy(settings, memory_bytes, predict)}"
     )
 

@@ -83,7 +83,7 @@ class RayCluster:
         if address != "auto":
             host, _, port = address.rpartition(":")
             if not host or not port.isdecimal():
-                raise ConfigError(f"scale.ray={address!r} is no address; use 'local', 'auto' or 'HOST:PORT'")
+                raise ConfigError(f"scale.ray={address!r} is not an address; use 'local', 'auto' or 'HOST:PORT'")
             # Ray itself waits for minutes.
             socket.create_connection((host, int(port)), timeout=JOIN_S / 6).close()
         self._ray.init(address=address, **quiet)
@@ -95,8 +95,8 @@ class RayCluster:
         if not group.wait(timeout_seconds=JOIN_S):
             there = self._ray.cluster_resources().get("CPU", 0)
             raise ConfigError(
-                f"scale.ray={address!r} has {there:g} cores in all, and {num_actors} actors of scale.cpus={cpus:g} do "
-                f"not fit into what is free within {JOIN_S:g} s; lower scale.cpus or the number of processes"
+                f"scale.ray={address!r} has {there:g} cores in total, and {num_actors} actors with scale.cpus={cpus:g} "
+                f"do not fit into its free cores within {JOIN_S:g} s; lower scale.cpus or the number of processes"
             )
         return group
 
@@ -164,8 +164,8 @@ def check_folder() -> None:
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # as Ray chooses it
     if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
         raise ConfigError(
-            f"Ray's folder {folder!r} is too long for its sockets; set the environment variable RAY_TMPDIR to one of "
-            f"at most {MAX_FOLDER_BYTES} characters, such as /tmp"
+            f"Ray's folder {folder!r} is too long a path for its sockets; set the environment variable RAY_TMPDIR to a "
+            f"path of at most {MAX_FOLDER_BYTES} characters, such as /tmp"
         )
 
 

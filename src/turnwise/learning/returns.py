@@ -21,7 +21,9 @@ def compute_returns(
     options. Raises ValueError if the method has no targets or its recursion raises it.
     """
     if method.returns is None:
-        raise ValueError(f"credit method {method.name!r} has no targets for a critic; use gae, turn_gae or bilevel_gae")
+        raise ValueError(
+            f"credit method {method.name!r} computes no targets for a critic; use gae, turn_gae or bilevel_gae"
+        )
     discounts = {name: value for name, value in options.items() if name not in ("whitening", "epsilon")}
     return method.returns(trajectory, **discounts)
 

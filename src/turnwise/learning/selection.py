@@ -44,8 +44,8 @@ class _Memoryless:
         """Raise TrainingError for a non-empty state."""
         if state:
             raise TrainingError(
-                f"the checkpoint remembers {sorted(state)}, and train.algorithm is one that remembers nothing; "
-                "resume with the recipe that wrote it"
+                f"the checkpoint contains the state {sorted(state)}, but this train.algorithm has none; resume with "
+                "the recipe that wrote it"
             )
 
 

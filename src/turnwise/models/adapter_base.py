@@ -37,7 +37,7 @@ def check_base(named: str, base: str, where: str) -> None:
         fits = _shorten(named, names[0], whole) == _shorten(base, names[1], whole)
     if not fits:
         raise ConfigError(
-            f"{where} was made for the model {named!r}, and model.path={base!r} (compared: {what}); if they are the "
+            f"{where} was made for the model {named!r}, but model.path={base!r} (compared: {what}); if they are the "
             "same, change base_model_name_or_path in its adapter_config.json"
         )
 

@@ -21,21 +21,22 @@ def read_tensors(file: Path, where: str) -> dict[str, torch.Tensor]:
     trainer that shards weights wrote its own shard), number formats that adapters do not use, NaN and infinity.
     """
     if is_git_lfs_pointer(file):
-        raise ConfigError(f"{where}: {file.name} is a pointer of Git LFS and no weights; run `git lfs pull` there")
+        raise ConfigError(f"{where}: {file.name} is a Git LFS pointer without weights; run `git lfs pull` there")
     with boundary(ConfigError, f"{where} cannot be read"):
         stored: dict[str, torch.Tensor] = load_file(file)
     if not stored or all(not tensor.numel() for tensor in stored.values()):
         raise ConfigError(
-            f"{where} holds no numbers: {file.name} has {f'{len(stored)} empty tensors' if stored else 'no tensor'}, "
-            "as one saved from sharded weights (DeepSpeed ZeRO-3) has; gather the weights and save the adapter again"
+            f"{where} contains no numbers: {file.name} has "
+            f"{f'{len(stored)} empty tensors' if stored else 'no tensor'}, which happens when sharded weights are "
+            "saved (DeepSpeed ZeRO-3); gather the weights and save the adapter again"
         )
     whole = [f"{name} ({tensor.dtype})" for name, tensor in stored.items() if not tensor.is_floating_point()]
     if whole:
-        raise ConfigError(f"{where} holds whole numbers ({list_names(whole)}); save it in float32 or bfloat16")
+        raise ConfigError(f"{where} contains integers ({list_names(whole)}); save it in float32 or bfloat16")
     broken = [name for name, tensor in stored.items() if not torch.isfinite(tensor).all()]
     if broken:
         raise ConfigError(
-            f"{where} holds NaN or infinity in {list_names(broken)}: its training went wrong; take an earlier one"
+            f"{where} contains NaN or infinity in {list_names(broken)}: its training failed; use an earlier one"
         )
     return stored
 
@@ -55,7 +56,7 @@ def leave_out_base(
             kept[name] = tensor
         elif own.shape != tensor.shape or not torch.equal(own.cpu(), tensor.to(own.dtype)):
             raise ConfigError(
-                f"{where} brings weights of its own as {name}, and they are not those of model.path; merge it with "
-                "peft (`merge_and_unload()`, then save_pretrained) and set model.path to that"
+                f"{where} contains its own weights for {name}, which differ from those of model.path; merge it with "
+                "peft (`merge_and_unload()`, then save_pretrained) and set model.path to the result"
             )
     return kept

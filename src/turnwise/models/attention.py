@@ -91,18 +91,20 @@ def _attention_forward(
     """
     if attention_plan is None:
         raise EngineError(
-            "this model runs with Turnwise's attention and needs an attention_plan; call it through "
-            "models.forward or an engine"
+            "this model uses Turnwise's attention and needs an attention_plan; call it through models.forward or an "
+            "engine"
         )
     others = {name: given for name, given in others.items() if given is not None and name not in IGNORED}
     if others.pop("is_causal", True) is False:
-        raise EngineError("attention that sees later tokens (is_causal=False) cannot be packed")
+        raise EngineError("attention to later tokens (is_causal=False) cannot be packed")
     if others.pop("output_attentions", False) or dropout:
         raise EngineError(f"attention dropout ({dropout}) and output_attentions cannot be packed")
     if attention_mask is not None:
         others["attention_mask"] = attention_mask
     if others:
-        raise EngineError(f"{type(module).__name__} passes {', '.join(sorted(others))}, which packed attention lacks")
+        raise EngineError(
+            f"{type(module).__name__} passes {', '.join(sorted(others))}, which packed attention does not support"
+        )
     follow(routing)
     out = attention_plan.attend(
         int(module.layer_idx),  # type: ignore[arg-type]

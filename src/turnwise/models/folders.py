@@ -22,7 +22,7 @@ def model_writer(target: Path) -> Iterator[Path]:
     is not an empty folder, StoreError if the disk refuses.
     """
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ConfigError(f"{target} exists already; name another folder, or delete it first")
+        raise ConfigError(f"{target} already exists; name another folder, or delete it first")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with boundary(StoreError, f"cannot write {target}"):

@@ -187,8 +187,8 @@ def _pack(model: PreTrainedModel, runs: Runs, routing: Routing | None, attention
     of them would rotate according to its own length."""
     if runs.seen is not None and depends_on_length(model):
         raise EngineError(
-            "the rope of this model depends on the length of the sequence, so sequences cannot share what they begin "
-            "with; use shared_prefix=False, or pin one length for all (models.rope.pin_length)"
+            "the rope of this model depends on the sequence length, so sequences cannot share a prefix; use "
+            "shared_prefix=False, or fix one length for all (models.rope.pin_length)"
         )
     inputs: dict[str, Any] = {
         "input_ids": runs.token_ids[None],

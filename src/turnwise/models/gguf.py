@@ -51,8 +51,8 @@ def check_packages() -> None:
         usable = False
     if not usable:
         raise ConfigError(
-            "reading a GGUF file needs accelerate>=1.1 and gguf>=0.10, and one of them is missing or older; run "
-            "pip install 'turnwise[models]'"
+            "reading a GGUF file needs accelerate>=1.1 and gguf>=0.10, one of which is missing or older; run pip "
+            "install 'turnwise[models]'"
         )
 
 
@@ -67,7 +67,7 @@ def read_summary(file: Path) -> GgufSummary:
         with file.open("rb") as stream:
             magic = stream.read(4)
     except OSError as cause:
-        raise DataError(f"{file} cannot be read: {cause.strerror or cause}") from cause
+        raise DataError(f"cannot read {file}: {cause.strerror or cause}") from cause
     if magic != GGUF_MAGIC:
         raise DataError(f"{file} is not a GGUF file: it starts with {magic!r}, not {GGUF_MAGIC!r}")
     from gguf import GGUFReader
@@ -94,8 +94,9 @@ def read_summary(file: Path) -> GgufSummary:
         )
     if not any(known.replace("_", "") == architecture.replace("_", "") for known in GGUF_SUPPORTED_ARCHITECTURES):
         raise DataError(
-            f"{file} holds a model of architecture {architecture!r}, which transformers does not read from GGUF; it "
-            f"reads {', '.join(sorted(GGUF_SUPPORTED_ARCHITECTURES))}: take the model's Hugging Face directory instead"
+            f"{file} contains a model of architecture {architecture!r}, which transformers cannot read from GGUF; it "
+            f"supports {', '.join(sorted(GGUF_SUPPORTED_ARCHITECTURES))}: use the model's Hugging Face directory "
+            "instead"
         )
     return summary
 
@@ -127,7 +128,7 @@ def convert_gguf(file: Path, folder: Path, *, dtype: str = "float32") -> GgufSum
         if len(tokenizer) > model.config.vocab_size:
             raise DataError(
                 f"{file}: its tokenizer has {len(tokenizer)} tokens, its model {model.config.vocab_size}; the file is "
-                "inconsistent, take another one"
+                "inconsistent: use another one"
             )
         model.hf_quantizer = None  # its weights are plain, and a model with a quantizer refuses to be saved
         _tidy_config(model.config)

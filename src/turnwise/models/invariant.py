@@ -86,7 +86,7 @@ class InvariantAttention(PackedAttention):
     ) -> torch.Tensor:
         if query.device.type != "cpu":
             raise EngineError(
-                f"exact scoring is for the CPU, the model is on {query.device}; use model.device='cpu' or "
+                f"exact scoring needs the CPU, but the model is on {query.device}; use model.device='cpu' or "
                 "PackedAttention"
             )
         return _attend_invariant(query, key, value, scaling, rules)

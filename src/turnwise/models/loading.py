@@ -47,8 +47,8 @@ def load_whole(load: Load, stored: Mapping[str, StoredTensor], table: Mapping[st
         made_up = [name for (name, tensor), other in pairs if not torch.equal(tensor, other)]
         if made_up:
             raise ConfigError(
-                f"{where}: transformers fills {list_names(made_up)} with random numbers and does not say so; the "
-                "folder and the code that reads it do not fit together"
+                f"{where}: transformers silently fills {list_names(made_up)} with random numbers; the folder does not "
+                "match the code that reads it"
             )
     _check_head(model, where)
     return model
@@ -99,7 +99,7 @@ def _describe_class(table: Mapping[str, Any]) -> str:
     """Return a remark about the class that the folder was saved as, if it has no output layer over the vocabulary."""
     classes = [str(name) for name in table.get("architectures") or ()]
     other = [name for name in classes if not name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))]
-    return f" (it was saved as {other[0]}, which is no causal language model)" if other else ""
+    return f" (it was saved as {other[0]}, which is not a causal language model)" if other else ""
 
 
 def _check_head(model: PreTrainedModel, where: str) -> None:
@@ -107,7 +107,7 @@ def _check_head(model: PreTrainedModel, where: str) -> None:
     does not hold."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is None:
-        raise ConfigError(f"{where} has no output layer over its vocabulary; take a causal language model")
+        raise ConfigError(f"{where} has no output layer over its vocabulary; use a causal language model")
     sizes = [int(layer.weight.shape[0]) for layer in (embedding, head)]
     if sizes[0] != sizes[1]:
         raise ConfigError(

@@ -113,7 +113,7 @@ def add_adapter(
     for name in names:
         if not any(path.split(".")[-1] == name for path, _ in model.named_modules()):
             raise ConfigError(
-                f"model.lora.target_modules names {name!r}, which no layer of the model is called; it has "
+                f"model.lora.target_modules has {name!r}, but the model has no layer of that name; it has "
                 f"{', '.join(sorted(linear))}"
             )
     with torch.random.fork_rng(devices=[]):
@@ -132,12 +132,12 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
     where = f"adapter {str(folder)!r}"
     if (folder / PICKLED_FILE).is_file() and not (folder / WEIGHTS_FILE).is_file():
         raise ConfigError(
-            f"{where} holds pickled weights only ({PICKLED_FILE}), which can run code when they are read; where you "
-            "trust them, load them with peft and save_pretrained to another folder"
+            f"{where} contains only pickled weights ({PICKLED_FILE}), which can run code when loaded; if you trust "
+            "them, load them with peft and save_pretrained to another folder"
         )
     if not (folder / CONFIG_FILE).is_file() or not (folder / WEIGHTS_FILE).is_file():
         named = [path.parent.name for path in sorted(folder.glob(f"*/{CONFIG_FILE}"))]
-        other = f"; did you mean {str(folder / named[0])!r}?" if named else "; give a folder in peft's format"
+        other = f"; did you mean {str(folder / named[0])!r}?" if named else "; use a folder in peft's format"
         raise ConfigError(f"{where} lacks {CONFIG_FILE} or {WEIGHTS_FILE}{other}")
     with boundary(ConfigError, f"{where} cannot be read"):
         config = peft.PeftConfig.from_pretrained(str(folder))
@@ -152,7 +152,7 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, base: str, dropout: fl
     shapes = [{name: tuple(tensor.shape) for name, tensor in each.items()} for each in (own, stored)]
     problem = compare_shapes(*shapes, is_adapter=True)
     if problem is not None:
-        raise ConfigError(f"{where} is for another model than model.path={base!r}: it {problem}")
+        raise ConfigError(f"{where} belongs to another model than model.path={base!r}: it {problem}")
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(stored[name])
@@ -179,8 +179,8 @@ def _import_peft() -> Any:
         raise ConfigError(f"model.lora needs the package peft ({cause}); pip install 'turnwise[lora]'") from None
     if tuple(int(number) for number in re.findall(r"\d+", peft.__version__)[:2]) < MIN_PEFT:
         raise ConfigError(
-            f"model.lora needs peft {'.'.join(map(str, MIN_PEFT))} or newer, here is {peft.__version__}; "
-            "pip install -U 'turnwise[lora]'"
+            f"model.lora needs peft {'.'.join(map(str, MIN_PEFT))} or newer, but {peft.__version__} is installed; pip "
+            "install -U 'turnwise[lora]'"
         )
     return peft
 
@@ -197,9 +197,9 @@ def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
         if not any(ADAPTER in getattr(layer, part, ()) for part in ("lora_A", "lora_embedding_A")):
             continue
         if not isinstance(layer, Linear):
-            raise ConfigError(f"{where} names {name}, which is no linear layer; leave it out of target_modules")
+            raise ConfigError(f"{where} names {name}, which is not a linear layer; remove it from target_modules")
         if layer.get_base_layer() is head and head.weight is model.get_input_embeddings().weight:
-            raise ConfigError(f"{where} names {name}, which shares the embedding's weights; leave it out")
+            raise ConfigError(f"{where} names {name}, which shares its weights with the embedding; remove it")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_adapter_name(name))
         if is_adapter_name(name) and parameter.dtype in (torch.bfloat16, torch.float16):
@@ -210,11 +210,10 @@ def _inject(model: PreTrainedModel, config: Any, where: str) -> None:
 def _check_kind(peft: Any, config: Any, where: str) -> None:
     """Raise ConfigError unless the adapter is plain LoRA."""
     if not isinstance(config, peft.LoraConfig):
-        raise ConfigError(f"{where} is of the kind {config.peft_type}; only LoRA is supported")
+        raise ConfigError(f"{where} is a {config.peft_type} adapter; only LoRA is supported")
     if not isinstance(config.lora_alpha, int | float) or config.lora_alpha <= 0:
         raise ConfigError(
-            f"{where} has lora_alpha={config.lora_alpha!r}, by which all that it adds is multiplied; it must be a "
-            "number above 0"
+            f"{where} has lora_alpha={config.lora_alpha!r}, which scales the whole adapter; it must be a number above 0"
         )
     usual = peft.LoraConfig()
     for option, value in vars(config).items():

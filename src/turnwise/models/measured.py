@@ -34,7 +34,7 @@ def measure_at(section: ModelSection, path: str, *, vocab_size: int) -> ModelSha
     trained."""
     shape = read_shape_at(path) if path else read_section_shape(section, vocab_size=vocab_size)
     try:
-        with boundary(ConfigError, "the config cannot be read"):
+        with boundary(ConfigError, "cannot read the config"):
             structure = _read_config(section, path, vocab_size).get_text_config()
             types = getattr(structure, "layer_types", None) or getattr(structure, "layers_block_type", None)
             names = ("hidden_size", "num_attention_heads", "num_hidden_layers")
@@ -60,7 +60,7 @@ def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: Model
     only if it computes with them. Raises ConfigError if transformers cannot build it."""
     # Numbers are counted, whatever their format; on the meta device, experts compute only in bfloat16.
     dtype = torch.bfloat16 if shape.num_experts > 1 else DTYPES[section.dtype]
-    with boundary(ConfigError, "the model cannot be built"), torch.device("meta"):
+    with boundary(ConfigError, "cannot build the model"), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             structure, attn_implementation="eager", dtype=dtype, trust_remote_code=section.trust_remote_code
         )

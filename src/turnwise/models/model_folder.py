@@ -43,50 +43,51 @@ def check_folder(folder: Path, where: str) -> Mapping[str, Any]:
         remedy = (
             f"convert it with `turnwise models convert {folder} --to DIR`"
             if folder.suffix == ".gguf"
-            else f"give the folder that holds it, {str(folder.parent)!r}"
+            else f"use the folder that contains it, {str(folder.parent)!r}"
         )
-        raise ConfigError(f"{where} is a file and no folder; {remedy}")
+        raise ConfigError(f"{where} is a file, not a folder; {remedy}")
     if not folder.is_dir():
         raise ConfigError(
-            f"{where}: there is no such folder; give a local Hugging Face model directory (a run downloads nothing: "
-            "fetch a model of the hub first, with `hf download ORG/NAME --local-dir DIR`); where it was moved after a "
-            f"run began, `ln -s NEW_FOLDER {folder}`"
+            f"{where}: there is no such folder; use a local Hugging Face model directory (a run downloads nothing: "
+            "fetch a model from the hub first, with `hf download ORG/NAME --local-dir DIR`); if it was moved after a "
+            f"run started, `ln -s NEW_FOLDER {folder}`"
         )
     if not any(folder.iterdir()):
-        raise ConfigError(f"{where} is an empty folder; give a local Hugging Face model directory")
+        raise ConfigError(f"{where} is an empty folder; use a local Hugging Face model directory")
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{where} {_describe_without_config(folder)}")
     if holds_adapter(folder):
         # transformers would load the model that the adapter names, from any place, and attach the adapter.
         raise ConfigError(
-            f"{where} holds both a model and an adapter (adapter_config.json); move the adapter's files to another "
-            "folder, and set model.lora.path to that to train it further"
+            f"{where} contains both a model and an adapter (adapter_config.json); move the adapter's files to another "
+            "folder, and set model.lora.path to that folder to train the adapter further"
         )
     try:
         table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
-        raise ConfigError(f"{where}: {CONFIG} cannot be read ({cause}); copy the model again") from cause
+        raise ConfigError(f"{where}: cannot read {CONFIG} ({cause}); copy the model again") from cause
     if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {CONFIG} holds no JSON object; copy the model again")
+        raise ConfigError(f"{where}: {CONFIG} is not a JSON object; copy the model again")
     return table
 
 
 def _describe_without_config(folder: Path) -> str:
     if holds_adapter(folder):
         return (
-            "holds an adapter and no model; set model.lora.path to it, and model.path to the model it was made for "
+            "contains an adapter but no model; set model.lora.path to it, and model.path to the model it was made for "
             "(base_model_name_or_path in its adapter_config.json)"
         )
     if any(folder.glob("*.gguf")):
-        return "holds a GGUF file and no config.json; convert it with `turnwise models convert FILE --to DIR`"
+        return "contains a GGUF file but no config.json; convert it with `turnwise models convert FILE --to DIR`"
     if parts := [path for pattern in _PARTS for path in folder.glob(pattern)]:
         return (
-            f"holds parts of a trainer's checkpoint ({list_names(sorted(part.name for part in parts))}) and no model; "
-            "merge them with that trainer's own tool (verl: `python -m verl.model_merger`, DeepSpeed: zero_to_fp32.py)"
+            f"contains parts of a trainer's checkpoint ({list_names(sorted(part.name for part in parts))}) but no "
+            "model; merge them with that trainer's own tool (verl: `python -m verl.model_merger`, DeepSpeed: "
+            "zero_to_fp32.py)"
         )
     below = next((found.parent for depth in ("*", "*/*") for found in sorted(folder.glob(f"{depth}/{CONFIG}"))), None)
-    hint = "give a local Hugging Face model directory" if below is None else f"did you mean {str(below)!r}?"
-    return f"holds no config.json; {hint}"
+    hint = "use a local Hugging Face model directory" if below is None else f"did you mean {str(below)!r}?"
+    return f"has no config.json; {hint}"
 
 
 def read_config(
@@ -102,15 +103,15 @@ def read_config(
     if "auto_map" in table and kind not in CONFIG_MAPPING and not trust_remote_code:
         remedy = "read the code, then set model.trust_remote_code=true, or " if may_trust else ""
         raise ConfigError(
-            f"{where} is of model_type {kind!r}, whose code is in the folder and not in transformers; {remedy}take a "
-            "model that transformers knows"
+            f"{where} has model_type {kind!r}, whose code is in the folder, not in transformers; {remedy}use a model "
+            "that transformers supports"
         )
     if not kind and "auto_map" not in table:
-        raise ConfigError(f"{where}: {CONFIG} names no model_type; copy the config of the model, or add its model_type")
+        raise ConfigError(f"{where}: {CONFIG} has no model_type; copy the config from the model, or add its model_type")
     if kind not in CONFIG_MAPPING and "auto_map" not in table:
         by = f" and was written with transformers {written}" if written else ""
         raise ConfigError(
-            f"{where} is of model_type {kind!r}{by}, which transformers {transformers.__version__} does not know; "
+            f"{where} has model_type {kind!r}{by}, which transformers {transformers.__version__} does not support; "
             "install a newer one with `pip install -U transformers`"
         )
     with boundary(ConfigError, f"{where}: {CONFIG} cannot be read"):
@@ -158,8 +159,8 @@ def _check_precision(folder: Path, table: Mapping[str, Any], where: str) -> None
     if not entry:
         return
     method = str(entry.get("quant_method") or "unnamed") if isinstance(entry, dict) else str(entry)
-    remedy = _DEQUANTIZE.get(method, "take the model's unquantized weights, or dequantize them and save_pretrained")
-    raise ConfigError(f"{where} holds weights quantized by {method!r}, which cannot be trained; {remedy}")
+    remedy = _DEQUANTIZE.get(method, "use the model's unquantized weights, or dequantize them and save_pretrained")
+    raise ConfigError(f"{where} contains weights quantized by {method!r}, which cannot be trained; {remedy}")
 
 
 def _check_causal(config: PreTrainedConfig, where: str) -> None:
@@ -169,18 +170,20 @@ def _check_causal(config: PreTrainedConfig, where: str) -> None:
     sees = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or any(getattr(config, name, None) for name in _SENSES)
     if sees and (not causal or causal in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.values()):
         raise ConfigError(
-            f"{lead} a vision-language model or one for audio, and only text is trained here; take a text model of "
-            "its family, or save its text part (config.text_config, language_model and lm_head) to another folder"
+            f"{lead} a vision-language or audio model, but only text is trained here; use a text model of its family, "
+            "or save its text part (config.text_config, language_model and lm_head) to another folder"
         )
     if config.is_encoder_decoder:
-        raise ConfigError(f"{lead} an encoder with a decoder; take a decoder-only model, such as Qwen3 or Llama")
+        raise ConfigError(f"{lead} an encoder-decoder; use a decoder-only model, such as Qwen3 or Llama")
     bidirectional = getattr(config, "use_bidirectional_attention", False) in (True, "all")
     if (kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)) or bidirectional:
         raise ConfigError(
-            f"{lead} an encoder, whose tokens see later ones; take a causal model, such as Qwen3 or Llama"
+            f"{lead} an encoder, whose tokens attend to later ones; use a causal model, such as Qwen3 or Llama"
         )
     if not causal:
-        raise ConfigError(f"{lead} which is no causal language model in transformers; take one, such as Qwen3 or Llama")
+        raise ConfigError(
+            f"{lead} which is not a causal language model in transformers; use one, such as Qwen3 or Llama"
+        )
 
 
 def list_weights(folder: Path, where: str) -> dict[str, StoredTensor]:
@@ -195,7 +198,7 @@ def list_weights(folder: Path, where: str) -> dict[str, StoredTensor]:
     if named:
         formats = {stored[name].dtype for name in named}
         raise ConfigError(
-            f"{where} holds weights in {' and '.join(sorted(formats))} ({list_names(named)}) without the scales that "
-            "a quantization_config would name; take the model's unquantized weights"
+            f"{where} contains weights in {' and '.join(sorted(formats))} ({list_names(named)}) without the scales "
+            "that a quantization_config would specify; use the model's unquantized weights"
         )
     return stored

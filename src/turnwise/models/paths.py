@@ -66,7 +66,7 @@ class ModelPath:
         if not self.batches:
             return f"the model's own cache{again}, one conversation at a time: slow"
         return f"the model's own cache{again}, " + (
-            "all conversations together" if self.merges else "conversations of one length together"
+            "all conversations together" if self.merges else "conversations of the same length together"
         )
 
 

@@ -50,7 +50,7 @@ class Staging:
 
         Raises EngineError if the folder cannot be written."""
         parent = parent or MEMORY
-        with boundary(EngineError, f"weights cannot be staged in {parent}; make room there, or name another folder"):
+        with boundary(EngineError, f"cannot stage weights in {parent}; make room there, or name another folder"):
             parent.mkdir(parents=True, exist_ok=True)
             self.root = make_folder(parent, PREFIX)
         self._kept: list[Path] = []
@@ -109,7 +109,7 @@ class Staging:
     def _make_folder(self) -> Iterator[Path]:
         self._num_written += 1
         folder = self.root / str(self._num_written)
-        with boundary(EngineError, f"the weights cannot be staged in {folder}; free space there"):
+        with boundary(EngineError, f"cannot stage the weights in {folder}; free space there"):
             folder.mkdir()
             yield folder
         self._kept.append(folder)

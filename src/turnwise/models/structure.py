@@ -40,7 +40,7 @@ def build_structure(description: Mapping[str, Any], device: torch.device) -> Pre
     """
     register_attention()
     code = description["code"]
-    with boundary(ConfigError, "the trainer's model cannot be built here"), torch.device("meta"):
+    with boundary(ConfigError, "cannot build the trainer's model here"), torch.device("meta"):
         config = (
             AutoConfig.from_pretrained(code, trust_remote_code=True, local_files_only=True)
             if code

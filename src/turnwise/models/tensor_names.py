@@ -31,10 +31,10 @@ def describe_difference(
     if missing:
         parts.append(f"lacks {_count(missing)} of the model ({list_names(sorted(missing))})")
     if unexpected:
-        parts.append(f"holds {_count(unexpected)} that the model has no place for ({list_names(sorted(unexpected))})")
+        parts.append(f"has {_count(unexpected)} not in the model ({list_names(sorted(unexpected))})")
     if mismatched:
         sizes = [f"{name} is {stored}, in the model {own}" for name, (stored, own) in sorted(mismatched.items())]
-        parts.append(f"holds {_count(mismatched)} of another size ({list_names(sizes)})")
+        parts.append(f"has {_count(mismatched)} of a different size ({list_names(sizes)})")
     if not parts:
         return None
     return f"{', '.join(parts)}; {_find_remedy(missing, unexpected, mismatched, is_adapter)}"
@@ -60,24 +60,24 @@ def _find_remedy(
     """Return what to do, judged by the form of the names."""
     if not is_adapter and any(".base_layer." in name or ".lora_" in name for name in unexpected):
         return (
-            "these are names of a model with an adapter that is not merged: merge it with peft "
+            "these names come from a model with an adapter that is not merged: merge it with peft "
             "(`merge_and_unload()`, then save_pretrained), or save the adapter alone and set model.lora.path to it"
         )
     if unexpected and not missing and all(name.startswith("v_head.") for name in unexpected):
-        return "these are of TRL's value head: save its `pretrained_model` alone"
+        return "these belong to TRL's value head: save only its `pretrained_model`"
     if prefix := _find_prefix(unexpected, missing):
-        return f"the names have the prefix {prefix!r} of a wrapper: strip it from the names, and save the model again"
+        return f"the names have a wrapper's prefix {prefix!r}: strip it from the names, and save the model again"
     if prefix := _find_prefix(missing, unexpected):
         return f"the names lack the prefix {prefix!r}: add it to the names, and save the model again"
     for wrapper in WRAPPERS:
         if any(wrapper in name and name.replace(wrapper, "") in missing for name in unexpected):
-            return f"the names hold {wrapper!r} of a wrapper: strip it from the names, and save the model again"
+            return f"the names contain a wrapper's {wrapper!r}: strip it from the names, and save the model again"
     if is_adapter:
         return "set model.path to the model that the adapter was made for, or train a new adapter"
     if mismatched and not missing and not unexpected:
         return (
-            "give the model the sizes that its weights were saved with (vocab_size and others of config.json), or save "
-            "the model again after resizing it"
+            "set the sizes in config.json to those of the weights (vocab_size and others), or save the model again "
+            "after resizing it"
         )
     return "the weights and the config belong to different models, or some were lost; save or fetch the model again"
 

@@ -25,8 +25,8 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     num_rows, num_ids = int(model.get_input_embeddings().weight.shape[0]), count_ids(tokenizer)
     if num_ids > num_rows:
         raise ConfigError(
-            f"{where}: the tokenizer has {num_ids} ids and the model {num_rows} rows of embeddings; set tokenizer.path "
-            f"to the model's own tokenizer, or resize the model in transformers with "
+            f"{where}: the tokenizer has {num_ids} ids, but the model only {num_rows} rows of embeddings; set "
+            "tokenizer.path to the model's own tokenizer, or resize the model in transformers with "
             f"model.resize_token_embeddings({num_ids}), and save_pretrained"
         )
     padding = sorted(set(range(num_rows)) - {int(token) for token in tokenizer.get_vocab().values()})
@@ -50,7 +50,7 @@ def choose_vocab_size(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerB
         return num_ids
     if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < num_ids:
         raise ConfigError(
-            f"model.config.vocab_size={wanted!r} has no room for the {num_ids} ids of the tokenizer; leave it out (one "
-            f"row for each id), give at least {num_ids}, or lower tokenizer.vocab_size"
+            f"model.config.vocab_size={wanted!r} is too small for the {num_ids} ids of the tokenizer; leave it out "
+            f"(one row per id), set at least {num_ids}, or lower tokenizer.vocab_size"
         )
     return wanted

@@ -47,8 +47,8 @@ def list_stored(
         lacking = sorted(names - header.keys())
         if lacking:
             raise error(
-                f"{where}: {file.name} lacks {list_names(lacking)}, which {INDEX} says it holds; copy the files of the "
-                "model again, all from one version"
+                f"{where}: {file.name} lacks {list_names(lacking)}, although {INDEX} lists it there; copy all files of "
+                "the model again, from the same version"
             )
         stored |= header
     return stored
@@ -78,23 +78,21 @@ def _read_index(folder: Path, where: str, error: type[TurnwiseError]) -> dict[Pa
     if (folder / WHOLE).is_file():
         return {folder / WHOLE: set()}
     if (folder / WHOLE).is_symlink():
-        raise error(f"{where}: {WHOLE} is a link to a file that is gone; fetch the model again")
+        raise error(f"{where}: {WHOLE} is a link to a missing file; fetch the model again")
     if not (folder / INDEX).is_file():
         raise error(f"{where} {_describe_other_files(folder)}")
     try:
         table = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
         entries = [(str(name), str(file)) for name, file in table.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise error(
-            f"{where}: {INDEX} cannot be read ({type(cause).__name__}: {cause}); copy the model again"
-        ) from cause
+        raise error(f"{where}: cannot read {INDEX} ({type(cause).__name__}: {cause}); copy the model again") from cause
     by_file: dict[Path, set[str]] = {}
     for name, file in entries:
         by_file.setdefault(folder / file, set()).add(name)
     missing = [path.name for path in by_file if not path.is_file()]
     if missing or not by_file:
         raise error(
-            f"{where} lacks {list_names(missing) or 'every file'} of the {len(by_file)} files that {INDEX} names; copy "
+            f"{where} lacks {list_names(missing) or 'every file'} of the {len(by_file)} files listed in {INDEX}; copy "
             "the missing files, or fetch the model again"
         )
     return by_file
@@ -105,17 +103,17 @@ def _describe_other_files(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     if shards := [name for name in names if _SHARD.fullmatch(name)]:
         total = int(shards[0].removesuffix(".safetensors").rpartition("-")[2])
-        return f"holds {len(shards)} of {total} shards and no {INDEX}; copy that file of the model as well"
+        return f"has {len(shards)} of {total} shards but no {INDEX}; copy that file of the model as well"
     if others := [name for name in names if name.endswith(".safetensors")]:
-        return f"has {list_names(others)} and no {WHOLE}; save the model with transformers' save_pretrained"
+        return f"has {list_names(others)} but no {WHOLE}; save the model with transformers' save_pretrained"
     if gguf := [name for name in names if name.endswith(".gguf")]:
-        return f"holds a GGUF file; convert it with `turnwise models convert {folder / gguf[0]} --to DIR`"
+        return f"contains a GGUF file; convert it with `turnwise models convert {folder / gguf[0]} --to DIR`"
     if pickled := [name for name in names if name.endswith(_PICKLED)]:
         return (
-            f"holds pickled weights only ({list_names(pickled)}), which can run code when they are read, and no "
-            f"safetensors; where you trust them, load them with transformers and save_pretrained to another folder"
+            f"contains only pickled weights ({list_names(pickled)}), which can run code when loaded, and no "
+            "safetensors; if you trust them, load them with transformers and save_pretrained to another folder"
         )
-    return f"holds no weights: neither {WHOLE} nor {INDEX}; copy the model again, with its weights"
+    return f"has no weights: neither {WHOLE} nor {INDEX}; copy the model again, with its weights"
 
 
 def _read_header(file: Path, where: str, error: type[TurnwiseError]) -> Mapping[str, StoredTensor]:
@@ -129,11 +127,11 @@ def _read_header(file: Path, where: str, error: type[TurnwiseError]) -> Mapping[
     except (OSError, SafetensorError) as cause:
         if is_git_lfs_pointer(file):
             raise error(
-                f"{where}: {file.name} is a pointer of Git LFS and no weights; run `git lfs pull` in the folder"
+                f"{where}: {file.name} is a Git LFS pointer without weights; run `git lfs pull` in the folder"
             ) from cause
         raise error(
-            f"{where}: {file.name} is truncated or no safetensors file ({cause}, {file.stat().st_size} bytes); copy or "
-            "fetch it again"
+            f"{where}: {file.name} is truncated or not a safetensors file ({cause}, {file.stat().st_size} bytes); copy "
+            "or fetch it again"
         ) from cause
 
 

@@ -306,7 +306,7 @@ class Pipeline:
         if self._training is not None:
             pending.add(self._training)
         if len(pending) == 1 and not self._is_sampling and not self._next.done():
-            raise RuntimeError("no group is under way and no batch can train; the gate and the source disagree")
+            raise RuntimeError("no group is in progress and no batch can train; the gate and the source disagree")
         self._engine.explain_idle("tools" if self._stream.num_open else "annotators" if self._storing else "admission")
         limit_s = self._stalls.limit_s
         timeout_s = limit_s if patience_s is None else min(patience_s, limit_s)

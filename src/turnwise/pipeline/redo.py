@@ -60,7 +60,7 @@ async def redo_steps(
             dropped = tuple(_load_dropped(store, journal, step))
         except StoreError as cause:
             journal.rewound(step - 1)
-            recorder.record(Note(kind="redo", text=f"step {step} cannot be redone and is taken back: {cause}"))
+            recorder.record(Note(kind="redo", text=f"step {step} cannot be redone and is rolled back: {cause}"))
             return
         taken = Taken(step=step, groups=groups, dropped=dropped)
         counters = steps.counters()
@@ -73,7 +73,7 @@ async def redo_steps(
             journal.rewound(step - 1)
             for group, reason in (*dropped, *((group, DropReason.FAILED_STEP) for group in groups)):
                 journal.dropped(group.draw.index, reason, step=step)
-            recorder.record(Note(kind="redo", text=f"step {step} failed again, its groups are dropped: {cause}"))
+            recorder.record(Note(kind="redo", text=f"step {step} failed again; its groups are dropped: {cause}"))
             return
         before = state.trained.get(step)
         differs = before is not None and dict(before.sums) != dict(report.sums)

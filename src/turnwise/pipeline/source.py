@@ -89,7 +89,7 @@ class TaskSource:
         except IndexError as end:
             raise DataError(
                 f"the training split ended after {task_index} tasks; lower train.steps or rollout.tasks_per_step, or "
-                f"give the environment more tasks ({name_task(self._family, 'train', task_index)}: IndexError: {end})"
+                f"add tasks to the environment ({name_task(self._family, 'train', task_index)}: IndexError: {end})"
             ) from None
         if isinstance(task, LeftOut):
             self._leave_out(task)

@@ -60,7 +60,7 @@ def decode_episode(fields: Mapping[str, Any], attempt: Attempt) -> Episode:
         }
         [group] = build_groups(fields["rows"], arrays, source=SOURCE)
     except (StoreError, ValueError, KeyError) as cause:
-        raise EngineError(f"{SOURCE} for {attempt.id} cannot be read: {cause}") from cause
+        raise EngineError(f"cannot read {SOURCE} for {attempt.id}: {cause}") from cause
     wrong = [str(t.id) for t in group.trajectories if (t.id.draw, t.id.member, t.id.attempt) != _key(attempt)]
     if wrong:
         raise EngineError(f"{SOURCE} for {attempt.id} holds {wrong[0]}")

@@ -119,7 +119,7 @@ class RolloutPool(Meter):
                 link = self._pool.find(key)
                 if link is None:  # its process has not started yet
                     asking.cancel()
-                    raise EngineError("cut before it started") from None
+                    raise EngineError("cancelled before it started") from None
                 link.tell("cut", key=str(key), reason=cut.reason.value)
 
     async def pause(self, interrupt: Interrupt = "continue") -> int:
@@ -164,7 +164,7 @@ def _compare(answers: list[tuple[Link, Mapping[str, int]]], staged: Staged, what
     for link, sums in answers:
         tensor = find_difference(staged.sums, sums)
         if tensor is not None:
-            raise EngineError(f"{link.name}: the {tensor} that it {what} is another than the trainer's")
+            raise EngineError(f"{link.name}: the {tensor} that it {what} differs from the trainer's")
 
 
 async def _without_turns(

@@ -28,7 +28,9 @@ def build_call_grammar(
             f"min_calls={min_calls}, max_calls={max_calls}"
         )
     if reasoning and not special_tokens:
-        raise ValueError("reasoning=True needs special_tokens=True: if <tool_call> is text, reasoning could contain it")
+        raise ValueError(
+            "reasoning=True needs special_tokens=True: if <tool_call> is plain text, the reasoning could contain it"
+        )
     calls = {
         "anyOf": [
             {

@@ -109,8 +109,8 @@ def _format_call(call: ToolCall) -> str:
         arguments = {"": ""}
     if not all(_NAME.fullmatch(name) for name in (call.name, *arguments)):
         raise RenderError(
-            f"this call cannot be written as name argument = value: {call.name}({call.arguments})"[:300]
-            + '; give plain names and a JSON object of arguments, or use renderer.kind="chat"'
+            f"cannot write this call as name argument = value: {call.name}({call.arguments})"[:300]
+            + '; use plain names and a JSON object of arguments, or renderer.kind="chat"'
         )
     return " ".join((call.name, *(f"{key} = {_format_value(raw)}" for key, raw in arguments.items())))
 

@@ -61,7 +61,7 @@ _ERROR_TEXTS = {
 
 
 class ChatRenderer:
-    """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at start."""
+    """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at the start."""
 
     def __init__(
         self,
@@ -142,9 +142,8 @@ class ChatRenderer:
         if bridged is None or bridged.token_ids[: len(history)] != history:
             roles = ", ".join(message.role for message in observations)
             raise RenderError(
-                f"{type(self._renderer).__name__} cannot append messages of role {roles or 'none'} without "
-                "rewriting the history; "
-                "answer with tool messages, switch thinking off, or choose another renderer.name"
+                f"{type(self._renderer).__name__} cannot append messages of role {roles or 'none'} without rewriting "
+                "the history; reply with tool messages, switch thinking off, or choose another renderer.name"
             )
         return to_ids(bridged.token_ids[len(history) :])
 
@@ -246,8 +245,9 @@ class ChatRenderer:
         if whole[: len(prompt)] != prompt or not ends:
             at = int(np.argmin([*(a == b for a, b in zip(whole, prompt, strict=False)), False]))
             raise RenderError(
-                f"{type(self._renderer).__name__} does not render a reply after its generation prompt and up to a stop "
-                f"token (they part at token {at}); drop the message's reasoning or choose another renderer.name"
+                f"{type(self._renderer).__name__} does not render a reply as the text between its generation prompt "
+                f"and a stop token (they differ at token {at}); drop the message's reasoning or choose another "
+                "renderer.name"
             )
         reply = reply[: ends[0] + 1]
         if message.reasoning is None and reply[: len(self._empty_thought)] == self._empty_thought:

@@ -39,9 +39,9 @@ class ChatTemplate:
         named = tokenizer.chat_template
         if isinstance(named, dict) and "default" not in named:
             raise RenderError(
-                f"the tokenizer has chat templates named {', '.join(map(repr, sorted(named)))} and none named "
-                "'default'; copy the one to use to chat_template.jinja of the tokenizer's folder, or name it 'default' "
-                "in chat_template of its tokenizer_config.json"
+                f"the tokenizer has chat templates named {', '.join(map(repr, sorted(named)))} but none named "
+                "'default'; copy the one to use to chat_template.jinja in the tokenizer's folder, or name it 'default' "
+                "under chat_template in its tokenizer_config.json"
             )
         self._tokenizer = tokenizer
 

@@ -44,8 +44,8 @@ def _check(call: ToolCall) -> str:
     name = call.name
     if not is_json(call.arguments) or not name or name.split() != [name] or any(mark in name for mark in MARKS):
         raise RenderError(
-            f"this call cannot be written in DeepSeek's format: {name}({call.arguments})"[:300]
-            + '; give a plain name and a JSON object of arguments, or use renderer.calls="hermes"'
+            f"cannot write this call in DeepSeek's format: {name}({call.arguments})"[:300]
+            + '; use a plain name and a JSON object of arguments, or renderer.calls="hermes"'
         )
     return escape_marks(call.arguments, MARKS)
 

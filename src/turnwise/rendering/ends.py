@@ -37,4 +37,4 @@ def _read(file: Path) -> dict[str, object]:
         table = json.loads(file.read_text(encoding="utf-8"))
         return dict(table)
     except (OSError, ValueError, TypeError) as cause:
-        raise ConfigError(f"{file} cannot be read ({cause}); copy the model again") from cause
+        raise ConfigError(f"cannot read {file} ({cause}); copy the model again") from cause

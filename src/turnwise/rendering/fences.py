@@ -68,8 +68,8 @@ class Fences:
                 ids += encode_text(self._tokenizer, plain, continues=continues or bool(ids))
             elif _RESERVED.search(part):
                 raise RenderError(
-                    "the chat template takes the text of messages apart, so that control tokens in it cannot be kept "
-                    'plain; use renderer.kind="tags" or a tokenizer with another chat template'
+                    "the chat template splits the text of messages, so control tokens in it cannot be kept as plain "
+                    'text; use renderer.kind="tags" or a tokenizer with another chat template'
                 )
             elif part:
                 ids += encode_part(self._tokenizer, part, continues=continues or bool(ids))

@@ -27,8 +27,8 @@ def write_mistral(call: ToolCall) -> str:
     name = call.name
     if not name or name.strip() != name or re.search(r"[\n{}\[\]\"]", name) or not is_json(call.arguments):
         raise RenderError(
-            f"this call cannot be written in Mistral's format: {name}({call.arguments})"[:300]
-            + '; give a plain name and a JSON object of arguments, or use renderer.calls="hermes"'
+            f"cannot write this call in Mistral's format: {name}({call.arguments})"[:300]
+            + '; use a plain name and a JSON object of arguments, or renderer.calls="hermes"'
         )
     return f"{MARK}{name}{ARGUMENTS}{escape_marks(call.arguments.strip(), (MARK, ARGUMENTS))}"
 

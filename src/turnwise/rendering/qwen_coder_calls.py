@@ -47,8 +47,8 @@ def write_qwen_coder(call: ToolCall) -> str:
     content, calls, errors = read_qwen_coder(text, 0)
     if content or errors or [(each.name, json.loads(each.arguments)) for each in calls] != [(call.name, texts)]:
         raise RenderError(
-            f"this call cannot be written in tags: {call.name}({call.arguments})"[:300]
-            + '; give plain names, values without the tags, or use renderer.calls="hermes"'
+            f"cannot write this call in tags: {call.name}({call.arguments})"[:300]
+            + '; use plain names and values without the tags, or renderer.calls="hermes"'
         )
     return text
 

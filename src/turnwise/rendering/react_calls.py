@@ -37,8 +37,8 @@ def write_react(call: ToolCall) -> str:
         arguments = ""
     if not arguments or not call.name or _read_name(call.name) != call.name or "\n" in call.name:
         raise RenderError(
-            f"this call cannot be written as an action: {call.name}({call.arguments})"[:300]
-            + '; give a plain name and a JSON object of arguments, or use renderer.calls="hermes"'
+            f"cannot write this call as an action: {call.name}({call.arguments})"[:300]
+            + '; use a plain name and a JSON object of arguments, or renderer.calls="hermes"'
         )
     return f"Action: {call.name}\nAction Input: {arguments}"
 

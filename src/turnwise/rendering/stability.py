@@ -55,8 +55,9 @@ def check_prefix_stable(
         )
         if _count(appended, renderer.stop_token_ids) != _count(template, renderer.stop_token_ids):
             raise RenderError(
-                f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, with more of the "
-                f"tokens {stops} than the template's own; encode untrusted text with rendering.tokenizer.encode_text"
+                f"a tool's answer can forge control tokens: {answer!r} became {appended.tolist()}, which has more of "
+                f"the tokens {stops} than the template itself writes; encode untrusted text with "
+                "rendering.tokenizer.encode_text"
             )
         built = to_ids(np.concatenate([built, reply_ids, appended]))
         history += [reply, observation]
@@ -91,9 +92,9 @@ def _check_reply(renderer: Renderer, decode: Decode, prompt: IntArray, reply: Me
                 "tokenizer that writes every text (BPE on bytes, or byte_fallback)"
             )
         raise RenderError(
-            f"a reply does not survive encoding and parsing: {reply.text or meant} became {parsed.text or read} with "
-            f"errors {[error.message for error in parsed.tool_errors]}, by way of {written!r}; the "
-            "renderer does not fit this tokenizer or tool set, choose another renderer.kind or renderer.name"
+            f"a reply changes when it is encoded and parsed: {reply.text or meant} became {parsed.text or read} with "
+            f"errors {[error.message for error in parsed.tool_errors]}, via {written!r}; the renderer "
+            "does not match this tokenizer or tool set: choose another renderer.kind or renderer.name"
         )
     _compare(ids, renderer.encode_reply(parsed), decode, "encoding the parsed reply again")
     return ids, parsed.tool_calls[0].id if parsed.tool_calls else None
@@ -119,8 +120,8 @@ def _compare(built: IntArray, other: IntArray, decode: Decode, what: str) -> Non
         if left != right:
             ours, theirs = ("nothing" if token is None else f"{token} ({decode([token])!r})" for token in (left, right))
             raise RenderError(
-                f"the renderer is not prefix-stable: at token {index} the turns gave {ours} and {what} gives {theirs}; "
-                "use a renderer that keeps history as it was (renderer.name), or renderer.kind='tags'"
+                f"the renderer is not prefix-stable: at token {index} the turns gave {ours}, but {what} gives "
+                f"{theirs}; use a renderer that never rewrites history (renderer.name), or renderer.kind='tags'"
             )
 
 

@@ -177,7 +177,7 @@ class TagRenderer:
         first = next((at for at, role in enumerate(roles) if role in ("assistant", "tool")), len(roles))
         ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages[:first]))
         if not ids:
-            raise RenderError("the conversation opens without any text; give the task a prompt")
+            raise RenderError("the conversation starts without any text; add a prompt to the task")
         for message in messages[first:]:
             ids += encode_reply(message).tolist() if message.role == "assistant" else self._observation(message)
         return to_ids([*self._opening, *ids])
@@ -319,7 +319,7 @@ class TagRenderer:
         """Return the token ids of the text that `pieces` form. Raises RenderError for a tag where none is meant."""
         if any(self._format.pattern.search(text) for is_tag, text in pieces if not is_tag):
             raise RenderError(
-                "a tag inside the thinking or the call cannot be written where tags are plain text; remove it"
+                "a tag inside the thinking or the call cannot be written if tags are plain text; remove it"
             )
         return encode_text(self._tokenizer, text, continues=True)
 
@@ -404,7 +404,7 @@ def _read_argument(calls: Sequence[ToolCall], form: TagFormat) -> str:
         shown = ", ".join(f"{call.name}({call.arguments})" for call in calls)[:200]
         expected = f'{form.tool}({{"{form.argument}": "..."}})'
         raise RenderError(
-            f'tags can write one call {expected} per reply, not {shown}; use renderer.kind="calls" for a model from '
-            'random weights, and renderer.kind="chat" or "template" for a chat model'
+            f'tags can write one call {expected} per reply, not {shown}; use renderer.kind="calls" for a randomly '
+            'initialized model, and renderer.kind="chat" or "template" for a chat model'
         )
     return argument

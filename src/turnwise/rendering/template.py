@@ -39,7 +39,7 @@ _THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
 
 class TemplateRenderer:
-    """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at start."""
+    """Implements `core.protocols.Renderer`; `render_all` renders a whole conversation for the check at the start."""
 
     def __init__(
         self,
@@ -232,8 +232,8 @@ class TemplateRenderer:
         if message.reasoning is not None:
             if "</think>" in message.reasoning or "</think>" in self._turns.user.after:
                 raise RenderError(
-                    "a reply's thoughts cannot be written: they hold </think>, or the chat template switches thinking "
-                    "off; drop the message's reasoning"
+                    "the reasoning of a reply cannot be written: it contains </think>, or the chat template switches "
+                    "thinking off; drop the message's reasoning"
                 )
             opening = "" if self._opens_thought else "<think>\n"
             head = "" if "think>" in lead else lead
@@ -243,7 +243,7 @@ class TemplateRenderer:
         content = message.text.strip()
         if any(stop in f"\n{content}" for stop in self.stop):
             raise RenderError(
-                f"a reply cannot hold {' or '.join(map(repr, self.stop))}, where sampling stops; remove it from the "
+                f"a reply cannot contain {' or '.join(map(repr, self.stop))}, where sampling stops; remove it from the "
                 "message, or choose another renderer.calls"
             )
         written = [self._write_call(call) for call in message.tool_calls]

@@ -89,38 +89,38 @@ def read_turns(
         line = getattr(cause.__cause__, "lineno", None)
         if line is not None:  # a template that Jinja cannot compile
             raise RenderError(f"{cause} (line {line} of the template; {_WHERE})") from cause
-        raise RenderError(f"{cause}, when asked for a question, a reply and another question; {_REMEDY}") from cause
+        raise RenderError(f"{cause}, when rendering a question, a reply and another question; {_REMEDY}") from cause
     if _mark(0) not in whole and _reads_parts(render):
         raise RenderError(
-            "the chat template reads the content of a message as a list of parts, as those of vision-language models "
-            f"do, and drops a content that is a text; let it write such a content as it is: {_WHERE}"
+            "the chat template expects a message's content as a list of parts, as for vision-language models, and "
+            f"drops content that is plain text; change it to write such content unchanged: {_WHERE}"
         )
     _check_order(whole, (0, 1, 2))
     history = opening[: _find_difference(opening, whole)]
     prefill, reply_at = opening[len(history) :], whole.index(_mark(1))
     if _mark(0) not in history:
         raise RenderError(
-            f"the chat template rewrites earlier turns: with two turns it writes {_show(whole, len(history))} where "
-            f"one turn has {_show(opening, len(history))}; {_REMEDY}"
+            f"the chat template rewrites earlier turns: with two turns it writes {_show(whole, len(history))} where it "
+            f"writes {_show(opening, len(history))} with one; {_REMEDY}"
         )
     if prefill.strip() and not prefill.strip().startswith("<think>"):
         raise RenderError(
-            f"the chat template asks for a reply with {prefill!r} and leaves that out when it renders the reply later, "
-            f"so that earlier turns would have to be rewritten; {_REMEDY}"
+            f"the chat template prompts for a reply with {prefill!r} but leaves that out when it renders the reply "
+            f"later, so earlier turns would have to be rewritten; {_REMEDY}"
         )
     lead = whole[len(history) : reply_at]
     marks = [match[0] for match in added_tokens.finditer(lead) if match[0] not in MODEL_MARKS]
     if marks:
         raise RenderError(
-            f"the chat template writes {lead!r} between its generation prompt and a reply, control tokens ({marks[0]}) "
-            f"that a reply has to begin with; {_REMEDY}"
+            f"the chat template writes {lead!r} between its generation prompt and a reply: control tokens ({marks[0]}) "
+            f"that every reply has to start with; {_REMEDY}"
         )
     trail, end, before = _split_at_end(_between(whole, 1, 2), added_tokens)
     adds_end = end is None
     end = end or eos
     if end is None:
         raise RenderError(
-            "the chat template ends replies with plain text and the tokenizer has no eos_token; set eos_token in "
+            "the chat template ends replies with plain text, and the tokenizer has no eos_token; set eos_token in "
             "tokenizer_config.json"
         )
     user = Slot(
@@ -233,8 +233,8 @@ class _Probe:
         if found != expected:
             at = _find_difference(found, expected)
             raise RenderError(
-                f"the chat template rewrites earlier turns: with {_NUM_TURNS} turns it writes "
-                f"{_show(found, at)} where one turn after another gives {_show(expected, at)}; {_REMEDY}"
+                f"the chat template rewrites earlier turns: with {_NUM_TURNS} turns at once it writes "
+                f"{_show(found, at)} where turn by turn it writes {_show(expected, at)}; {_REMEDY}"
             )
 
 
@@ -303,7 +303,7 @@ def _check_native(probe: _Probe, user: Slot, write_call: Callable[[str, str], st
         )
     )
     if not all(word in text for word in ("zq_tool", "zq_argument", "zq text")) or structured != written:
-        raise RenderError("the chat template writes calls in another way")
+        raise RenderError("the chat template writes calls in a different format")
     probe.check(user, "user", opening=[_user(0)], tools=[_TOOL])
     probe.check(user, "user", opening=[_system(), _user(0)], tools=[_TOOL])
 

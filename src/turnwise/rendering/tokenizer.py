@@ -59,7 +59,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Se
     from transformers import PreTrainedTokenizerFast
 
     if not special_tokens:
-        raise ConfigError("special_tokens is empty; a tokenizer needs at least one, which ends a sequence")
+        raise ConfigError("special_tokens is empty; a tokenizer needs at least one, to end a sequence")
     needed = 256 + len(special_tokens)
     if vocab_size < needed:
         raise ConfigError(
@@ -97,7 +97,7 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> PreTrained
     if path.is_file():
         raise ConfigError(f"{where}: it is a file; give the folder that holds it, {str(path.parent)!r}")
     if not path.is_dir():
-        raise ConfigError(f"{where}: there is no such folder; give a local Hugging Face directory")
+        raise ConfigError(f"{where}: there is no such folder; use a local Hugging Face directory")
     _check_needs(path, where, trust_remote_code=trust_remote_code)
     with boundary(ConfigError, f"{where}; give a local Hugging Face directory"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -107,8 +107,8 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> PreTrained
     if all(token == tokenizer.unk_token_id for token in ids):
         # Without its files transformers builds an empty tokenizer of the model's class.
         raise ConfigError(
-            f"{where}: it writes {_PROBE!r} as {ids or 'no token at all'}, as one without a vocabulary does; copy "
-            "tokenizer.json or the vocabulary of the model into the folder, or set tokenizer.path"
+            f"{where}: it encodes {_PROBE!r} as {ids or 'no token at all'}, as a tokenizer without a vocabulary does; "
+            "copy tokenizer.json or the vocabulary of the model into the folder, or set tokenizer.path"
         )
     return tokenizer
 
@@ -122,7 +122,7 @@ def _check_needs(path: Path, where: str, *, trust_remote_code: bool) -> None:
     own_code = isinstance(table, dict) and "AutoTokenizer" in (table.get("auto_map") or {})
     if own_code and not trust_remote_code and (path / "tokenizer_config.json").is_file():
         raise ConfigError(
-            f"{where}: its code is in the folder and not in transformers; read the code, then set "
+            f"{where}: its code is in the folder, not in transformers; read the code, then set "
             "model.trust_remote_code=true"
         )
     pieces = next((path / name for name in _SENTENCEPIECE_FILES if (path / name).is_file()), None)
@@ -132,8 +132,8 @@ def _check_needs(path: Path, where: str, *, trust_remote_code: bool) -> None:
         is_text = stream.read(64).isascii()  # of tiktoken: a line per token
     if not is_text:
         raise ConfigError(
-            f"{where}: {pieces.name} is a SentencePiece model and there is no tokenizer.json; `pip install "
-            "sentencepiece protobuf`, or save the tokenizer with transformers elsewhere, which writes tokenizer.json"
+            f"{where}: {pieces.name} is a SentencePiece model without a tokenizer.json; `pip install sentencepiece "
+            "protobuf`, or save the tokenizer with transformers elsewhere, which writes tokenizer.json"
         )
 
 

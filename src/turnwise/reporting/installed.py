@@ -56,13 +56,13 @@ def _draw(name: str, reported: Reported, taken: Collection[str]) -> tuple[str, s
     assert offer is not None  # `name` is one of the offers
     what = f"{key}={name!r} of the package {offer.package}"
     if name in taken:
-        raise ConfigError(f"{what} has the name of one of the report's own; rename it")
+        raise ConfigError(f"{what} has the same name as a built-in section; rename it")
     section = import_object(key, name, offer)
     if not isinstance(section, Section):
-        raise ConfigError(f"{what} is a {type(section).__name__}; name a Section(title=..., draw=...)")
+        raise ConfigError(f"{what} is a {type(section).__name__}; it must be a Section(title=..., draw=...)")
     title: object = section.title
     if not isinstance(title, str):
-        raise ConfigError(f"{what} has the title {title!r}; give text")
+        raise ConfigError(f"{what} has the title {title!r}; it must be text")
     with boundary(ConfigError, what):
         content = section.draw(reported)
     if not isinstance(content, str):

@@ -28,7 +28,7 @@ def load_summaries(run: Path) -> list[dict[str, Any]]:
         try:
             summaries.append(json.loads(path.read_bytes()))
         except (OSError, ValueError) as cause:
-            raise StoreError(f"{path} cannot be read ({cause}); delete it and run `turnwise evaluate {run}`") from cause
+            raise StoreError(f"cannot read {path} ({cause}); delete it and run `turnwise evaluate {run}`") from cause
     return sorted(summaries, key=lambda summary: (summary["step"], is_control(summary), summary["name"]))
 
 

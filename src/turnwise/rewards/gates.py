@@ -20,5 +20,5 @@ def gate_group(rewards: Sequence[float], metric: Sequence[float]) -> list[float]
         ValueError: the lists differ in length.
     """
     if len(rewards) != len(metric):
-        raise ValueError(f"{len(rewards)} rewards but {len(metric)} metrics; give one of each per member")
+        raise ValueError(f"{len(rewards)} rewards but {len(metric)} metrics; pass one of each per member")
     return list(rewards) if any(value >= 1 for value in metric) else [0.0] * len(rewards)

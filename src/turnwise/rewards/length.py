@@ -22,7 +22,7 @@ def compute_overlong_penalty(num_tokens: int, *, max_tokens: int, buffer: int) -
         ValueError: not 0 < buffer <= max_tokens, or num_tokens is negative.
     """
     if not 0 < buffer <= max_tokens:
-        raise ValueError(f"buffer is {buffer} and max_tokens {max_tokens}; 0 < buffer <= max_tokens is needed")
+        raise ValueError(f"buffer is {buffer} and max_tokens {max_tokens}; they must satisfy 0 < buffer <= max_tokens")
     if num_tokens < 0:
         raise ValueError(f"num_tokens is {num_tokens}; it must be at least 0")
     return max(-1.0, min(0.0, (max_tokens - buffer - num_tokens) / buffer))
@@ -38,7 +38,7 @@ def compute_length_rewards(num_tokens: Sequence[int], correct: Sequence[bool]) -
         ValueError: the lists differ in length.
     """
     if len(num_tokens) != len(correct):
-        raise ValueError(f"{len(num_tokens)} lengths but {len(correct)} verdicts; give one of each per member")
+        raise ValueError(f"{len(num_tokens)} lengths but {len(correct)} verdicts; pass one of each per member")
     if not num_tokens or min(num_tokens) == max(num_tokens):
         return [0.0] * len(num_tokens)
     shortest, span = min(num_tokens), max(num_tokens) - min(num_tokens)

@@ -46,7 +46,7 @@ def compute_retool_reward(*, correct: bool, num_replies: int, rule: RewardRule) 
     one reply.
     """
     if num_replies < 1:
-        raise ValueError(f"num_replies={num_replies}: an episode is judged after at least one reply")
+        raise ValueError(f"num_replies={num_replies}: an episode needs at least one reply to be scored")
     if correct:
         return 1.0
     return -1.0 if rule == "sign" else min(-0.6, -1.0 + 0.05 * (2 * num_replies - 2))

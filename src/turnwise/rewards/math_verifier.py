@@ -103,7 +103,7 @@ class MathVerifier:
         """
         if find_spec("math_verify") is None:
             raise ConfigError(
-                'comparing answers of all kinds needs math-verify; install it with: pip install "turnwise[math]"'
+                'comparing all kinds of answers needs math-verify; install it with: pip install "turnwise[math]"'
             )
         for gold, answer, agree in _CHECKS:
             if self.verify(answer, [gold]) != agree:
@@ -128,7 +128,7 @@ class MathVerifier:
         if reply is None:
             shown = repr(request["answer"])[:200]
             raise RewardError(
-                f"comparing the answer {shown} took longer than {self._timeout_s:g} s or ended its process"
+                f"comparing the answer {shown} took longer than {self._timeout_s:g} s or killed its process"
             )
         if "error" in reply:
             raise RewardError(str(reply["error"]))

@@ -50,7 +50,7 @@ def _equals(answer: str, gold: str, given: str) -> bool:
         math_verify.parse(f"\\boxed{{{drop_words(drop_unit(text))}}}", parsing_timeout=None) for text in (gold, answer)
     )
     if not expected:
-        raise RewardError(f"gold answer {given[:200]!r} is nothing math-verify can read; correct the data")
+        raise RewardError(f"math-verify cannot read the gold answer {given[:200]!r}; correct the data")
     # An interval may be written as an inequality, but not as the one that was to be solved.
     if not written or not math_verify.verify(
         expected, written, timeout_seconds=None, allow_set_relation_comp=is_bounded(answer)

@@ -32,6 +32,6 @@ def compute_otc_rewards(rewards: Sequence[float], num_calls: Sequence[int], corr
     """
     fewest = min((calls for calls, right in zip(num_calls, correct, strict=True) if right), default=None)
     if min(rewards, default=0.0) < 0:
-        raise ValueError(f"a reward is {min(rewards)}; a factor scales rewards of at least 0")
+        raise ValueError(f"a reward is {min(rewards)}; a factor can only scale rewards of at least 0")
     factors = [1.0 if fewest is None else compute_call_factor(calls, fewest) for calls in num_calls]
     return [reward * factor for reward, factor in zip(rewards, factors, strict=True)]

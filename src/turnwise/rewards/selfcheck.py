@@ -21,8 +21,7 @@ def check_reward(reward: AnswerReward) -> None:
     """
     if not reward.must_pass or not reward.must_fail:
         raise RewardError(
-            f"reward {reward.name!r} ships no {'must_fail' if reward.must_pass else 'must_pass'} cases; add at "
-            "least one"
+            f"reward {reward.name!r} has no {'must_fail' if reward.must_pass else 'must_pass'} cases; add at least one"
         )
     for expected, cases in (("must_pass", reward.must_pass), ("must_fail", reward.must_fail)):
         for index, case in enumerate(cases):
@@ -30,11 +29,11 @@ def check_reward(reward: AnswerReward) -> None:
             with boundary(RewardError, where):
                 value = reward.compute(case)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise RewardError(f"{where} gave {value!r}; a reward returns a finite number")
+                raise RewardError(f"{where} returned {value!r}; a reward must return a finite number")
             if expected == "must_pass" and not math.isclose(value, 1.0):
-                raise RewardError(f"{where} gave {value}; it must give 1")
+                raise RewardError(f"{where} returned {value}; it must return 1")
             if expected == "must_fail" and value > MAX_FAILED:
-                raise RewardError(f"{where} gave {value}; it must give at most {MAX_FAILED}")
+                raise RewardError(f"{where} returned {value}; it must return at most {MAX_FAILED}")
 
 
 def _describe(case: AnswerCase) -> str:

@@ -19,7 +19,7 @@ def compute_staged_reward(scores: Sequence[float], weights: Sequence[float], thr
     total = 0.0
     for score, weight, threshold in zip(scores, weights, thresholds, strict=True):
         if not 0 <= score <= 1:
-            raise ValueError(f"a stage scored {score}; scores lie between 0 and 1")
+            raise ValueError(f"a stage has score {score}; scores must lie between 0 and 1")
         total += weight * score
         if score < threshold:
             break

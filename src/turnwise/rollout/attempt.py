@@ -12,7 +12,7 @@ from turnwise.core.types import Draw, Grammar, Session, Task, ToolSpec, Trajecto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How replies are drawn, and the seed from which everything random in the rollout derives."""
+    """How replies are sampled, and the seed for all randomness in the rollout."""
 
     temperature: float
     seed: int

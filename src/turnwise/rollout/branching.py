@@ -220,13 +220,13 @@ class _Tree:
                 return
             if not isinstance(environment, ForkableEnvironment):
                 raise EnvironmentFault(
-                    f"{type(environment).__name__} has no fork(); choose a credit method that needs none"
+                    f"{type(environment).__name__} has no fork(); choose a credit method that does not need it"
                 )
             twin = await self._fork(environment)
             if not isinstance(twin, ForkableEnvironment):
                 await close_environment(twin)
                 raise EnvironmentFault(
-                    f"fork() of {type(environment).__name__} gave a {type(twin).__name__}, which has no fork()"
+                    f"fork() of {type(environment).__name__} returned a {type(twin).__name__}, which has no fork()"
                 )
             snapshot = _Snapshot(conversation=conversation.fork(), environment=twin)
             self.opened.append(snapshot)

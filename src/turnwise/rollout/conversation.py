@@ -95,7 +95,8 @@ class Conversation:
         self.turns[-1] = replace(self.turns[-1], observations=tuple(observations))
         if not observations:
             raise EnvironmentFault(
-                "the environment neither ended the episode nor observed anything; return observations or done=True"
+                "the environment neither ended the episode nor returned an observation; return observations or "
+                "done=True"
             )
         sampled = self.turns[-1].completion.token_ids
         self.context_ids = self.renderer.extend(self.prompt_ids, sampled, observations, self.tools)

@@ -150,7 +150,7 @@ class Gate:
     def open(self, draw: int) -> None:
         """Record that a group starts under the version that engines serve. Raises ValueError unless `may_open()`."""
         if draw in self._starts:
-            raise ValueError(f"group {draw} is outstanding already; it opens once")
+            raise ValueError(f"group {draw} is already outstanding; open it only once")
         if not self.may_open():
             raise ValueError(f"group {draw} may not open; ask may_open() first")
         self._starts[draw] = self._version
@@ -165,7 +165,7 @@ class Gate:
         """Record that an outstanding group will not train (dropped, failed, or its rewards teach nothing) and free its
         place."""
         if draw not in self._starts:
-            raise ValueError(f"group {draw} is not outstanding, so it cannot leave")
+            raise ValueError(f"group {draw} is not outstanding, so it cannot be dropped")
         self._forget(draw)
 
     def close(self) -> None:
@@ -227,10 +227,10 @@ class Gate:
         if unfit := sorted(set(draws) - self._finished):
             raise ValueError(f"groups {unfit} have not finished, so they cannot train")
         if len(set(draws)) != len(draws) or len(draws) != self._batch_size:
-            raise ValueError(f"{list(draws)} is not a batch of {self._batch_size} different groups")
+            raise ValueError(f"{list(draws)} is not a batch of {self._batch_size} distinct groups")
         left_behind = [start for draw, start in self._starts.items() if draw not in draws]
         if not self._is_feasible(left_behind, self._next_version + 1):
-            raise ValueError(f"training {list(draws)} leaves a group that cannot train by its deadline; train pick()")
+            raise ValueError(f"training {list(draws)} leaves behind a group that would miss its deadline; train pick()")
         for draw in draws:
             self._forget(draw)
         self._held_back_since = None

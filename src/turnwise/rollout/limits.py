@@ -13,7 +13,7 @@ class Limits:
 
     max_turns: int
     max_turn_tokens: int
-    """Most sampled tokens per reply."""
+    """Maximum number of sampled tokens per reply."""
     max_tokens: int
     """Most tokens of the whole trajectory: prompt, replies and observations."""
     timeout_s: float

@@ -150,7 +150,7 @@ async def run_trajectory(
 
 def cut_reward() -> Invalid:
     """Return the reward of a trajectory that was cut."""
-    return Invalid(reason="cut: the group no longer needed it", retryable=False)
+    return Invalid(reason="cancelled: the group no longer needed it", retryable=False)
 
 
 def absorb_cut(cut: Cut | None) -> bool:
@@ -204,9 +204,9 @@ async def _supervise(play: Playable, cut: Cut | None) -> tuple[StopReason, Mappi
     if is_cut:
         return StopReason.CUT, play.reward_all(cut_reward()), None
     if is_late:
-        failure = TimeoutError(f"ran past rollout.trajectory_timeout_s={timeout_s}")
+        failure = TimeoutError(f"exceeded rollout.trajectory_timeout_s={timeout_s}")
     elif failure is None:
-        failure = asyncio.CancelledError("the engine or the environment cancelled what the trajectory waited for")
+        failure = asyncio.CancelledError("the engine or the environment cancelled an operation of the trajectory")
     error = f"{type(failure).__name__}: {failure}"
     if isinstance(failure, ToolTimeout):
         return StopReason.TOOL_TIMEOUT, play.reward_all(Invalid(reason=str(failure), retryable=True)), error

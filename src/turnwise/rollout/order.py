@@ -73,7 +73,7 @@ def choose_members(finished: Sequence[FinishedT], group_size: int) -> tuple[list
     the overdrawn. Raises ValueError for a `group_size` below 1.
     """
     if group_size < 1:
-        raise ValueError(f"group_size={group_size}; a group keeps at least 1 member")
+        raise ValueError(f"group_size={group_size}; a group needs at least 1 member")
     is_scored = [isinstance(member.reward, Scored) for member in finished]
     # A stable sort: scored members first, each kind in the order of finishing.
     by_preference = sorted(range(len(finished)), key=lambda i: not is_scored[i])

@@ -68,7 +68,7 @@ class SnapshotPool:
         folder = Path() if self.run is None else self.run / "checkpoints" / f"step_{snapshot:06d}"
         if self.run is None or not folder.is_dir():
             raise EngineError(
-                f"there is no checkpoint {folder} for a role that the past of the run plays; put it back from a copy"
+                f"there is no checkpoint {folder} for a role bound to the run's past; restore it from a copy"
             )
         idle = self._find_idle()
         if idle is not None and idle in self._loaded:

@@ -44,7 +44,7 @@ class ServedRole:
         if conversation.tools:
             names = ", ".join(tool.name for tool in conversation.tools)
             raise EngineError(
-                f"session {session} offers tools ({names}), which a role bound to 'api:' cannot call; bind it to "
+                f"session {session} offers tools ({names}), but a role bound to 'api:' cannot call tools; bind it to "
                 "'frozen:PATH', a local checkpoint, or give 'api:' a role without tools"
             )
         text = await self.api.complete(

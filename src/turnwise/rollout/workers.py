@@ -63,7 +63,7 @@ class FailurePolicy:
             _, example = reasons[causes.index(commonest)]
             raise EnvironmentFault(
                 f"{len(reasons)} of {len(members)} trajectories could not be scored, more than "
-                f"rollout.max_invalid_share={self.max_invalid_share}; most often ({count}x): {example}"
+                f"rollout.max_invalid_share={self.max_invalid_share} allows; most often ({count}x): {example}"
             )
 
 
@@ -79,7 +79,7 @@ PlayElsewhere = Callable[["RolloutWorker", Attempt, Cut | None], Awaitable[Episo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutWorker:
-    """Everything a rollout needs besides the tasks."""
+    """Everything that a rollout needs except the tasks."""
 
     build_environment: Callable[[Task], Environment | AskingEnvironment]
     engine: Engine
@@ -218,7 +218,7 @@ class _Waiting:
 
 
 class GroupStream:
-    """Groups on one event loop: `start` them, and take them from `next` in the order in which they complete."""
+    """Plays groups on one event loop: `start` them, and get them from `next` in order of completion."""
 
     def __init__(self, worker: RolloutWorker, *, group_size: int, overdraw: int = 0) -> None:
         """`overdraw` members more than `group_size` are started; the first ones to be scored are kept."""
@@ -245,7 +245,7 @@ class GroupStream:
         """Start a group; `version` is the weight version that engines serve. Raises ValueError if the draw is already
         open."""
         if draw.index in self._open:
-            raise ValueError(f"draw {draw.index} is open already")
+            raise ValueError(f"draw {draw.index} is already open")
         group = _Open(draw=draw, version=version, num_unsettled=self._num_members)
         self._open[draw.index] = group
         self._waiting += [_Waiting(group, member) for member in range(self._num_members)]

@@ -71,7 +71,7 @@ async def _answer(system: System, task: Task) -> Episode:
 
 def question_task(family: EnvironmentFamily, question: str | None, index: int) -> Task:
     """The held-out task at `index`, with its question replaced unless `question` is None."""
-    task = take_task(family, "heldout", index, f"the held-out split has no task {index}; ask for a smaller one")
+    task = take_task(family, "heldout", index, f"the held-out split has no task {index}; use a smaller index")
     if question is None:
         return task
     asked = str(task.payload.get("question", ""))

@@ -355,8 +355,8 @@ def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedToken
     """
     if load_tokenizer(path).get_vocab() != tokenizer.get_vocab():
         raise ConfigError(
-            f"the tokenizer of {str(path)!r} has other tokens than that of this run; a frozen role reads the same "
-            "token ids, so take a checkpoint of a run with the same tokenizer, or set tokenizer.path"
+            f"the tokenizer of {str(path)!r} has other tokens than this run's; a frozen role reads the same token ids, "
+            "so use a checkpoint of a run with the same tokenizer, or set tokenizer.path"
         )
     return build_policy_engine(config, load_checkpoint(config, path, tokenizer, source="frozen"), tokenizer)
 
@@ -410,7 +410,5 @@ def check_grammar(
 ) -> None:
     """Raise ConfigError or EngineError, saying why, when replies with these tools cannot be held to their grammar."""
     if not tools:
-        raise ConfigError(
-            "rollout.grammar or evaluate.grammar is 'calls' and the environment offers no tool; use 'none'"
-        )
+        raise ConfigError("rollout.grammar or evaluate.grammar is 'calls', but the environment has no tool; use 'none'")
     GrammarCompiler(tokenizer, vocab_size=vocab_size).start(build_reply_grammar(tools), renderer.stop_token_ids)

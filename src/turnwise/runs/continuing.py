@@ -109,8 +109,8 @@ def _begin_choice(config: RunConfig) -> int:
                     continue
                 os.close(handle)
                 raise StoreError(
-                    f"another process has looked for a run of run.name={config.run.name!r} for {CHOICE_S:g} s and "
-                    f"holds {path}; end it, or name the run folder with --resume"
+                    f"another process has been searching for a run of run.name={config.run.name!r} for {CHOICE_S:g} s "
+                    f"and holds {path}; stop it, or name the run folder with --resume"
                 ) from None
             except OSError as cause:
                 if cause.errno not in NO_LOCKS:
@@ -161,11 +161,11 @@ def read_continued(
     if (steps := by_option.get("train.steps")) is not None:
         done = max(read_journal(folder.path).taken, default=0)
         if steps.after < done:
-            raise ConfigError(f"{steps}: {folder.path} has taken {done} steps already; name at least {done}")
+            raise ConfigError(f"{steps}: {folder.path} has already taken {done} steps; set at least {done}")
     if "train.checkpoint_every" in by_option and keeps_past(config):
         raise ConfigError(
-            f"{by_option['train.checkpoint_every']} cannot change in a run that plays against its past: the snapshots "
-            "it may meet are its checkpoints"
+            f"{by_option['train.checkpoint_every']} cannot change in a run that plays against its past, because its "
+            "checkpoints are the snapshots it plays against"
         )
     # For this life only: the run's own recipe keeps where it began.
     return change_resolved(config, list_moves(device=resume.device, ranks=resume.ranks)), changes
@@ -214,7 +214,7 @@ def create_folder(config: RunConfig) -> RunFolder:
         except StoreError:
             if not (path / EVENTS).exists():
                 raise
-    raise StoreError(f"{stem} and 998 more exist; change run.name or run.output")
+    raise StoreError(f"{stem} and 998 more already exist; change run.name or run.output")
 
 
 def find_newest(config: RunConfig) -> Path | None:

@@ -81,8 +81,8 @@ def _warms_up(run: Path) -> bool:
 def _refuse(run: Path, changes: list[str]) -> None:
     if changes:
         raise DataError(
-            f"{'; '.join(changes)}. The run would read others than it began with: restore the file, or accept it as it "
-            f"is with: turnwise data accept {run}"
+            f"{'; '.join(changes)}. The run would read different data than at its start: restore the file, or accept "
+            f"the new content with: turnwise data accept {run}"
         )
 
 

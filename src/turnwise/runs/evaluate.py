@@ -62,14 +62,15 @@ def draw_heldout(family: EnvironmentFamily, count: int, *, max_left_out: float =
     if not draws:
         cause = f" ({left_out[0].why})" if left_out else ""
         raise DataError(
-            f"the held-out split is empty{cause}; give environment.args.heldout_path a file with a question"
+            f"the held-out split is empty{cause}; set environment.args.heldout_path to a file with at least one "
+            "question"
         )
     notes = [f"left out: {each.why}" for each in left_out]
     if copies:
         copy, first = (name_task(family, "heldout", index) for index in copies[0])
         notes.append(
             f"{len(draws):,} different tasks are evaluated; left out as copies of earlier ones: {len(copies):,} "
-            f"({copy} is {first} again)"
+            f"({copy} equals {first})"
         )
     return HeldOut(draws=[*draws.values()], notes=notes)
 

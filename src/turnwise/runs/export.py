@@ -104,7 +104,9 @@ def find_checkpoint(path: Path, step: int | str | None = None) -> tuple[Path, Pa
     whole = whole_folder(path)
     if whole.parent.name == "checkpoints":
         if step is not None:
-            raise ConfigError(f"{path} is a checkpoint, and --step {step} names another; give the run folder with it")
+            raise ConfigError(
+                f"{path} is a checkpoint, but --step {step} names another; use --step with the run folder"
+            )
         return whole.parent.parent, path
     run = load_run(path)[0].path
     return run, find_checkpoint_of(run, step)

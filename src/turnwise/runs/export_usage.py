@@ -53,7 +53,7 @@ def read_usage(family: EnvironmentFamily) -> Usage:
         with ThreadPoolExecutor(1) as pool:  # a loop may be running in this thread
             openings = pool.submit(asyncio.run, _open_first(next(iter(list_families(family))))).result()
     except TurnwiseError as problem:
-        return Usage(openings=(), system=None, problem=f"the environment does not open here: {problem}")
+        return Usage(openings=(), system=None, problem=f"the environment cannot be opened here: {problem}")
     systems = {each.messages[0].text if each.messages[0].role == "system" else None for each in openings}
     return Usage(openings=openings, system=systems.pop() if len(systems) == 1 else None)
 
@@ -115,7 +115,7 @@ def _describe_difference(tokenizer: PreTrainedTokenizerBase, found: Sequence[int
     pairs = enumerate(zip_longest(found, expected))
     at = next(index for index, (left, right) in pairs if left != right)
     served, own = (repr(tokenizer.decode(list(ids[at : at + 12]))) for ids in (found, expected))
-    return f"at token {at} the chat template gives {served} and the run {own}; send token ids of the run's renderer"
+    return f"at token {at} the chat template gives {served} but the run {own}; send token ids from the run's renderer"
 
 
 def to_usage_json(
@@ -144,15 +144,15 @@ def to_usage_json(
 def describe_usage(table: Mapping[str, Any], usage: Usage) -> str:
     """The section of the card on how the policy is asked."""
     if "request" not in table:
-        return f"How a conversation opens is not in this folder: {usage.problem}."
+        return f"This folder does not say how a conversation opens: {usage.problem}."
     if usage.system is not None:
-        system = "The system message of the run is in the chat template: a request without one gets it."
+        system = "The chat template contains the run's system message: a request without one gets it."
     elif usage.openings[0].messages[0].role == "system":
-        system = "Each task has a system message of its own; the first one's is shown, and requests must bring theirs."
+        system = "Each task has its own system message; the first one is shown, and requests must send theirs."
     else:
-        system = "The run has no system message: what the policy was told stands in the user message."
+        system = "The run has no system message: the policy's instructions are in the user message."
     tools = ", ".join(f"`{tool.name}`" for tool in usage.tools)
-    offered = f" Tools of the run: {tools}; send them as `tools`." if tools else " The run offers no tools."
+    offered = f" Tools of the run: {tools}; send them as `tools`." if tools else " The run has no tools."
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", table["prompt"])), default=0))
     return f"""The policy was trained on conversations that open as below, and answers well only those. `{USAGE}` has
 the request for an OpenAI-style server (its `stop_token_ids` and `skip_special_tokens` are vLLM's), and the token ids

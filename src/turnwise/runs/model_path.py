@@ -42,8 +42,8 @@ def _check_positions(model: PreTrainedModel, length: int) -> None:
         # OPT and BART keep two rows in front of those of the positions.
         if isinstance(layer, torch.nn.Embedding) and layer is not words and most <= layer.num_embeddings <= most + 2:
             raise ConfigError(
-                f"engine.max_context={length} is beyond the {most} positions that the model has learned ({name}); set "
-                f"engine.max_context={most} or less, and rollout.max_tokens within it"
+                f"engine.max_context={length} is longer than the {most} positions that the model was trained on "
+                f"({name}); set engine.max_context={most} or less, and rollout.max_tokens to fit"
             )
 
 
@@ -51,7 +51,7 @@ def describe_model_path(config: RunConfig, model: PreTrainedModel) -> str:
     """One line for people: how the model computes, and the length that its rope is turned by where that matters."""
     text = find_path(model).describe()
     if is_mixture(model) and find_routing(model) is None:
-        text += "; its experts are not recorded, so its routers choose anew in training (docs/moe.md)"
+        text += "; its experts are not recorded, so its routers choose again in training (docs/moe.md)"
     if pin_length(model, config.engine.max_context):
-        text += f"; its rope is turned as for {config.engine.max_context} tokens (engine.max_context)"
+        text += f"; its rope is set for {config.engine.max_context} tokens (engine.max_context)"
     return text

@@ -46,7 +46,7 @@ def take_first(family: EnvironmentFamily) -> Task:
 def to_opening(asked: Asked) -> Opening:
     """The first conversation that an environment opens. Raises EnvironmentFault if it opens none."""
     if not asked.asks:
-        raise EnvironmentFault("the environment asks for nothing at its beginning")
+        raise EnvironmentFault("the environment asks for no reply at the start")
     return Opening(messages=asked.asks[0].messages, tools=asked.asks[0].tools)
 
 
@@ -65,8 +65,8 @@ async def open_task(family: EnvironmentFamily, task: Task) -> Opening:
                     await close_environment(environment)
     except TimeoutError:  # the boundary has named any that the environment raised
         raise ConfigError(
-            f"environment {task.environment!r} did not open task {task.id} within {OPENING_TIMEOUT_S:g} s; speed up "
-            "its reset"
+            f"environment {task.environment!r} did not open task {task.id} within {OPENING_TIMEOUT_S:g} s; make its "
+            "reset faster"
         ) from None
 
 

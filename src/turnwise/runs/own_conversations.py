@@ -45,7 +45,7 @@ def load_lessons(config: RunConfig, renderer: Renderer, tokenizer: PreTrainedTok
     notes, heldout = [note], {}
     for name, own in samples.items():
         if not own:
-            raise DataError(f'{sft.path}: no conversation of the learner {name!r}; name its role as "role" in its rows')
+            raise DataError(f'{sft.path}: no conversation for the learner {name!r}; add its role as "role" to the rows')
     if sft.heldout_path:
         read, note = _encode_file(config, renderer, ends, sft.heldout_path, "sft.heldout_path")
         heldout = {name: own for name, own in read.items() if own}
@@ -66,8 +66,8 @@ def check_ends(messages: Sequence[Message], ends: Sequence[str]) -> None:
         text = message.text.rstrip()
         if message.role == "assistant" and (spelled := next((end for end in ends if text.endswith(end)), None)):
             raise DataError(
-                f"message {index}: the reply ends with the text {spelled!r}, the token that ends a reply and is added "
-                "to each; leave it out of the content"
+                f"message {index}: the reply ends with the text {spelled!r}, which is the end token that is added to "
+                "every reply; remove it from the content"
             )
 
 
@@ -86,7 +86,7 @@ def _encode_file(
             continue
         binding = find_binding(config.roles, row.role)
         if not binding.is_own:
-            raise DataError(f"{path}:{number}: role {row.role!r} does not learn; leave such rows out")
+            raise DataError(f"{path}:{number}: role {row.role!r} does not learn; leave out its rows")
         try:
             check_ends(row.messages, ends)
             trajectory = record_conversation(
@@ -108,7 +108,7 @@ def _encode_file(
         samples[binding.learner] += own
     left_out = [
         (too_long, f"longer than rollout.max_tokens={most} (the longest has {longest} tokens)"),
-        (cut, "whose reply a limit had cut"),
+        (cut, "whose reply was cut off by a limit"),
     ]
     if not kept:
         why = " and ".join(f"{count} {text}" for count, text in left_out if count)

@@ -54,7 +54,7 @@ def build_rollouts(
     if others:
         raise ConfigError(
             f"rollout.num_workers={config.rollout.num_workers} with {', '.join(map(repr, others))} in roles: rollout "
-            "processes get the weights of one learner and no snapshots of the run; use rollout.num_workers=0"
+            "processes receive the weights of only one learner and no past snapshots; use rollout.num_workers=0"
         )
     num_workers = config.rollout.num_workers
     share = -(-config.engine.max_concurrency // num_workers)

@@ -26,18 +26,19 @@ def mend_run(folder: RunFolder, *, is_asked: bool, tell: Tell, sum_weights: SumW
     salvage = plan_salvage(run, sum_weights, problem)
     if salvage is None:
         raise StoreError(
-            f"{problem}. No checkpoint of {run} is proven by journal, ledger and stored groups: restore the files from "
-            "a copy; its checkpoints can still be evaluated and exported, and be model.path of a new run"
+            f"{problem}. Journal, ledger and stored groups verify no checkpoint of {run}: restore the files from a "
+            "copy; its checkpoints can still be evaluated, exported, and used as model.path of a new run"
         )
     if salvage.step < salvage.last and not is_asked:
         raise StoreError(
-            f"{problem}. Journal, ledger and stored groups prove the checkpoint of step {salvage.step}, not that of "
-            f"step {salvage.last}: continue from it with --resume {run} --repair, which sets aside what comes after it"
+            f"{problem}. Journal, ledger and stored groups verify the checkpoint of step {salvage.step}, but not that "
+            f"of step {salvage.last}: continue from it with --resume {run} --repair, which sets aside everything after "
+            "it"
         )
     aside = apply_salvage(run, salvage)
     text = (
-        f"repaired: {problem}. {salvage.num_left_out} lines of the journal are left out, the run goes on from its "
-        f"checkpoint of step {salvage.step}, and what was there is in {aside}"
+        f"repaired: {problem}. {salvage.num_left_out} lines of the journal are left out, the run continues from its "
+        f"checkpoint of step {salvage.step}, and the previous files are in {aside}"
     )
     folder.append_event("repaired", text)
     tell(text)

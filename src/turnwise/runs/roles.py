@@ -33,16 +33,17 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
     for role, binding in bindings.items():
         if role not in known:
             raise ConfigError(
-                f"roles.{role} names no role of environment.name={config.environment.name!r}; it has {', '.join(known)}"
+                f"roles.{role} is not a role of environment.name={config.environment.name!r}; it has {', '.join(known)}"
             )
         if binding.kind == "frozen" and not find_model(binding.value).is_dir():
             raise ConfigError(
-                f"roles.{role}={config.roles[role]!r}: there is no directory {binding.value!r}; name a checkpoint's"
+                f"roles.{role}={config.roles[role]!r}: there is no directory {binding.value!r}; use the path of a "
+                "checkpoint"
             )
     if any(binding.kind == "past" for binding in bindings.values()):
         _check_past(config)
     if known and config.train.steps and not any(find_binding(config.roles, role).learns for role in known):
-        raise ConfigError(f"[roles] leaves none of {', '.join(known)} to learn; bind one to 'learns', or train.steps=0")
+        raise ConfigError(f"[roles] lets none of {', '.join(known)} learn; bind one to 'learns', or set train.steps=0")
     learners = ["", *list_learners(config.roles)]
     for role, binding in bindings.items():
         if binding.learner not in learners:
@@ -57,9 +58,9 @@ def read_bindings(config: RunConfig, family: EnvironmentFamily) -> dict[str, Bin
 
 def _check_several(config: RunConfig, names: Sequence[str], known: Sequence[str]) -> None:
     """Raise ConfigError for what does not go with several learners."""
-    lead = f"[roles] has the learners {', '.join(names)} besides the first"
+    lead = f"[roles] has other learners in addition to the first: {', '.join(names)}"
     if all(find_learner(config.roles, role) != "" for role in known):
-        raise ConfigError(f"{lead}, and no role is left to that; bind one of {', '.join(known)} to 'learns'")
+        raise ConfigError(f"{lead}, but no role is bound to it; bind one of {', '.join(known)} to 'learns'")
     if config.schedule.max_staleness:
         raise ConfigError(
             f"{lead}, and schedule.max_staleness={config.schedule.max_staleness} would publish their weights at "
@@ -67,10 +68,11 @@ def _check_several(config: RunConfig, names: Sequence[str], known: Sequence[str]
         )
     kind = find_engine_kind(config.engine.kind)
     if kind.one_learner:
-        raise ConfigError(f"{lead}, and engine.kind={kind.name!r} {kind.one_learner}; use 'paged' or 'local'")
+        raise ConfigError(f"{lead}, but engine.kind={kind.name!r} {kind.one_learner}; use 'paged' or 'local'")
     if config.critic.kind != "none":
         raise ConfigError(
-            f"{lead}, and critic.kind={config.critic.kind!r} values the states of one policy; use critic.kind='none'"
+            f"{lead}, but critic.kind={config.critic.kind!r} can value the states of only one policy; use "
+            "critic.kind='none'"
         )
 
 
@@ -78,13 +80,13 @@ def _check_past(config: RunConfig) -> None:
     """Raise ConfigError where the past of a run has nothing to choose from, or would depend on timing."""
     if config.schedule.max_staleness:
         raise ConfigError(
-            f"a role bound to 'past:' with schedule.max_staleness={config.schedule.max_staleness}: which checkpoints "
-            "and results there are when a group begins would depend on timing; set schedule.max_staleness=0"
+            f"a role bound to 'past:' with schedule.max_staleness={config.schedule.max_staleness}: the checkpoints and "
+            "results available when a group starts would depend on timing; set schedule.max_staleness=0"
         )
     if config.train.steps and not config.train.checkpoint_every:
         raise ConfigError(
-            "a role bound to 'past:' with train.checkpoint_every=0 has the starting weights only; set it above 0, or "
-            "bind the role to 'frozen:PATH'"
+            "a role bound to 'past:' with train.checkpoint_every=0 can only play the starting weights; set it above 0, "
+            "or bind the role to 'frozen:PATH'"
         )
 
 

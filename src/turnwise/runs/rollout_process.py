@@ -52,7 +52,7 @@ async def _build(settings: Mapping[str, Any], say: Say) -> _RolloutProcess:
     tokenizer = load_tokenizer(Path(settings["tokenizer"]), trust_remote_code=trusts)
     system = build_system(config, tokenizer=tokenizer)
     if not isinstance(system.engine.engine, PausableEngine):
-        raise EngineError(f"engine.kind={config.engine.kind!r} cannot change its weights; choose another engine")
+        raise EngineError(f"engine.kind={config.engine.kind!r} cannot load new weights; choose another engine")
     process = _RolloutProcess(system=system, engine=system.engine.engine)
     system.engine.tell_switch = say
     await process.adopt(Path(settings["folder"]), settings["version"])
@@ -102,7 +102,7 @@ class _RolloutProcess:
                 self.is_paused = False
                 await self.engine.resume()
             case kind:
-                raise EngineError(f"a rollout process does not know messages of kind {kind!r}")
+                raise EngineError(f"unknown message kind {kind!r} for a rollout process")
         return None
 
     async def play(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -135,7 +135,7 @@ class _RolloutProcess:
         own = list_adapter(self.system.model) or dict(self.system.model.named_parameters())
         problem = compare_shapes(*({name: tuple(t.shape) for name, t in each.items()} for each in (own, tensors)))
         if problem is not None:
-            raise EngineError(f"the weights in {folder} are not of the recipe's model: it {problem}")
+            raise EngineError(f"the weights in {folder} do not belong to the recipe's model: it {problem}")
         return tensors, compute_checksums(self.system.model, sum_tensors(tensors))
 
     async def adopt(self, folder: Path, version: int) -> Mapping[str, int]:

@@ -47,7 +47,8 @@ async def collect_demonstrations(
         if not own:
             who = f"the learner {name!r}" if name else "a role that learns"
             raise DataError(
-                f"none of {count} demonstrations has a reply of {who}; raise sft.num_demonstrations, or set sft.steps=0"
+                f"none of {count} demonstrations has a reply from {who}; raise sft.num_demonstrations, or set "
+                "sft.steps=0"
             )
     return samples
 

@@ -119,9 +119,9 @@ def check_disk(resolved: Resolved) -> Check:
     output = Path(config.run.output).absolute()
     folder = next(path for path in (output, *output.parents) if path.exists())
     if not folder.is_dir():
-        raise StoreError(f"run.output={config.run.output!r}: {folder} is no folder; change run.output")
+        raise StoreError(f"run.output={config.run.output!r}: {folder} is not a folder; change run.output")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise StoreError(f"run.output={config.run.output!r}: {folder} may not be written to; change run.output")
+        raise StoreError(f"run.output={config.run.output!r}: {folder} is not writable; change run.output")
     free, memory = shutil.disk_usage(folder).free, plan_memory(read_forecast_settings(resolved))
     if memory is None:
         return "disk", f"{format_size(free)} free at {folder}"
@@ -129,7 +129,7 @@ def check_disk(resolved: Resolved) -> Check:
     needed = memory.checkpoint * (_count_kept(config) + 2)
     if needed > free:
         raise StoreError(
-            f"run.output={config.run.output!r} has {format_size(free)} free, and the checkpoints of this run take "
+            f"run.output={config.run.output!r} has {format_size(free)} free, but the checkpoints of this run need "
             f"{format_size(needed)}; free disk space, change run.output, lower train.keep_checkpoints, or raise "
             "train.checkpoint_every"
         )
@@ -208,9 +208,9 @@ def check_tag_tools(format_name: str, tools: tuple[ToolSpec, ...]) -> None:
         names, needed = tool.properties, tool.required
         if tool.name != tags.tool or tags.argument not in names or set(needed) - {tags.argument}:
             raise ConfigError(
-                f"renderer.kind='tags' with renderer.format={format_name!r} calls {tags.tool}({tags.argument}) only, "
-                f"the environment offers {tool.name}({', '.join(names)}); use renderer.kind='calls' for a model "
-                "from random weights, or 'chat' for a checkpoint"
+                f"renderer.kind='tags' with renderer.format={format_name!r} can call only "
+                f"{tags.tool}({tags.argument}), but the environment has {tool.name}({', '.join(names)}); use "
+                "renderer.kind='calls' for a randomly initialized model, or 'chat' for a checkpoint"
             )
 
 
@@ -219,8 +219,8 @@ def _describe_opening(system: System, opening: Opening, name: str) -> str:
     count, most = len(system.renderer.open(opening.messages, opening.tools)), system.config.rollout.max_tokens
     if count >= most:
         raise ConfigError(
-            f"the opening of {name} has {count} tokens and leaves no room for a reply in rollout.max_tokens="
-            f"{most}; shorten the task, or raise rollout.max_tokens and engine.max_context"
+            f"the opening of {name} has {count} tokens and leaves no room for a reply within "
+            f"rollout.max_tokens={most}; shorten the task, or raise rollout.max_tokens and engine.max_context"
         )
     tools = ", ".join(tool.name for tool in opening.tools) or "none"
     return f"{count} of at most {most} tokens, tools: {tools}"
@@ -233,9 +233,9 @@ def _check_training_tasks(system: System) -> Check:
     if num_tasks:
         problem = (
             f"the training split has fewer than the {num_tasks} tasks of this recipe ({first_rl_task(config)} "
-            f"demonstrations, and train.steps={config.train.steps} times rollout.tasks_per_step="
-            f"{config.rollout.tasks_per_step}); lower sft.num_demonstrations, train.steps or rollout.tasks_per_step, "
-            "or give the environment more tasks"
+            f"demonstrations, and train.steps={config.train.steps} times "
+            f"rollout.tasks_per_step={config.rollout.tasks_per_step}); lower sft.num_demonstrations, train.steps or "
+            "rollout.tasks_per_step, or add tasks to the environment"
         )
         try:
             try_task(system.family, "train", num_tasks - 1)

@@ -41,7 +41,7 @@ def export_inspect(run: Path, folder: Path, *, names: Sequence[str]) -> list[Pat
     for name in names or list_batches(stored):
         path = folder / f"{name}.eval"
         if path.exists():
-            raise DataError(f"{path} exists; name another folder")
+            raise DataError(f"{path} already exists; name another folder")
         groups = load_batch(stored, name)
         facts = LogFacts(
             task=name,
@@ -111,7 +111,7 @@ async def _open_all(family: EnvironmentFamily, tasks: Sequence[Task]) -> dict[st
     """Opening messages and tools by task id."""
     openings: dict[str, Opening] = {}
     for task in tasks:
-        with boundary(EnvironmentFault, f"the environment of task {task.id} does not open"):
+        with boundary(EnvironmentFault, f"the environment of task {task.id} cannot be opened"):
             environment = to_asking(family.build_environment(task))
             try:
                 async with asyncio.timeout(OPEN_S):

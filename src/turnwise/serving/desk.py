@@ -90,7 +90,7 @@ class Desk:
         try:
             async with seat.lock:
                 if self._seats.get(key) is not seat:
-                    raise EpisodeEnded(f"the {self._noun} ended with an earlier call to it")
+                    raise EpisodeEnded(f"the {self._noun} was ended by an earlier call")
                 try:
                     async with self._places, asyncio.timeout(self._timeout_s):
                         yield seat.episode or await self._open(key, seat, build, seed)
@@ -108,7 +108,7 @@ class Desk:
         try:
             async with seat.lock:
                 if self._seats.get(key) is not seat:
-                    raise EpisodeEnded(f"the {self._noun} ended with an earlier call to it")
+                    raise EpisodeEnded(f"the {self._noun} was ended by an earlier call")
                 await self._end(key, seat)
         finally:
             seat.num_waiting -= 1

@@ -135,12 +135,12 @@ class OutsideEpisode:
         """Return the conversation whose ask a reply is for."""
         names = [ask.conversation for ask in self.wanted]
         if not names:
-            raise EnvironmentFault(f"no reply is wanted in {self._where}: the episode is over")
+            raise EnvironmentFault(f"no reply is expected in {self._where}: the episode is over")
         if conversation is None:
             return names[0]
         if conversation not in names:
             raise EnvironmentFault(
-                f"no reply is wanted in conversation {conversation[:50]!r}; wanted is one in {', '.join(names)}"
+                f"no reply is expected in conversation {conversation[:50]!r}, only in {', '.join(names)}"
             )
         return conversation
 

@@ -43,7 +43,7 @@ class LoopbackServer:
         try:
             return await self._listener.start(HOST, port)
         except OSError as cause:
-            raise EnvironmentFault(f"port {port} of {HOST} cannot be used: {cause.strerror}; choose another") from cause
+            raise EnvironmentFault(f"cannot use port {port} of {HOST}: {cause.strerror}; choose another") from cause
 
     async def close(self) -> None:
         """Stop listening and abort every request. A second call does nothing."""

@@ -81,10 +81,10 @@ def load_advantages(run: Path, step: int) -> dict[TrajectoryId, TurnAdvantages |
             name = TrajectoryId(draw=draw, member=member, attempt=attempt, role=role)
             advantages[name] = None if num_turns < 0 else turns
         if at != len(arrays["advantages"]):
-            raise ValueError(f"{at} of {len(arrays['advantages'])} advantages belong to a trajectory")
+            raise ValueError(f"only {at} of {len(arrays['advantages'])} advantages belong to a trajectory")
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as cause:
         raise StoreError(
-            f"{path} cannot be read ({type(cause).__name__}: {cause}); it is damaged, run that step again"
+            f"cannot read {path} ({type(cause).__name__}: {cause}); it is damaged: run that step again"
         ) from cause
     return advantages
 

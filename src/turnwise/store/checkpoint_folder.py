@@ -64,7 +64,7 @@ def verify_checkpoint(path: Path) -> None:
     """Raise CheckpointError naming the remedy and the first file that is missing, truncated or changed."""
     if not path.is_dir():
         steps = ", ".join(str(step) for step, _ in list_checkpoints(path.parent.parent)) or "none"
-        raise CheckpointError(f"there is no checkpoint {path}; this run has checkpoints of steps: {steps}")
+        raise CheckpointError(f"there is no checkpoint {path}; this run has checkpoints for steps: {steps}")
     remedy = f"delete the folder {path} to fall back to the checkpoint before it"
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
@@ -85,10 +85,10 @@ def verify_checkpoint(path: Path) -> None:
             same = _sha256(file) == sha256
         except OSError as cause:
             raise CheckpointError(
-                f"checkpoint {path}: {name} cannot be read ({cause.strerror or cause}); {remedy}"
+                f"checkpoint {path}: cannot read {name} ({cause.strerror or cause}); {remedy}"
             ) from cause
         if not same:
-            raise CheckpointError(f"checkpoint {path}: {name} is not what was written (changed?); {remedy}")
+            raise CheckpointError(f"checkpoint {path}: {name} differs from what was written (changed?); {remedy}")
 
 
 def latest_checkpoint(run: Path) -> Path | None:
@@ -131,7 +131,7 @@ def sweep(run: Path) -> None:
         try:
             os.rename(old, target)
         except OSError as cause:
-            raise disk_error("put back checkpoint", target, cause) from cause
+            raise disk_error("restore checkpoint", target, cause) from cause
     for temporary in checkpoints.glob(".step_*.tmp"):
         shutil.rmtree(temporary, ignore_errors=True)
     for folder in (run, run / "steps", run / "evaluations", *(run / "groups").glob("*")):

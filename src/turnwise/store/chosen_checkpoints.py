@@ -54,13 +54,12 @@ def find_checkpoint_of(run: Path, step: int | str | None) -> Path:
         ranked = [each for each in rank_steps(read_successes(run)) if each in checkpoints]
         if not ranked:
             raise CheckpointError(
-                f"no checkpoint of run {run} is of a step that was evaluated, so none is the best; a run with "
-                "evaluate.every and train.keep_best keeps it. This one has checkpoints of steps: "
-                + ", ".join(map(str, checkpoints))
+                f"run {run} has no checkpoint of an evaluated step, so none is the best; set evaluate.every and "
+                "train.keep_best to keep it. This run has checkpoints for steps: " + ", ".join(map(str, checkpoints))
             )
         step = ranked[0]
     elif not isinstance(step, int):
-        raise ConfigError(f"the step {step!r} is none; use a number, 'latest' or 'best'")
+        raise ConfigError(f"{step!r} is not a step; use a number, 'latest' or 'best'")
     path = run / "checkpoints" / f"step_{step:06d}"
     verify_checkpoint(path)
     return path

@@ -42,7 +42,7 @@ def record_file(path: Path, num_rows: int, use: Use = "tasks") -> FileRecord:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return FileRecord(path=str(path), sha256=digest, num_bytes=file.tell(), num_rows=num_rows, use=use)
     except OSError as cause:
-        raise DataError(f"{path}: cannot be read ({cause.strerror}); check the path") from cause
+        raise DataError(f"cannot read {path} ({cause.strerror}); check the path") from cause
 
 
 def write_records(run: Path, records: Iterable[FileRecord]) -> None:
@@ -58,7 +58,7 @@ def read_records(run: Path) -> tuple[FileRecord, ...] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise StoreError(f"{path} cannot be read ({type(cause).__name__}: {cause}); restore the file") from cause
+        raise StoreError(f"cannot read {path} ({type(cause).__name__}: {cause}); restore the file") from cause
 
 
 def list_used(records: Iterable[FileRecord], use: Use) -> tuple[FileRecord, ...]:

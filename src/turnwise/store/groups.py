@@ -65,7 +65,7 @@ class GroupStore:
         arrays, rows = self.read(draw, digest=digest)
         groups = build_groups(parse_rows(rows, source=jsonl), parse_arrays(arrays, source=npz), source=jsonl)
         if [group.draw.index for group in groups] != [draw]:
-            raise StoreError(f"{jsonl} does not hold the one group of draw {draw}; restore it from a copy")
+            raise StoreError(f"{jsonl} does not contain exactly the group of draw {draw}; restore it from a copy")
         return groups[0]
 
     def read(self, draw: int, *, digest: str | None = None) -> tuple[bytes, bytes]:
@@ -74,7 +74,7 @@ class GroupStore:
         data = self._read_file(npz, draw), self._read_file(jsonl, draw)
         if digest is not None and (digest_of_files := digest_files(*data)) != digest:
             raise StoreError(
-                f"the group of draw {draw} ({npz.with_suffix('')}.*) has digest {digest_of_files}, {digest} was "
+                f"the group of draw {draw} ({npz.with_suffix('')}.*) has digest {digest_of_files}, but {digest} was "
                 "written; the files were changed or damaged: restore them from a copy"
             )
         return data

@@ -215,7 +215,7 @@ class Journal:
             end = os.fstat(self._handle).st_size
             try:
                 if (written := os.write(self._handle, lines)) != len(lines):
-                    raise OSError(f"{written} of {len(lines)} bytes were written")
+                    raise OSError(f"only {written} of {len(lines)} bytes were written")
                 if wait:
                     os.fsync(self._handle)
             except BaseException:
@@ -258,8 +258,8 @@ class _Fold:
             problem = f"it is not a journal line ({type(cause).__name__}: {cause})"
         if problem is not None:
             raise StoreError(
-                f"{self._source}, line {self._num_lines + 1}: {problem}; the file was changed, or two processes "
-                "wrote it; `turnwise train --resume` keeps what can be proven of it"
+                f"{self._source}, line {self._num_lines + 1}: {problem}; the file was changed, or two processes wrote "
+                "to it; `turnwise train --resume` keeps the part that can be verified"
             )
 
     def apply(self, row: Mapping[str, Any]) -> None:

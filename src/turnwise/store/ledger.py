@@ -112,7 +112,7 @@ def account_batch(
     for index, group in enumerate(groups):
         for trajectory in group.trajectories:
             if owners.setdefault(trajectory.id, index) != index:
-                raise breach(step, trajectory.id, "two groups of this batch have a trajectory of this name")
+                raise breach(step, trajectory.id, "two groups of this batch have a trajectory with the same name")
     for sample in (sample for update in samples_by_update for sample in update):
         owner = owners.get(sample.origin.trajectory)
         if owner is None:

@@ -97,5 +97,5 @@ def _write(pack: Path, members: Mapping[str, bytes]) -> None:
 
 def _damaged(pack: Path, cause: Exception) -> StoreError:
     return StoreError(
-        f"{pack} cannot be read ({type(cause).__name__}: {cause}); it is damaged, restore it from a copy"
+        f"cannot read {pack} ({type(cause).__name__}: {cause}); it is damaged: restore it from a copy"
     )

@@ -69,7 +69,7 @@ class RunFolder:
         except FileExistsError as cause:
             raise StoreError(taken) from cause
         except OSError as cause:
-            raise disk_error("make the run folder", path, cause) from cause
+            raise disk_error("create the run folder", path, cause) from cause
         folder = cls(path)
         folder.write_json(FORMAT_FILE, {"format": FORMAT})
         folder.append_event("created")
@@ -172,14 +172,14 @@ def check_format(run: Path) -> None:
     except FileNotFoundError:
         if holds_model(run / CONFIG):
             raise StoreError(
-                f"{run} is the folder of a model and not of a run; name a folder that `turnwise train` made"
+                f"{run} is a model folder, not a run folder; name a folder made by `turnwise train`"
             ) from None
         number = "1 (it has no format number)"
     except (OSError, ValueError, KeyError) as cause:
-        raise StoreError(f"{path} cannot be read ({type(cause).__name__}: {cause}); restore the file") from cause
+        raise StoreError(f"cannot read {path} ({type(cause).__name__}: {cause}); restore the file") from cause
     if number != FORMAT:
         raise StoreError(
-            f"run folder {run} has format {number}, this version of Turnwise reads format {FORMAT}; read it with the "
+            f"run folder {run} has format {number}, but this version of Turnwise reads format {FORMAT}; use the "
             "version that made it, or train again"
         )
 
@@ -287,7 +287,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         data = path.read_bytes() if path.exists() else b""
     except OSError as cause:
-        raise StoreError(f"{path} cannot be read: {cause.strerror or cause}; check its permissions") from cause
+        raise StoreError(f"cannot read {path}: {cause.strerror or cause}; check its permissions") from cause
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
             row = json.loads(line)

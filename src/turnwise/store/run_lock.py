@@ -91,9 +91,9 @@ class RunLock:
         if found is None or found.token != self._writer.token:
             who = "another process" if found is None else found.describe()
             raise StoreError(
-                f"{self._run} was taken over by {who} while this process ({self._writer.process} on "
-                f"{self._writer.host}) gave no sign of life for more than {LEASE_S:g} s; this one stops, and what it "
-                "had stored stays"
+                f"{self._run} was taken over by {who}, because this process ({self._writer.process} on "
+                f"{self._writer.host}) showed no activity for more than {LEASE_S:g} s; this process stops, and what it "
+                "stored is kept"
             )
         self._confirmed_s = _now()
 

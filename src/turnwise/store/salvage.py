@@ -159,7 +159,7 @@ def _read_possible(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     except OSError as cause:
-        raise StoreError(f"{path} cannot be read: {cause.strerror or cause}; check its permissions") from cause
+        raise StoreError(f"cannot read {path}: {cause.strerror or cause}; check its permissions") from cause
     for line in lines:
         try:
             row = json.loads(line)

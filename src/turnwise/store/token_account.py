@@ -53,14 +53,14 @@ class TokenAccount:
         """Count one sample; returns how many of its observation tokens train."""
         branch = sample.origin.branch
         if not 0 <= branch < len(self._branches):
-            raise self._error(f"a sample trains branch {branch}, the trajectory has {len(self._branches)}")
+            raise self._error(f"a sample trains branch {branch}, but the trajectory has {len(self._branches)}")
         length = sum(
             len(self._trajectory.turns[i].context_ids) + len(self._trajectory.turns[i].completion.token_ids)
             for i in self._branches[branch]
         )
         if length != len(sample.token_ids):
             raise self._error(
-                f"a sample of branch {branch} has {len(sample.token_ids)} tokens, its turns have {length}"
+                f"a sample of branch {branch} has {len(sample.token_ids)} tokens, but its turns have {length}"
             )
         self._compare_experts(branch, sample)
         at = context_trained = 0
@@ -82,11 +82,13 @@ class TokenAccount:
         """Note a reason; a turn may have only one."""
         for index in range(len(self._times)) if drop.turns is None else drop.turns:
             if not 0 <= index < len(self._times):
-                raise self._error(f"{drop.reason.value!r} drops turn {index}, the trajectory has {len(self._times)}")
+                raise self._error(
+                    f"{drop.reason.value!r} drops turn {index}, but the trajectory has {len(self._times)}"
+                )
             earlier = self._reasons.setdefault(index, drop.reason.value)
             if earlier != drop.reason.value:
                 raise self._error(
-                    f"turn {index} is dropped as {earlier!r} and as {drop.reason.value!r}; give one reason"
+                    f"turn {index} is dropped both as {earlier!r} and as {drop.reason.value!r}; use one reason"
                 )
 
     def close(self, max_times: int | None) -> Entry:
@@ -102,17 +104,15 @@ class TokenAccount:
             if max_times is not None and times.max(initial=0) > max_times:
                 token = int(times.argmax())
                 raise self._error(
-                    f"sampled token {token} of turn {index} trains {times[token]} times, at most {max_times} is allowed"
+                    f"sampled token {token} of turn {index} trains {times[token]} times; at most {max_times} is allowed"
                 )
             reason = DropReason.INVALID.value if invalid else self._reasons.get(index)
             if once and reason is not None:
-                raise self._error(
-                    f"turn {index} is dropped as {reason!r} and yet {once} of its {len(times)} tokens train"
-                )
+                raise self._error(f"turn {index} is dropped as {reason!r}, yet {once} of its {len(times)} tokens train")
             if once < len(times):
                 if reason is None:
                     raise self._error(
-                        f"{len(times) - once} of {len(times)} sampled tokens of turn {index} neither train nor are "
+                        f"{len(times) - once} of {len(times)} sampled tokens of turn {index} are neither trained nor "
                         "dropped"
                     )
                 dropped[reason] += len(times)
@@ -157,7 +157,7 @@ class TokenAccount:
             first, last = min(first, int(versions.min())), max(last, int(versions.max()))
         if not version - max_staleness <= first <= last <= version:
             raise self._error(
-                f"turn {index} was sampled by weight version {first}..{last}, version {version} trains with "
+                f"turn {index} was sampled by weight version {first}..{last}, but version {version} trains with "
                 f"max_staleness {max_staleness}; the engine did not adopt the new weights, or the batch is stale"
             )
 
@@ -166,7 +166,7 @@ class TokenAccount:
         if len(different):
             at = int(different[0])
             raise self._error(
-                f"{what} {at} of turn {index} is {given[at]} in the sample, {expected[at]} was recorded at sampling"
+                f"{what} {at} of turn {index} is {given[at]} in the sample, but {expected[at]} was recorded at sampling"
             )
 
     def _compare_experts(self, branch: int, sample: Sample) -> None:
@@ -176,15 +176,15 @@ class TokenAccount:
             if given is not expected:
                 shapes = [None if experts is None else experts.shape for experts in (given, expected)]
                 raise self._error(
-                    f"a sample of branch {branch} has experts of shape {shapes[0]}, its turns {shapes[1]}"
+                    f"a sample of branch {branch} has experts of shape {shapes[0]}, but its turns {shapes[1]}"
                 )
             return
         different = np.flatnonzero((given != expected).any((1, 2)))
         if len(different):
             at = int(different[0])
             raise self._error(
-                f"token {at} of branch {branch} trains with the experts {given[at].tolist()}, and was computed by "
-                f"{expected[at].tolist()} at sampling"
+                f"token {at} of branch {branch} trains with experts {given[at].tolist()}, but was sampled with "
+                f"{expected[at].tolist()}"
             )
 
     def _error(self, text: str) -> LedgerError:

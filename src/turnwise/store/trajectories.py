@@ -262,5 +262,5 @@ def _add_text(turn: Turn, row: dict[str, Any], decode: Decode, pieces: dict[int,
 
 def _unreadable(path: Path, cause: Exception) -> StoreError:
     return StoreError(
-        f"{path} cannot be read ({type(cause).__name__}: {cause}); it is missing or damaged, make it again"
+        f"cannot read {path} ({type(cause).__name__}: {cause}); it is missing or damaged: create it again"
     )

@@ -71,7 +71,7 @@ def _pair_tensors(trained: torch.nn.Module, served: torch.nn.Module, version: in
             raise EngineError(f"the trainer has no tensor {name}; version {version} cannot be published")
         if sources[name].shape != destinations[name].shape:
             raise EngineError(
-                f"{name} has shape {tuple(sources[name].shape)} in the trainer and {tuple(destinations[name].shape)} "
+                f"{name} has shape {tuple(sources[name].shape)} in the trainer but {tuple(destinations[name].shape)} "
                 f"in the engines' copy; version {version} cannot be published"
             )
     return [(sources[name], destinations[name]) for name in sources if sources[name] is not destinations[name]]

@@ -19,15 +19,15 @@ def check_receipt(receipt: Receipt, sums: Mapping[str, int], version: int) -> No
     """Raise EngineError unless the engines hold `version` with the trainer's checksums `sums`, naming the first tensor
     that differs."""
     if receipt.version != version:
-        raise EngineError(f"the engines acknowledged version {receipt.version}, and the trainer published {version}")
+        raise EngineError(f"the engines acknowledged version {receipt.version}, but the trainer published {version}")
     name = find_difference(sums, receipt.sums)
     if name is None:
         return
     if name not in receipt.sums:
-        raise EngineError(f"the engines hold no tensor {name} in version {version}")
+        raise EngineError(f"the engines have no tensor {name} in version {version}")
     if name not in sums:
-        raise EngineError(f"the engines hold {name} in version {version}, a tensor that the trainer does not have")
-    raise EngineError(f"the engines hold another {name} than the trainer in version {version}")
+        raise EngineError(f"the engines have {name} in version {version}, a tensor that the trainer does not have")
+    raise EngineError(f"the values of {name} in version {version} differ between the engines and the trainer")
 
 
 class EngineGroup:
@@ -36,7 +36,7 @@ class EngineGroup:
     def __init__(self, engines: Mapping[str, WeightTarget], *, deadline_s: float) -> None:
         """`engines` by their names in error messages; `deadline_s` for each answer of all of them."""
         if not engines:
-            raise ValueError("no engine to publish weights to; name at least one")
+            raise ValueError("no engine to publish weights to; pass at least one")
         self._engines = dict(engines)
         self._deadline_s = deadline_s
 
@@ -57,12 +57,10 @@ class EngineGroup:
         for name, sums in answers.items():
             serves = self._engines[name].version
             if serves != version:
-                raise EngineError(f"engine {name!r} serves version {serves} after it was told to adopt {version}")
+                raise EngineError(f"engine {name!r} serves version {serves} after being told to adopt {version}")
             tensor = find_difference(first, sums)
             if tensor is not None:
-                raise EngineError(
-                    f"engine {name!r} holds another {tensor} than engine {first_name!r} in version {version}"
-                )
+                raise EngineError(f"engines {name!r} and {first_name!r} differ in {tensor} in version {version}")
         return first
 
     async def resume(self, version: int) -> None:

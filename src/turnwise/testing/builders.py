@@ -25,7 +25,7 @@ from turnwise.core.types import (
 
 
 def make_task(text: str = "question", *, environment: str = "none", **payload: Any) -> Task:
-    """A task whose prompt is one user message; `payload` is what its environment needs."""
+    """A task whose prompt is one user message; `payload` contains what its environment needs."""
     return Task(environment=environment, prompt=(text_message("user", text),), payload=payload)
 
 
@@ -36,7 +36,8 @@ def make_completion(
     version: int = 0,
     finish_reason: FinishReason = FinishReason.STOP,
 ) -> Completion:
-    """A reply of these tokens, each with log-probability -1 unless `logprobs` says otherwise, sampled by `version`."""
+    """A reply with these tokens, each with log-probability -1 unless `logprobs` says otherwise, sampled by
+    `version`."""
     return Completion(
         token_ids=to_ids(token_ids),
         logprobs=to_floats([-1.0] * len(token_ids) if logprobs is None else logprobs),
@@ -59,7 +60,7 @@ def make_turn(
 def make_trajectory(
     *turns: Turn, reward: float | Reward | None = 1.0, member: int = 0, draw: int = 0, **fields: Any
 ) -> Trajectory:
-    """An attempt that the environment ended; a `reward` of None means that it could not be judged.
+    """An attempt that the environment ended; a `reward` of None means that it could not be scored.
 
     `fields` are further fields of `Trajectory`, such as `task_id`, `stop` and `endings`."""
     if reward is None:

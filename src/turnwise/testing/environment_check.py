@@ -55,7 +55,7 @@ class CheckLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPlan:
-    """How much is played."""
+    """Size of the check."""
 
     num_tasks: int = 40
     """Held-out tasks per policy; fewer where the split ends."""

@@ -83,7 +83,7 @@ class NotesFamily:
     def task(self, split: Split, index: int) -> Task:
         """The index-th task of a split; there is no end. Raises IndexError for a negative index."""
         if index < 0:
-            raise IndexError(f"task {index} of {split}: tasks count from 0")
+            raise IndexError(f"task {index} of {split}: the index must be at least 0")
         random = rng("notes", split, index)
         first, second = random.sample(NAMES, 2)
         code = random.choice(CODES)
@@ -104,7 +104,7 @@ class NotesFamily:
             "random": NotesPolicy(follow=0.5, guess=True),
         }
         if name not in policies:
-            raise ConfigError(f"the family of notes has no policy {name!r}; choose one of {', '.join(policies)}")
+            raise ConfigError(f"the notes family has no policy {name!r}; choose one of {', '.join(policies)}")
         return policies[name]
 
     def texts(self, count: int) -> list[str]:

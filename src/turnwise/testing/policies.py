@@ -33,7 +33,8 @@ def build_tiny_tokenizer(texts: Iterable[str], *, vocab_size: int = 400) -> PreT
 
 
 def build_tiny_renderer(tokenizer: PreTrainedTokenizerBase) -> TagRenderer:
-    """Search-R1's tags, one token each: `<search> query </search>` calls the tool, `<answer> text </answer>` ends."""
+    """Search-R1's tags, one token each: `<search> query </search>` calls the tool, `<answer> text </answer>` ends the
+    episode."""
     return TagRenderer(tokenizer)
 
 

@@ -47,10 +47,10 @@ class ChatApi:
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as problem:
-            raise ConfigError(f"{source} {url!r} is no address: {problem}") from None
+            raise ConfigError(f"{source} {url!r} is not an address: {problem}") from None
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
             raise ConfigError(
-                f"{source} {parsed.copy_with(userinfo=b'')} must be http(s)://host/path; a key is read from "
+                f"{source} {parsed.copy_with(userinfo=b'')} must be http(s)://host/path; the key is read from "
                 f"{KEY_VARIABLE}"
             )
         self._root, self._source = str(parsed).rstrip("/"), source
@@ -86,7 +86,7 @@ class ChatApi:
                 if pause_s is None:
                     raise EngineError(f"{self.url} {problem}; is the server up?") from None
                 await asyncio.sleep(pause_s)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt either returns or raises")
 
     async def check(self) -> None:
         """Raise ConfigError with the remedy unless a server responds and accepts the key. Nothing is sampled."""
@@ -100,7 +100,8 @@ class ChatApi:
             ) from None
         if response.status_code in _NO_KEY:
             raise ConfigError(
-                f"{self._source}: {self._root} refuses with {response.status_code}; set {KEY_VARIABLE} to its key"
+                f"{self._source}: {self._root} refuses the request with status {response.status_code}; set "
+                f"{KEY_VARIABLE} to its key"
             )
 
     async def _send(self, body: dict[str, Any]) -> str:
@@ -114,9 +115,11 @@ class ChatApi:
                 async for chunk in response.aiter_bytes():
                     received += chunk
                     if len(received) > MAX_ANSWER_BYTES:
-                        raise EngineError(f"{self.url} answered more than {MAX_ANSWER_BYTES} bytes; ask for fewer")
+                        raise EngineError(
+                            f"{self.url} sent an answer longer than {MAX_ANSWER_BYTES} bytes; ask for less"
+                        )
         except (httpx.HTTPError, TimeoutError) as problem:
-            raise _TryAgain(f"gave no answer ({type(problem).__name__})") from None
+            raise _TryAgain(f"did not answer ({type(problem).__name__})") from None
         text = received.decode("utf-8", "replace")
         if response.status_code == _BUSY or response.status_code >= _FAILED:
             raise _TryAgain(f"answered {response.status_code}: {text[:300]}")
@@ -126,7 +129,7 @@ class ChatApi:
             content = response_text(text)
         except (KeyError, IndexError, TypeError, ValueError) as problem:
             raise EngineError(
-                f"{self.url} did not answer as an OpenAI-style API: {problem!r} in {text[:300]}"
+                f"{self.url} did not answer like an OpenAI-style API: {problem!r} in {text[:300]}"
             ) from None
         return content
 
@@ -144,5 +147,5 @@ def response_text(text: str) -> str:
     KeyError, IndexError or TypeError if it is not a chat completion."""
     content = json.loads(text)["choices"][0]["message"]["content"]
     if content is not None and not isinstance(content, str):
-        raise TypeError("a message whose content is no text")
+        raise TypeError("a message whose content is not text")
     return content or ""

@@ -64,7 +64,7 @@ class SandboxTools:
         call starts a session; the constructor starts nothing. Raises ConfigError for `max_chars` below 1.
         """
         if max_chars < 1:
-            raise ConfigError(f"max_chars is {max_chars}; the model must see at least one character")
+            raise ConfigError(f"max_chars is {max_chars}; it must be at least 1, so that the model sees some text")
         self._sandbox = sandbox
         self._limits = limits
         self._seed = seed

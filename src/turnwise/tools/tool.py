@@ -79,7 +79,7 @@ def _check_names(function: Callable[..., object], name: str) -> None:
     for parameter in _parameters(function):
         if parameter.kind in kinds:
             what, remedy = (text.format(parameter.name) for text in kinds[parameter.kind])
-            raise ConfigError(f"tool {name!r} has the parameter {what}; a model gives arguments by name: {remedy}")
+            raise ConfigError(f"tool {name!r} has the parameter {what}; a model passes arguments by name: {remedy}")
 
 
 def _parameters(function: Callable[..., object]) -> tuple[inspect.Parameter, ...]:
@@ -150,7 +150,7 @@ async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float, thread: 
         if not deadline.expired():
             raise  # raised by the tool itself
         raise ToolTimeout(
-            f"tool {tool.spec.name!r} ran past {timeout_s:g} s with arguments {repr(arguments)[:200]}; make it "
+            f"tool {tool.spec.name!r} ran longer than {timeout_s:g} s with arguments {repr(arguments)[:200]}; make it "
             "faster or raise environment.tool_timeout_s"
         ) from None
 

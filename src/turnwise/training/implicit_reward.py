@@ -113,7 +113,7 @@ def run_implicit_reward_step(
         raise TrainingError("no attempt to learn an implicit reward from: every trajectory of the batch is invalid")
     if not all(0 <= outcome <= 1 for outcome in outcomes):
         raise TrainingError(
-            f"rewards from {min(outcomes)} to {max(outcomes)} are no probabilities; an implicit reward model needs "
+            f"rewards from {min(outcomes)} to {max(outcomes)} are not probabilities; an implicit reward model needs "
             "outcomes in [0, 1]"
         )
     totals = {"loss": 0.0, "correct": 0.0}

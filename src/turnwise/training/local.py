@@ -451,7 +451,9 @@ class LocalTrainer:
     def _open_warmup(self) -> _Policy:
         """Return the policy with the warm-up's optimizer."""
         if self._has_companions:
-            raise TrainingError("the supervised warm-up comes before reinforcement learning, which has begun")
+            raise TrainingError(
+                "the supervised warm-up must run before reinforcement learning, which has already started"
+            )
         if self._warmup is None:
             self._warmup = _Policy(module=self.model, optimizer=self._build_optimizer(self.settings.warmup.base))
         return self._warmup
@@ -529,5 +531,5 @@ def _require(model: Model | None, what: str, option: str) -> Model:
 def _read_targets(columns: Columns) -> tuple[Sequence[NDArray[np.generic]], Sequence[NDArray[np.generic]]]:
     """Return old values and returns. Raises TrainingError if the batch lacks either."""
     if columns.values is None or columns.returns is None:
-        raise TrainingError("the batch has no values or returns, which the critic learns from; score `values` first")
+        raise TrainingError("the batch has no values or returns, which the critic needs; score `values` first")
     return columns.values, columns.returns

@@ -79,7 +79,7 @@ def compute_lr(
         factor = decay(after, total)
         if not isinstance(factor, int | float) or not math.isfinite(factor) or factor < 0:
             raise TrainingError(
-                f"train.decay gives {factor!r} for step {after} of {total}; it must be a number from 0 up"
+                f"train.decay returned {factor!r} for step {after} of {total}; it must be a number of at least 0"
             )
     elif decay == "linear":
         factor = 1 - progress

@@ -102,7 +102,8 @@ def compute_parity(trainer_logprobs: Floats, sampler_logprobs: Floats) -> Parity
     trainer, sampler = np.asarray(trainer_logprobs, np.float64), np.asarray(sampler_logprobs, np.float64)
     if trainer.shape != sampler.shape:
         raise ValueError(
-            f"trainer scored {trainer.shape} tokens, the sampler {sampler.shape}; give both scores of the same tokens"
+            f"the trainer scored {trainer.shape} tokens, the sampler {sampler.shape}; pass both scores for the same "
+            "tokens"
         )
     if not len(trainer):
         return Parity(num_tokens=0, mean=float("nan"), max=0.0, k3=0.0, effective_share=1.0)

@@ -119,7 +119,7 @@ def run_policy_step(
     num_trained = float(sum(int(s.loss_mask.sum()) for s in samples))
     if num_trained == 0:
         raise TrainingError(
-            "no token to train on: every trajectory of the batch is invalid; look at the failures in the run folder"
+            "no token to train on: every trajectory of the batch is invalid; see the failures in the run folder"
         )
     packing = Packing(micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks)
     prepared, metrics = _prepare(model, samples, loss, columns or {}, packing)

@@ -22,7 +22,7 @@ def check_routing(model: torch.nn.Module, samples: Sequence[Sample]) -> None:
         return
     if not is_attached(model):
         raise TrainingError(
-            "the routers of the policy do not follow recorded experts; build it with models.build, or call "
+            "the routers of the policy cannot replay recorded experts; build it with models.build, or call "
             "models.experts.prepare_experts"
         )
     wanted = (shape.num_layers, shape.num_chosen)
@@ -30,7 +30,7 @@ def check_routing(model: torch.nn.Module, samples: Sequence[Sample]) -> None:
         given = None if sample.experts is None else sample.experts.shape[1:]
         if given != wanted:
             raise TrainingError(
-                f"the policy takes {wanted[1]} experts in each of {wanted[0]} layers, and trajectory "
-                f"{sample.origin.trajectory} recorded {given or 'none'}: the step would compare other experts than the "
-                "sampler's. Use an engine that records them, engine.kind='paged' or 'workers'"
+                f"the policy uses {wanted[1]} experts in each of {wanted[0]} layers, but trajectory "
+                f"{sample.origin.trajectory} recorded {given or 'none'}: the step would train other experts than the "
+                "sampler used. Use an engine that records them, engine.kind='paged' or 'workers'"
             )

@@ -68,7 +68,7 @@ def load_shards(folder: Path, models: Mapping[str, Trained]) -> dict[str, Any]:
             load(wanted, storage_reader=reader, no_dist=not dist.is_initialized())
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, CheckpointException) as cause:
         raise CheckpointError(
-            f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
+            f"cannot read checkpoint {folder} ({type(cause).__name__}: {cause}); resume from an earlier one"
         ) from cause
     for model, trained in models.items():
         _take(model, trained, wanted)
@@ -106,7 +106,7 @@ def _list_targets(
         {name: shape for name, shape in of_model.items() if name.startswith("weight/")},
     )
     if problem is not None:
-        raise CheckpointError(f"checkpoint {folder} belongs to another model: {model}: it {problem}")
+        raise CheckpointError(f"checkpoint {folder} belongs to a different model: {model}: it {problem}")
     targets = {f"weight/{name}": torch.zeros_like(parameter.detach()) for name, parameter in parameters.items()}
     for path, shape in of_model.items():
         if path.startswith("weight/"):
@@ -114,7 +114,8 @@ def _list_targets(
         name = path.partition("/")[2].rpartition("/")[0]  # between its kind and its key
         if name not in parameters and name != SCALE:
             raise CheckpointError(
-                f"checkpoint {folder} holds {model}/{path}, which this run's model lacks; it belongs to another model"
+                f"checkpoint {folder} contains {model}/{path}, which this run's model lacks; it belongs to a different "
+                "model"
             )
         if _is_number(path):
             targets[path] = torch.zeros(1)
@@ -122,7 +123,9 @@ def _list_targets(
         like = parameters[name].detach()
         targets[path] = torch.zeros_like(like)
         if shape != tuple(like.shape):
-            raise CheckpointError(f"checkpoint {folder}: {model}/{path} has shape {shape}; it belongs to another model")
+            raise CheckpointError(
+                f"checkpoint {folder}: {model}/{path} has shape {shape}; it belongs to a different model"
+            )
     return targets
 
 

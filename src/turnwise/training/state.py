@@ -130,7 +130,7 @@ def _reading(folder: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as cause:
         raise CheckpointError(
-            f"checkpoint {folder} cannot be read ({type(cause).__name__}: {cause}); resume from an earlier one"
+            f"cannot read checkpoint {folder} ({type(cause).__name__}: {cause}); resume from an earlier one"
         ) from cause
 
 
@@ -222,7 +222,7 @@ def _check_tensors(
     stored_shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     problem = compare_shapes(shapes, stored_shapes, is_adapter=any(map(is_adapter_name, own)))
     if problem is not None:
-        raise CheckpointError(f"checkpoint {folder} belongs to another model: {what}it {problem}")
+        raise CheckpointError(f"checkpoint {folder} belongs to a different model: {what}it {problem}")
 
 
 @torch.no_grad()

@@ -91,7 +91,7 @@ def test_missing_and_wrong_arguments_are_refused() -> None:
         compute_weights("mean", sequence_of_token=SEQUENCE)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs prompt_of_sequence"):
         compute_weights("prompt_mean", sequence_of_token=SEQUENCE)
-    with pytest.raises(ValueError, match="names 2 sequences"):
+    with pytest.raises(ValueError, match="has 2 entries"):
         compute_weights("trajectory_mean", sequence_of_token=SEQUENCE, trajectory_of_sequence=np.array([0, 1]))
     with pytest.raises(ValueError, match="which is None"):
         compute_weights("constant", sequence_of_token=SEQUENCE)

@@ -76,5 +76,5 @@ def test_short_formats_are_refused_because_ratios_do_not_fit(short: torch.dtype)
     number, sequence = torch.zeros(1), torch.zeros(1, dtype=torch.long)
     fields = dict.fromkeys(("policy_logprobs", "old_logprobs", "behavior_logprobs", "advantages"), number)
     for name in fields:
-        with pytest.raises(ValueError, match=rf"{name} is {short}.*give float32"):
+        with pytest.raises(ValueError, match=rf"{name} has dtype {short}.*pass float32"):
             LossInputs(**{**fields, name: number.to(short)}, sequence=sequence)

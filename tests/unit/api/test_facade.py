@@ -118,9 +118,9 @@ def test_tables_are_data_frames_with_pandas(run: Any) -> None:
 
 
 def test_what_a_run_does_not_have_is_named(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has no groups of step 3; its last trained step is 2"):
+    with pytest.raises(DataError, match=r"has no groups for step 3; its last trained step is 2"):
         run.groups(3)
-    with pytest.raises(DataError, match=r"has no heldout trajectories of step 1; its last trained step is 2"):
+    with pytest.raises(DataError, match=r"has no heldout trajectories for step 1; its last trained step is 2"):
         run.trajectories(1, split="heldout")
     with pytest.raises(StoreError, match="is not a run folder"):
         tw.load_run(tmp_path)
@@ -140,14 +140,14 @@ def test_a_class_or_a_family_of_this_process_trains_and_another_process_is_told(
     assert done.config.environment.name == "turnwise.api.given:Inner"
     assert name_environment(Local) == f"{__name__}:Local"
     monkeypatch.setattr(given, "_GIVEN", {})  # as in another process
-    with pytest.raises(ConfigError, match=r"environment 'Inner' was given to turnwise\.train as an object of a script"):
+    with pytest.raises(ConfigError, match=r"environment 'Inner' was passed to turnwise.train as an object"):
         tw.train(resume=done.path, display=False)
     # Here it goes on.
     assert tw.train(Inner, resume=done.path, display=False).path == done.path
 
     family = NotesFamily(linked=0.0)
     assert load_family(name_environment(family), LIMITS) is family
-    with pytest.raises(ConfigError, match="the NotesFamily that was given is built already and takes no linked"):
+    with pytest.raises(ConfigError, match="environment is a NotesFamily that is already built and takes no linked"):
         load_family(name_environment(family), {**LIMITS, "linked": 0.5})
 
 
@@ -160,7 +160,7 @@ def test_a_notebook_has_a_loop_already(tmp_path: Path) -> None:
     async def broken_cell() -> Any:
         return train(NotesFamily, tmp_path, renderer__kind="tags", renderer__format="retool")
 
-    with pytest.raises(ConfigError, match=r"calls python\(code\) only, the environment offers search\(query\)"):
+    with pytest.raises(ConfigError, match=r"can call only python\(code\), but the environment has search\(query\)"):
         asyncio.run(broken_cell())
 
 
@@ -213,7 +213,7 @@ def test_recipes_are_files_and_tables_and_overrides_win(tmp_path: Path) -> None:
         tw.train(NotesFamily, train__stepz=3)
     with pytest.raises(ConfigError, match=r"the recipe: unknown key 'train\.stepz'"):
         tw.train(recipe={"train": {"stepz": 3}})
-    with pytest.raises(ConfigError, match="resume continues a run by its own recipe"):
+    with pytest.raises(ConfigError, match="resume continues a run with its own recipe"):
         tw.train(resume=tmp_path, recipe={})
     with pytest.raises(StoreError, match="is not a run folder"):
         tw.train(resume=tmp_path, train__steps=3)
@@ -221,7 +221,7 @@ def test_recipes_are_files_and_tables_and_overrides_win(tmp_path: Path) -> None:
 
 def test_an_environment_replaces_the_recipes_own(tmp_path: Path) -> None:
     recipe = Path(__file__).parents[3] / "recipes" / "search_r1" / "tiny.toml"
-    with pytest.raises(ConfigError, match="given is built already and takes no nothing"):
+    with pytest.raises(ConfigError, match="is already built and takes no nothing"):
         tw.train(NotesFamily(), recipe=recipe, environment__args={"nothing": 1}, run__output=tmp_path, display=False)
 
 

@@ -106,7 +106,7 @@ def test_a_path_with_a_turn_that_recorded_nothing_has_none() -> None:
 
 
 def test_a_count_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="4 tokens and experts of 4"):
+    with pytest.raises(ValueError, match="4 tokens and 4 rows of experts"):
         sample([1, 2, 3, 4], [0, 0, 0, 0])
     deeper = replace(sample([1, 2], [0]), experts=to_experts(np.zeros((1, 2, 1))))
     with pytest.raises(ValueError, match="different models"):

@@ -155,14 +155,14 @@ def test_what_was_computed_per_trained_token_returns_to_its_turn(shape: list[tup
 
 def test_advantages_and_columns_that_do_not_fit_are_refused() -> None:
     attempt = trajectory(turn(None, [1], [2, 3]))
-    with pytest.raises(ValueError, match=r"advantages have \[1\] values per turn, the trajectory sampled \[2\]"):
+    with pytest.raises(ValueError, match=r"advantages have \[1\] values per turn, but the trajectory sampled \[2\]"):
         to_samples(attempt, [np.zeros(1)])
     samples = to_samples(attempt)
     with pytest.raises(ValueError, match="column 'weights' has 3 numbers for 2 trained tokens"):
         collate(samples, columns={"weights": [np.zeros(3)]})
     with pytest.raises(ValueError, match="3 numbers for 2 trained tokens"):
         split_column(np.zeros(3), samples)
-    with pytest.raises(ValueError, match="1 numbers for the 2 sampled tokens"):
+    with pytest.raises(ValueError, match="1 numbers for a trajectory of 2 sampled tokens"):
         to_turns(attempt, [np.zeros(1)])
 
 

@@ -167,7 +167,7 @@ def test_a_row_of_credit_brings_its_needs_branches_and_annotators(folder: Path) 
     assert not resolved.needs_baseline
     credit = resolved.build_credit()
     assert credit.method.needs == ("progress",)
-    with pytest.raises(ConfigError, match=r"compares the members of a group, rollout.group_size=1"):
+    with pytest.raises(ConfigError, match=r"compares the members of a group, and rollout.group_size=1"):
         check_methods(config("credit.method=rows_of_credit:WEIGHED", "rollout.group_size=1"))
     with pytest.raises(ConfigError, match=r"has no option 'wieght' \(did you mean 'weight'\?\)"):
         resolve(config("credit.method=rows_of_credit:WEIGHED", "credit.options.wieght=3.0")).build_credit()
@@ -191,30 +191,30 @@ def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> 
         common = EngineSettings(max_concurrency=2, max_context=64)
         given = build_engine(kind, model, common=common, options={"copies": 3}, host=None)
         assert (given["options"].copies, given["host"], given["common"]) == (3, None, common)  # type: ignore[index]
-        with pytest.raises(ConfigError, match=r"options.copy is unknown to engine.kind='.*did you mean 'copies'"):
+        with pytest.raises(ConfigError, match=r"options.copy is not an option of engine.kind='.*did you mean 'copies'"):
             build_engine(kind, model, common=common, options={"copy": 3})
         recipe = config(f"engine.kind={name}", "engine.options.copies=3", "train.micro_batch_tokens=1024")
         plan = plan_memory(read_forecast_settings(resolve(recipe)))
         assert plan is not None
         models = dict(plan.models)
         assert models[f"processes of {name}"] == 3 * models["policy"]
-        with pytest.raises(ConfigError, match=r"samples whole models; use 'paged' or 'vllm' with model\.lora"):
+        with pytest.raises(ConfigError, match=r"samples full models; use 'paged' or 'vllm' with model.lora"):
             resolve(config(f"engine.kind={name}", "model.lora.rank=2"))
 
 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("loss.method", "bad_rows:NUMBER", "is a int; name a function or the row, of class LossMethod"),
-        ("loss.method", "bad_rows:JUDGE", "is a AnnotatorKind; name a function or the row, of class LossMethod"),
-        ("credit.method", "bad_rows:SOFT_CLIP", "is a LossMethod; name a function or the row, of class CreditMethod"),
-        ("engine.kind", "bad_rows:NOT_BUILT", "is the row of an engine without `build`"),
-        ("engine.kind", "bad_rows:LOOSE", r"its options are \{'copies': 2\}; give a subclass of EngineOptions"),
+        ("loss.method", "bad_rows:NUMBER", "is a int; it must be a function or a row of class LossMethod"),
+        ("loss.method", "bad_rows:JUDGE", "is a AnnotatorKind; it must be a function or a row of class LossMethod"),
+        ("credit.method", "bad_rows:SOFT_CLIP", "is a LossMethod; it must be a function or a row of class Credit"),
+        ("engine.kind", "bad_rows:NOT_BUILT", "is an engine row without `build`"),
+        ("engine.kind", "bad_rows:LOOSE", r"its options are \{'copies': 2\}; use a subclass of EngineOptions"),
         ("loss.method", "bad_rows:MISSPELT", "its stale is 'decoupeld'; it must be one of 'decoupled', 'sequence'"),
-        ("engine.kind", "twain", f"is none of {', '.join(ENGINE_KINDS)} nor a path"),
+        ("engine.kind", "twain", f"neither one of {', '.join(ENGINE_KINDS)} nor a path"),
         ("loss.method", "gone", r"unknown loss 'gone'.*known: ppo"),
-        ("loss.method", "twice", r"offered several times \(bad_rows and second_rows\); use the import path of one"),
-        ("loss.method", "ppo", r"loss.method='ppo' is offered several times \(built in and bad_rows\)"),
+        ("loss.method", "twice", r"provided more than once \(bad_rows and second_rows\); use the import path of one"),
+        ("loss.method", "ppo", r"loss.method='ppo' is provided more than once \(built in and bad_rows\)"),
         ("loss.method", "old", "is not a module|No module named"),
         ("loss.method", "newer", r"package late_rows was made for 'turnwise>=9', and this is Turnwise .*; update one"),
         ("loss.method", "still", r"package late_rows was made for 'turnwise>=9', and this is Turnwise .*; update one"),
@@ -252,7 +252,9 @@ def test_what_leads_nowhere_is_refused_in_one_line(folder: Path, option: str, va
 def test_a_plan_that_cannot_be_made_is_one_line(folder: Path) -> None:
     install(folder, "vague_rows", {})
     recipe = config("engine.kind=vague_rows:VAGUE", "train.micro_batch_tokens=1024")
-    with pytest.raises(ConfigError, match=r"engine.kind='vague_rows:VAGUE': its predict returned a int, no Footprint"):
+    with pytest.raises(
+        ConfigError, match=r"engine.kind='vague_rows:VAGUE': its predict returned a int; return a Footprint"
+    ):
         plan_memory(read_forecast_settings(resolve(recipe)))
 
 

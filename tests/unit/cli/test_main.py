@@ -98,21 +98,21 @@ def test_a_later_file_wins_and_a_file_name_may_hold_an_equals_sign(tmp_path: Pat
             "train.micro_batch_tokens=1000000000 does not fit: the run needs",
         ),
         (["train", "nowhere.toml"], "recipe file 'nowhere.toml' does not exist"),
-        (["train"], "no recipe named; for example"),
+        (["train"], "no recipe given; for example"),
         (["train", "train.micro_batch_tokens=1000000000"], "train.micro_batch_tokens=1000000000 does not fit"),
-        (["train", "{tiny}", "--resume", "x"], "--resume x continues a run by its own recipe"),
-        (["train", "{tiny}", "--wait", "3"], "--wait is for a run that is resumed"),
-        (["train", "{tiny}", "--repair"], "--repair is for a run that is resumed"),
-        (["train", "--resume", "auto"], "no recipe named; for example"),
+        (["train", "{tiny}", "--resume", "x"], "--resume x continues a run with its own recipe"),
+        (["train", "{tiny}", "--wait", "3"], "--wait needs a run to resume"),
+        (["train", "{tiny}", "--repair"], "--repair needs a run to resume"),
+        (["train", "--resume", "auto"], "no recipe given; for example"),
         (["train", "--resume", "nowhere"], "nowhere"),
         (
             ["train", "{tiny}", "--device", "cpu"],
-            "--device cpu moves a run that is resumed; for a new one use model.device=cpu",
+            "--device cpu needs --resume; for a new run use model.device=cpu",
         ),
         (["train", "--resume", "nowhere", "--device", "cpu"], "nowhere"),
         (
             ["train", "{tiny}", "--ranks", "2"],
-            "--ranks 2 is for a run that is resumed; for a new one use train.ranks=2",
+            "--ranks 2 needs --resume; for a new run use train.ranks=2",
         ),
         (["train", "--resume", "nowhere", "--ranks", "2"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
@@ -316,7 +316,7 @@ def test_ctrl_c_during_an_evaluation_says_that_nothing_of_it_is_kept(monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("turnwise.runs.evaluate.run_evaluate", interrupted)
-    with pytest.raises(Stopped, match="nothing of this evaluation is stored, others of runs/a are as they were"):
+    with pytest.raises(Stopped, match="this evaluation is not stored, and earlier ones of runs/a are unchanged"):
         app(["evaluate", "runs/a"], standalone_mode=False)
 
 

@@ -122,7 +122,7 @@ def test_a_recipe_brings_its_arguments_and_its_controls() -> None:
 def test_rows_of_the_wrong_layout_are_named(tmp_path: Path, package: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"high": 3}\n{"hight": 3}\n')
-    with pytest.raises(Exception, match=r"rows\.jsonl:2: NumberGame\.reset does not take the columns"):
+    with pytest.raises(Exception, match=r"rows.jsonl:2: NumberGame.reset does not accept the columns"):
         run("check", "env", "number_game", f"path={rows}")
-    with pytest.raises(Exception, match=r"rows\.jsonl:2: NumberGame\.reset does not take the columns"):
+    with pytest.raises(Exception, match=r"rows.jsonl:2: NumberGame.reset does not accept the columns"):
         run("check", "env", "number_game", f"environment.args.path={rows}")

@@ -20,10 +20,10 @@ def test_an_override_may_be_longer_than_a_file_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a.toml", "--learning_rate", "1e-6"], r"--learning_rate is no option .* have no dashes: train\.lr=1e-6$"),
-        (["--train.lr=1e-6"], r"--train\.lr is no option .*: train\.lr=1e-6$"),
-        (["--use-vllm", "--resume", "x"], r"--use-vllm is no option .*: engine\.kind=VALUE$"),
-        (["--train.no_recompute_activations"], r"no option .* have no dashes, and true or false after the name"),
+        (["a.toml", "--learning_rate", "1e-6"], r"--learning_rate is not an option .* have no dashes: train\.lr=1e-6$"),
+        (["--train.lr=1e-6"], r"--train.lr is not an option .*: train\.lr=1e-6$"),
+        (["--use-vllm", "--resume", "x"], r"--use-vllm is not an option .*: engine\.kind=VALUE$"),
+        (["--train.no_recompute_activations"], r"not an option .* no dashes, and need true or false after the name"),
         (["--num_generations"], r"rollout\.group_size=VALUE$"),
         (["--per_device_train_batch_size", "4"], r"here it is 'train\.micro_batch_tokens': rows are packed"),
     ],

@@ -45,7 +45,7 @@ def test_a_row_has_name_type_default_and_meaning() -> None:
     assert rows["environment.mixture.LABEL.weight"].default == "1.0"
     assert rows["model.lora.rank"].default == "16"
     assert rows["engine.options.urls"].default == "required"
-    assert rows["engine.options.urls"].text.startswith("engine.kind='server': Of servers")
+    assert rows["engine.options.urls"].text.startswith("engine.kind='server': URLs of running servers")
     assert rows["loss.options.dual_clip"].default == "3.0"
     assert rows["train.lr"].meaning == "Peak learning rate."
 
@@ -131,7 +131,7 @@ def test_what_stands_for_another_name_exists_and_hides_nothing() -> None:
         ({}, "generator.sampling_params.top_p=0.9", r"evaluations have evaluate\.top_p"),
         ({}, 'rollout.stop=["</answer>"]', "'rollout.stop'; the renderer ends a reply at .* remove it$"),
         ({}, "sampling_params.stop_token_ids=[2]", "the renderer ends a reply at"),
-        ({}, "rollout.repetition_penalty=1.1", "evaluations sample without penalties too; remove it"),
+        ({}, "rollout.repetition_penalty=1.1", "evaluations have no penalties either; remove it"),
         ({}, "sft.warmup_ratio=0.1", r"here it is 'sft\.warmup_steps': a number of optimizer steps, that share of"),
         ({}, "sft.lr_scheduler_type=linear", r"rate of the warm-up always decays to 0 as a cosine; remove it$"),
         ({}, "train.per_device_train_batch_size=4", r"here it is 'train\.micro_batch_tokens': rows are packed"),
@@ -144,7 +144,7 @@ def test_a_recipe_with_another_librarys_name_is_told_ours(recipe: dict, override
 
 def test_a_word_that_nothing_has_is_refused() -> None:
     for command in ("options", "metrics"):
-        with pytest.raises(ConfigError, match="has 'xyzzy' in its name or text"):
+        with pytest.raises(ConfigError, match="has 'xyzzy' in its name or description"):
             CliRunner().invoke(app, [command, "xyzzy"], catch_exceptions=False)
     with pytest.raises(ConfigError, match=r"nearest names are rollout\.group_size"):
         CliRunner().invoke(app, ["options", "rollout.grup_size"], catch_exceptions=False)

@@ -168,13 +168,13 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
     [
         (
             ["rollout.max_turn_tokens=512"],
-            "max_turn_tokens=512 leaves no room for a prompt in rollout.max_tokens=512; lower the first",
+            "max_turn_tokens=512 leaves no room for a prompt within rollout.max_tokens=512; lower rollout.max_turn",
         ),
         (
             ["rollout.max_tokens=2000"],
-            "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise the second",
+            "rollout.max_tokens=2000 does not fit in engine.max_context=1024; raise engine.max_context",
         ),
-        (["model.path=", "model.model_type=gpt2"], "there is no default for model.model_type='gpt2'"),
+        (["model.path=", "model.model_type=gpt2"], "model.model_type='gpt2' has no default sizes; set"),
         (
             ["rollout.group_size=1", "rollout.dynamic_sampling.metric=success"],
             "looks for groups whose members differ",
@@ -184,55 +184,55 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
             ["credit.shaping.max_tokens=10"],
             "credit.shaping.buffer=0 must lie between 1 and credit.shaping.max_tokens=10",
         ),
-        (["credit.shaping.buffer=10"], "credit.shaping.buffer=10 does nothing without credit.shaping.max_tokens"),
+        (["credit.shaping.buffer=10"], "credit.shaping.buffer=10 has no effect without credit.shaping.max_tokens"),
         (
             ["train.algorithm=dpo", "credit.shaping.few_calls=true"],
-            "credit.shaping changes rewards before credit, and train.algorithm='dpo' has no credit",
+            "credit.shaping changes rewards before credit, but train.algorithm='dpo' uses no credit method",
         ),
-        (["critic.kind=head", "critic.epochs=2"], "a head trains in the policy's own updates"),
-        (["critic.kind=separate", "loss.mask_observations=false"], "has values at sampled tokens only"),
+        (["critic.kind=head", "critic.epochs=2"], "a head trains in the policy's updates"),
+        (["critic.kind=separate", "loss.mask_observations=false"], "has values only at sampled tokens"),
         (
             ["loss.kl.coefficient=0.1", "loss.kl.place=reward"],
-            "loss.kl.kind='k3' with loss.kl.place='reward': only k1 is right",
+            "loss.kl.kind='k3' with loss.kl.place='reward': only k1 is correct",
         ),
         (["loss.kl.coefficient=0.1", "loss.kl.kind=k1"], "its expected gradient is 0"),
         (["loss.mask_observations=false", "loss.recompute_old=true"], "trains tokens that were not sampled"),
         (["loss.correction.low=3.0"], "loss.correction.low=3.0 is above loss.correction.high=2.0"),
         (["loss.teacher.replace_credit=true"], "leaves nothing to learn from"),
-        (["train.algorithm=dpo", "critic.kind=head"], "has no use for critic.kind='head'"),
-        (["train.algorithm=rejection", "loss.kl.coefficient=0.1"], "has a loss of its own"),
-        (["train.algorithm=dpo", "loss.updates_per_step=2"], "makes one update of a step's pairs"),
-        (["train.algorithm=step_dpo", "rollout.train_truncated=false"], "has no credit; set it to true"),
+        (["train.algorithm=dpo", "critic.kind=head"], "does not use critic.kind='head'"),
+        (["train.algorithm=rejection", "loss.kl.coefficient=0.1"], "has its own loss"),
+        (["train.algorithm=dpo", "loss.updates_per_step=2"], "makes one update per step from its pairs"),
+        (["train.algorithm=step_dpo", "rollout.train_truncated=false"], "uses no credit method; set it to true"),
         (["engine.kind=server", "rollout.num_workers=2"], "each rollout process would publish to the same servers"),
         (
             ["engine.kind=server", "roles={b='frozen:x'}"],
-            "weights of their own for b in roles: servers hold those of one",
+            "separate weights for b in roles: servers can serve only one",
         ),
-        (["engine.kind=server", "model.lora={}"], "engine.kind='server' samples whole models"),
+        (["engine.kind=server", "model.lora={}"], "engine.kind='server' only samples full models"),
         (["engine.kind=server", "rollout.grammar=calls"], "rollout.grammar='calls'"),
         (["train.algorithm=dpo", "rollout.group_size=1"], "pairs the members of a group"),
-        (["train.algorithm=step_dpo", "preference.kind=ipo"], "belong to 'dpo'"),
+        (["train.algorithm=step_dpo", "preference.kind=ipo"], "are only for 'dpo'"),
         (["train.algorithm=dpo", "preference.kind=ipo", "preference.label_smoothing=0.1"], "set it to 0 with 'ipo'"),
-        (["train.offload_to_cpu=true"], "is of ranks, and train.ranks=1 has none"),
-        (["rejection.first_threshold=2.0"], "the bar must not fall"),
+        (["train.offload_to_cpu=true"], "needs ranks, but train.ranks=1"),
+        (["rejection.first_threshold=2.0"], "the threshold must not fall"),
         (
             ["rollout.tasks_per_step=8", "schedule.max_open_groups=7"],
-            "schedule.max_open_groups=7 is less than rollout.tasks_per_step=8, so no batch is ever full; raise it, or "
-            "use 0",
+            "schedule.max_open_groups=7 is less than rollout.tasks_per_step=8, so no batch would ever be full; "
+            "raise it, or use 0",
         ),
         (
             ["rollout.tasks_per_step=8", "schedule.max_staleness=1", "schedule.max_open_groups=17"],
-            "schedule.max_open_groups=17 is never reached: schedule.max_staleness=1 allows 16 groups of "
+            "schedule.max_open_groups=17 is never reached: schedule.max_staleness=1 allows 16 groups with "
             "rollout.tasks_per_step=8; lower it, or raise the staleness",
         ),
         (
             ["schedule.late=cut"],
-            "schedule.late='cut' with schedule.max_staleness=0: a synchronous step waits for its one batch; use 'wait'",
+            "schedule.late='cut' with schedule.max_staleness=0: a synchronous step waits for its only batch",
         ),
         (["schedule.late=drop"], "schedule.late='drop' with schedule.max_staleness=0"),
         (
             ["rollout.group_size=4", "schedule.max_staleness=1", "schedule.late=cut", "schedule.min_members=5"],
-            "schedule.min_members=5 is more than rollout.group_size=4, so no group is ever cut; lower it",
+            "schedule.min_members=5 is more than rollout.group_size=4, so no group would ever be cut; lower it",
         ),
         (
             ["schedule.max_staleness=1", "rollout.dynamic_sampling={metric = 'reward', refill = 'value'}"],
@@ -336,7 +336,7 @@ def test_a_run_folders_config_reloads_equal_and_a_damaged_one_is_named(tmp_path:
     path.write_text(json.dumps(dump_resolved(config)), encoding="utf-8")
     assert load_resolved(path) == config
     path.write_text('{"train": {"steps": ', encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"config\.json cannot be read .* is this a run folder"):
+    with pytest.raises(ConfigError, match=r"config.json .* is this a run folder"):
         load_resolved(path)
     path.write_text('{"train": {"velocity": 1}}', encoding="utf-8")
     with pytest.raises(ConfigError, match=r"config\.json: unknown key 'train\.velocity'"):
@@ -431,10 +431,10 @@ def test_run_folders_with_a_project_for_every_tracker_are_read() -> None:
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        ("", "train.lr is not given beside model.path='somewhere'.*0.001 is for random weights; set it .1e-6 suits"),
-        ("[model.lora]\n", "train.lr is not given.*1e-5 to 1e-4 suit an adapter"),
-        ("[train]\nsteps = 3\n", "train.lr is not given"),
-        ("[train]\nlr = 1e-6\n[sft]\nsteps = 3\n", "sft.lr is not given beside model.path='somewhere'.*0.003"),
+        ("", "train.lr is not set with model.path='somewhere'.*0.001 is for random weights; set it .1e-6 suits"),
+        ("[model.lora]\n", "train.lr is not set.*1e-5 to 1e-4 suit an adapter"),
+        ("[train]\nsteps = 3\n", "train.lr is not set"),
+        ("[train]\nlr = 1e-6\n[sft]\nsteps = 3\n", "sft.lr is not set with model.path='somewhere'.*0.003"),
         ("[train]\nsteps = 0\n", ""),
         ("[train]\nlr = 1e-3\n", ""),  # the default, but somebody said so
         ("[train]\nlr = 1e-6\n[sft]\nsteps = 3\nlr = 1e-5\n", ""),
@@ -460,10 +460,10 @@ def test_random_weights_have_a_default_rate_and_so_has_an_old_run_folder(tmp_pat
 
 def test_options_that_the_optimizer_does_not_read_are_refused() -> None:
     for overrides, expected in (
-        (["train.optimizer=torch.optim:SGD", "train.beta2=0.99"], "train.beta2 given for train.optimizer='adamw' only"),
-        (["train.optimizer_options={lr=1.0}"], "train.optimizer_options gives lr, which the recipe says elsewhere"),
+        (["train.optimizer=torch.optim:SGD", "train.beta2=0.99"], "only train.optimizer='adamw' uses train.beta2; "),
+        (["train.optimizer_options={lr=1.0}"], "train.optimizer_options cannot set lr; "),
         (["train.optimizer=sgd"], "train.optimizer is 'sgd'; it must be 'adamw', or an import path"),
-        (["train.min_lr_ratio=0.1", "train.decay=none"], "train.min_lr_ratio=0.1 is where a decay ends"),
+        (["train.min_lr_ratio=0.1", "train.decay=none"], "train.min_lr_ratio=0.1 is the end of a decay"),
     ):
         with pytest.raises(ConfigError, match=expected):
             load_config([], overrides)
@@ -473,5 +473,5 @@ def test_more_updates_than_trajectories_are_refused(tmp_path: Path) -> None:
     # 2 tasks of 4 members are 8 trajectories: 8 parts of one each, and no ninth
     recipe = write(tmp_path, RATED + "[rollout]\ntasks_per_step = 2\ngroup_size = 4\n")
     assert load_config([recipe], ["loss.updates_per_step=8"]).loss.updates_per_step == 8
-    with pytest.raises(ConfigError, match=r"loss.updates_per_step=9 cuts the 8 trajectories of a step"):
+    with pytest.raises(ConfigError, match=r"loss.updates_per_step=9 splits the 8 trajectories of a step"):
         load_config([recipe], ["loss.updates_per_step=9"])

@@ -92,7 +92,7 @@ NO_NUMBERS: list[tuple[object, str]] = [
     (np.array(None), "None"),
     (np.ma.masked, "masked"),
     (np.datetime64("2020-01-01"), "date"),
-    (torch.empty((), device="meta"), "holds no number"),
+    (torch.empty((), device="meta"), "contains no number"),
     (object(), "object"),
     (Rude(), "Rude"),
     (lambda: 1.0, "function"),
@@ -318,11 +318,11 @@ def test_a_step_may_have_lists_and_numbers_of_numpy() -> None:
         (StepResult(observations="ok", done=False), "the observations of Own.step are 'ok'"),  # type: ignore[arg-type]
         (StepResult(observations=("ok",), done=False), "have 'ok' at 0"),  # type: ignore[arg-type]
         (StepResult(observations=(text_message("tool", 3),), done=False), "have a part TextPart"),  # type: ignore[arg-type]
-        (StepResult(observations=(text_message("tool", "\ud800"),), done=False), "half a surrogate pair"),
+        (StepResult(observations=(text_message("tool", "\ud800"),), done=False), "half of a surrogate pair"),
         (StepResult(observations=SAID, done="no"), "done of Own.step is 'no', a str"),  # type: ignore[arg-type]
         (StepResult(observations=SAID, done=None), "done of Own.step is None"),  # type: ignore[arg-type]
         (StepResult(observations=SAID, done=False, scores=TurnScores(progress=math.nan)), "progress is nan"),
-        (StepResult(observations=SAID, done=False, scores={"reward": 1}), "give TurnScores"),  # type: ignore[arg-type]
+        (StepResult(observations=SAID, done=False, scores={"reward": 1}), "return TurnScores"),  # type: ignore[arg-type]
         (StepResult(observations=SAID, done=False, signals=(Signal(name="v", value=math.inf),)), "'v' is inf"),
         (StepResult(observations=SAID, done=False, tool_records=(1,)), "ToolRecord"),  # type: ignore[arg-type]
     ],
@@ -381,8 +381,8 @@ def test_an_environment_that_asks_is_checked_too() -> None:
         assert words in str(raised.value)
     for rewards, words in (
         (1.0, "Own.score returned 1.0; return a dict"),
-        ({}, "gives no reward to agent"),
-        ({"agent": 1.0, "judge": 1.0}, "gives a reward to 'judge'; the roles are agent"),
+        ({}, "returned no reward for agent"),
+        ({"agent": 1.0, "judge": 1.0}, "returned a reward for 'judge'; the roles are agent"),
     ):
         with pytest.raises(EnvironmentFault) as raised:
             asyncio.run(asking(Asked(asks=()), rewards).score({}, EpisodeEnd(stop=StopReason.DONE)))

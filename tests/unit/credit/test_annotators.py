@@ -155,8 +155,8 @@ def test_another_group_is_refused(annotate: Annotate, problem: str) -> None:
     with pytest.raises(AnnotatorError) as raised:
         run(named(annotate))
     message = str(raised.value)
-    assert message.startswith(f"annotator 'judge' of draw 7 (task {TASK.id}) gave back another group: {problem}")
-    assert message.endswith("return the group it was given, with dataclasses.replace")
+    assert message.startswith(f"annotator 'judge' of draw 7 (task {TASK.id}) returned another group: {problem}")
+    assert message.endswith("return the group that was passed to it, changed with dataclasses.replace")
 
 
 @pytest.mark.parametrize("error", [KeyError("score"), TrainingError("no loss"), TimeoutError("the judge's own")])
@@ -173,7 +173,7 @@ def test_one_that_cancels_itself_is_named() -> None:
     async def give_up(group: TrajectoryGroup) -> TrajectoryGroup:
         raise asyncio.CancelledError
 
-    with pytest.raises(AnnotatorError, match="was cancelled from within"):
+    with pytest.raises(AnnotatorError, match="cancelled itself"):
         run(named(give_up))
 
 

@@ -90,9 +90,9 @@ def test_length_reward_by_hand_after_the_factor_for_calls() -> None:
         ({"stages": {"form": StageSection()}}, r"credit\.shaping\.stages='form': .* no such part"),
         (
             {"stages": {"correctness": StageSection()}},
-            r"credit\.shaping\.stages\.correctness: the reward of task \w+ has correctness=-3\.0; a stage scores",
+            r"credit.shaping.stages.correctness: the reward of task \w+ has correctness=-3.0; a stage needs",
         ),
-        ({"few_calls": True}, r"credit\.shaping\.few_calls multiplies .* has -2\.0; make .* credit\.shaping\.stages"),
+        ({"few_calls": True}, r"credit\.shaping\.few_calls multiplies .* has -2\.0; build .* credit\.shaping\.stages"),
         ({"length_weight": 1.0, "success": "won"}, r"credit\.shaping\.success='won': .* no such part"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_greedy_baseline_is_shaped_as_what_is_compared_with_it() -> None:
     assert seen.greedy_reward == pytest.approx(0.85)
     for option in ({"few_calls": True}, {"length_weight": 0.1}):
         shaping = ShapingSection(success="format", **option)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match=f"{next(iter(option))} compares the members of a group, and a greedy"):
+        with pytest.raises(ConfigError, match=f"{next(iter(option))} compares the members of a group, which a greedy"):
             to_credit_trajectories([group], shaping=shaping)
 
 

@@ -166,5 +166,5 @@ def test_the_scripted_policies_understand_natural_questions(policy: str, low: fl
 
 
 def test_a_kind_without_natural_words_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no words for kinds intersection"):
+    with pytest.raises(ConfigError, match="no wording for kinds intersection"):
         SearchQA(wording="natural", kinds={"intersection": 1.0})

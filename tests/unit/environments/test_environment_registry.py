@@ -97,8 +97,8 @@ def test_what_is_no_environment_is_told_what_is_there(folder: Path) -> None:
     (folder / "few_coins.py").write_text(text)
     wrong = {
         "Coim": "few_coins has no 'Coim'; it has Coin, Other, Group",
-        "coin": "'few_coins:coin' is an object of the class Coin; name the class, which every episode builds",
-        "Other": "is no class with a method reset and tools either",
+        "coin": "'few_coins:coin' is an object of class Coin; name the class itself, which is built for every episode",
+        "Other": "is not a class with a reset method and tools either",
     }
     for name, said in wrong.items():
         with pytest.raises(ConfigError, match=said):

@@ -59,7 +59,7 @@ def test_split_index_policy_and_argument_are_refused_by_name() -> None:
         family.task("test", 0)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="policy 'oracle' is unknown; use one of random"):
         family.policy("oracle")
-    with pytest.raises(ConfigError, match="steps=3: there is no such argument; did you mean 'step'"):
+    with pytest.raises(ConfigError, match="steps=3: unknown argument; did you mean 'step'"):
         Counting(steps=3)
 
 

@@ -120,7 +120,7 @@ def test_everything_about_a_task_goes_to_its_family() -> None:
         assert family.build_environment(task).name == task.environment  # type: ignore[union-attr]
         assert family.policy("oracle").reply(task, (), Random(0)).text == f"by {task.environment}"
     stray = Numbers("a").task("train", 0)
-    with pytest.raises(ConfigError, match="is of environment 'numbers'; this mixture has a, b"):
+    with pytest.raises(ConfigError, match="belongs to environment 'numbers'; this mixture has a, b"):
         family.build_environment(stray)
     assert [each.name for each in list_families(family)] == ["a", "b"]  # type: ignore[attr-defined]
     alone = Numbers("alone")
@@ -141,7 +141,7 @@ def test_a_finite_family_ends_the_mixture_for_good(warm: bool) -> None:
         assert [family.task("heldout", index).environment for index in range(5)] == list("ababa")
     # a b a b a, then b's third task is missing: position 5 and everything after it, also where a's turn is.
     for index in (5, 6, 40):
-        with pytest.raises(IndexError, match=rf"task {index} of split 'heldout': the mixture has ended.*'b'.*b has 2"):
+        with pytest.raises(IndexError, match=rf"task {index} of split 'heldout': the mixture ends there.*'b'.*b has 2"):
             family.task("heldout", index)
     assert family.task("heldout", 4).environment == "a"
     assert family.task("train", 40).environment == "a"  # the other split has no end
@@ -187,7 +187,7 @@ def test_a_control_changes_families_by_label() -> None:
     task = off.task("heldout", 0)
     assert task == build_family(config).task("heldout", 0)
     for changes in ({"serch": {"search": "off"}}, {"search": "off"}):
-        with pytest.raises(ConfigError, match=r"changes no family of environment.mixture; .* search, sums"):
+        with pytest.raises(ConfigError, match=r"does not name a family in environment.mixture; .* search, sums"):
             build_family(config, changes)
 
 
@@ -198,8 +198,8 @@ def test_a_control_changes_families_by_label() -> None:
         ("environment.mixture.search.name=serch", r"environment.mixture.search.name='serch' is neither a known name"),
         ("environment.mixture.search.weight=0", "environment.mixture.search.weight is 0"),
         ("environment.mixture.search.wait=1", "unknown key 'environment.mixture.search.wait'"),
-        ("environment.name=countdown", "environment.name='countdown' .* not read beside environment.mixture"),
-        ("environment.args.seed=1", r"environment.args=\{'seed': 1\} is not read beside environment.mixture"),
+        ("environment.name=countdown", "environment.name='countdown' .* ignored together with environment.mixture"),
+        ("environment.args.seed=1", r"environment.args=\{'seed': 1\} is ignored together with environment.mixture"),
     ],
 )
 def test_a_wrong_mixture_is_named(override: str, message: str) -> None:

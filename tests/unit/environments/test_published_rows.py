@@ -99,7 +99,7 @@ LAYOUTS = {
     "OpenAI, a demonstration": Layout(
         reader=to_math_row,
         row={"messages": [QUESTION, {"role": "assistant", "content": "8"}]},
-        refused="ends with a message of role 'assistant'",
+        refused="ends with a message from 'assistant'",
     ),
     "OpenAI, an image": Layout(
         reader=to_math_row,
@@ -107,7 +107,7 @@ LAYOUTS = {
             "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
             "answer": "8",
         },
-        refused="prompts are text",
+        refused="prompts contain only text",
     ),
     "OpenAI, tool calls": Layout(
         reader=to_math_row,
@@ -120,7 +120,7 @@ LAYOUTS = {
     "a prefilled reply": Layout(
         reader=to_math_row,
         row={"prompt": [QUESTION, {"role": "assistant", "content": "Let me"}], "answer": "8"},
-        refused="ends with a message of role 'assistant'; expected the user's at the end",
+        refused="ends with a message from 'assistant'; expected a user message at the end",
     ),
     "ShareGPT": Layout(
         reader=to_math_row,
@@ -256,7 +256,7 @@ LAYOUTS = {
     "SWE-bench": Layout(
         reader=to_math_row,
         row={"instance_id": "a__b-1", "repo": "a/b", "problem_statement": "It fails.", "FAIL_TO_PASS": "[]"},
-        refused="no question among the keys",
+        refused="no question under the keys",
     ),
 }
 
@@ -306,10 +306,10 @@ def test_few_bad_rows_are_left_out_counted_and_named(tmp_path: Path) -> None:
     [note] = family.notes
     assert note.startswith("2 of 60 rows are left out: ")
     assert 'train.jsonl:17: "solution" has no \\boxed{}' in note
-    assert "train.jsonl:40: half a surrogate pair ('\\ud83d' after '{\"question\": \"half ')" in note
+    assert "train.jsonl:40: half of a surrogate pair ('\\ud83d' after '{\"question\": \"half ')" in note
     tasks = [family.task("train", index) for index in range(58)]
     assert len({task.id for task in tasks}) == 58
-    with pytest.raises(DataError, match=r"train.jsonl:1: .* \(4 of 60 rows are bad, and the share max_bad_rows=0.05"):
+    with pytest.raises(DataError, match=r"train.jsonl:1: .* \(4 of 60 rows are bad; max_bad_rows=0.05 is the"):
         make_math(tmp_path, {}, {}, *rows[2:])
 
 
@@ -318,11 +318,11 @@ def test_gold_answers_that_nothing_can_be_compared_with_are_named_at_the_load(tm
     rows[7], rows[8] = {"question": "?", "answers": ["4", "$.$"]}, {"question": "?", "answer": "so: #### \\text{}"}
     [note] = make_math(tmp_path, *rows).notes
     assert note == (
-        f"2 of 60 rows are left out: {tmp_path}/train.jsonl:8: the answer '$.$' holds nothing that a reply can be "
-        f"compared with; correct it; {tmp_path}/train.jsonl:9: the answer '\\\\text{{}}' holds nothing that a reply "
-        "can be compared with; correct it"
+        f"2 of 60 rows are left out: {tmp_path}/train.jsonl:8: the answer '$.$' contains nothing to compare a reply "
+        f"with; correct it; {tmp_path}/train.jsonl:9: the answer '\\\\text{{}}' contains nothing to compare a reply "
+        "with; correct it"
     )
-    with pytest.raises(DataError, match=r"""answers\[1\]" is '\\u200b'; expected a text"""):
+    with pytest.raises(DataError, match=r"""answers\[1\]" is '\\u200b'; expected text"""):
         to_question({"question": "?", "answers": ["a", "\u200b"]})  # equal to an empty reply, after normalization
     with pytest.raises(DataError, match=r'"question" is'):
         to_question({"question": "\ufeff \n", "answers": ["a"]})
@@ -379,9 +379,9 @@ def test_only_a_line_feed_ends_a_row(tmp_path: Path, end: str) -> None:
     [
         (b'{"a": ' + b"9" * 5000 + b"}", r":1: not JSON in UTF-8 \(Exceeds the limit"),
         (b"[" * 200_000, r":1: not JSON"),
-        (b'{"a": "\\ud83d"}', ":1: half a surrogate pair"),
+        (b'{"a": "\\ud83d"}', ":1: half of a surrogate pair"),
         (b'{"a": 1} {"a": 2}', ":1: not JSON in UTF-8"),
-        (b'{"a": 1, "b": {"c": 1, "c": 2}}', ":1: 'c' comes twice in an object; keep one of them"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', ":1: 'c' appears twice in one object; keep one of them"),
     ],
     ids=["digits", "depth", "surrogate", "two objects", "one name twice"],
 )

@@ -372,8 +372,8 @@ def test_question_layouts(tmp_path, row, expected):
     [
         ("{", ["not JSON"]),
         ("[1]", ["list instead of an object"]),
-        ({"question": "Who?"}, ["no answer among", "golden_answers"]),
-        ({"answers": ["A"]}, ["no question among the keys ['answers']"]),
+        ({"question": "Who?"}, ["no answer under", "golden_answers"]),
+        ({"answers": ["A"]}, ["no question under the keys ['answers']"]),
         ({"question": "Who?", "answers": "A"}, ["\"answers\" is 'A'", "list"]),
         ({"question": "Who?", "answers": []}, ["at least one"]),
         ({"question": "Who?", "answers": ["A", True]}, ["answers[1]", "True"]),

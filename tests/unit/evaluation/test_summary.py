@@ -47,7 +47,7 @@ def test_wilson_at_the_edges() -> None:
     low, high = compute_wilson_interval(20, 20)
     assert high == 1.0
     assert 0.8 < low < 0.9
-    with pytest.raises(ValueError, match="not a share"):
+    with pytest.raises(ValueError, match="not a valid share"):
         compute_wilson_interval(3, 2)
 
 

@@ -152,5 +152,5 @@ def test_a_map_of_parquet_is_an_object_where_json_has_its_keys(tmp_path: Path) -
 
 def test_a_whole_number_that_parquet_cannot_hold_is_named(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    with pytest.raises(DataError, match=r"column 'n' has a whole number of more than 64 bits; write a \.jsonl file"):
+    with pytest.raises(DataError, match=r"column 'n' contains an integer of more than 64 bits; write a .jsonl file"):
         write_rows(tmp_path / "rows.parquet", [{"n": 2**70}, {"n": 1}])

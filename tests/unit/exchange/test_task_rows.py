@@ -149,7 +149,7 @@ def test_an_exported_task_of_a_recipe_has_its_answers_in_the_payload() -> None:
         (
             "verl",
             {"prompt": [{"role": "user", "content": "?", "tool_calls": [1]}]},
-            r'"prompt\[0\]" has \[\'tool_calls\'\]; expected a prompt of text',
+            r'"prompt\[0\]" has \[\'tool_calls\'\]; expected a text prompt with only',
         ),
         ("verl", {k: v for k, v in VERL.items() if k != "data_source"}, '"data_source" is missing'),
         ("verl", {**VERL, "reward_model": "4"}, '"reward_model" is \'4\'; expected an object with "ground_truth"'),
@@ -169,7 +169,7 @@ def test_an_exported_task_of_a_recipe_has_its_answers_in_the_payload() -> None:
         (
             "trl",
             {"messages": [{"role": "user", "content": "?"}]},
-            r"\"messages\" does not end with a reply of the assistant",
+            r'"messages" does not end with an assistant reply',
         ),
         ("turnwise", {"prompt": "?"}, '"answers" is missing; expected a list of strings'),
         ("turnwise", {"answers": ["x"]}, '"question" is missing'),
@@ -189,8 +189,8 @@ def test_a_row_of_the_wrong_layout_is_named_by_file_and_line(
 @pytest.mark.parametrize(
     ("target_format", "row", "message"),
     [
-        ("verl", {"prompt": "?", "answers": []}, 'the row has no answers; "reward_model" needs a ground_truth'),
-        ("verl", {"prompt": "?", "answers": ["x"], "data_source": "nq"}, "'data_source' has a meaning of its own"),
+        ("verl", {"prompt": "?", "answers": []}, 'the row has no answers, but "reward_model" needs a ground_truth'),
+        ("verl", {"prompt": "?", "answers": ["x"], "data_source": "nq"}, "'data_source' has a special meaning"),
         ("trl", {"prompt": "?", "answers": ["x"], "completion": "y"}, "'completion' would be read as an answer"),
     ],
 )

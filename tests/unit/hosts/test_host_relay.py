@@ -93,7 +93,7 @@ def test_a_folder_that_is_too_long_for_rays_sockets_is_refused(monkeypatch: pyte
     monkeypatch.setenv("RAY_TMPDIR", "/" + "x" * 38)
     check_folder()
     monkeypatch.setenv("RAY_TMPDIR", "/" + "x" * 39)
-    with pytest.raises(ConfigError, match="too long for its sockets; set the environment variable RAY_TMPDIR to one"):
+    with pytest.raises(ConfigError, match="too long a path for its sockets; set the environment variable RAY_TMPDIR"):
         check_folder()
 
 

@@ -198,7 +198,7 @@ def test_a_learner_without_memory_refuses_one() -> None:
     learners: list[Any] = [build(f"train.algorithm={name}") for name in ("rejection", "dpo")]
     for each in learners:
         each.load_state_dict({})
-        with pytest.raises(TrainingError, match="remembers nothing"):
+        with pytest.raises(TrainingError, match="has none; resume"):
             each.load_state_dict({"baselines": {}})
 
 

@@ -28,7 +28,7 @@ def test_targets_by_hand() -> None:
     # One target per turn, at its first token.
     got = compute_returns(CREDIT_METHODS["turn_gae"], {**full, "gae_lambda": 0.0}, two)
     assert [[None if np.isnan(x) else x for x in t.tolist()] for t in got] == [[0.75, None], [1.0]]
-    with pytest.raises(ValueError, match="'grpo' has no targets for a critic"):
+    with pytest.raises(ValueError, match="'grpo' computes no targets for a critic"):
         compute_returns(CREDIT_METHODS["grpo"], {}, two)
 
 

@@ -62,8 +62,8 @@ def test_a_packaged_hugging_face_directory_is_copied(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sha256": "0" * 64}, r"instead of 0{64}; it is another file"),
-        ({"member": "tiny_model/other.gguf"}, r"holds no tiny_model/other\.gguf; .* tiny-model==1\.0"),
+        ({"sha256": "0" * 64}, r"instead of 0{64}; it differs from the verified file"),
+        ({"member": "tiny_model/other.gguf"}, r"does not contain tiny_model/other\.gguf; .* tiny-model==1\.0"),
     ],
 )
 def test_another_file_than_the_catalogs_is_refused_and_nothing_is_left(tmp_path, content, change, message):
@@ -78,7 +78,7 @@ def test_a_truncated_wheel_is_refused(tmp_path, content):
     entry = build_entry(content)
     wheel = write_wheel(tmp_path, {entry.member: content})
     wheel.write_bytes(wheel.read_bytes()[:1000])
-    with pytest.raises(DataError, match=r"is not a whole wheel .* fetch tiny-model again"):
+    with pytest.raises(DataError, match=r"is not a complete wheel .* fetch tiny-model again"):
         fetch_model(entry, target=tmp_path / "out", wheel=wheel)
 
 
@@ -86,7 +86,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, content):
     entry = build_entry(content)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="exists already; name another folder"):
+    with pytest.raises(ConfigError, match="already exists; name another folder"):
         fetch_model(entry, target=tmp_path / "out", wheel=write_wheel(tmp_path, {entry.member: content}))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
@@ -103,7 +103,7 @@ def test_a_download_has_a_deadline(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "python").chmod(0o755)
-    with pytest.raises(ConfigError, match="without coming to an end"):
+    with pytest.raises(ConfigError, match="did not finish downloading"):
         download_wheel(build_entry(b""), tmp_path, deadline_s=0.2)
 
 
@@ -124,11 +124,11 @@ def test_a_name_means_the_folder_in_the_cache_once_it_is_fetched(tmp_path, monke
 def test_a_run_is_no_model_and_its_last_checkpoint_is_named(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "format.json").write_text('{"format": 2}')
-    with pytest.raises(ConfigError, match="is a run folder and no model; it has no checkpoint yet"):
+    with pytest.raises(ConfigError, match="is a run folder, not a model; it has no checkpoint yet"):
         find_model(str(tmp_path))
     for step in ("step_000002", "step_000010"):
         (tmp_path / "checkpoints" / step).mkdir()
-    with pytest.raises(ConfigError, match=r"give one of its checkpoints, such as '.*/checkpoints/step_000010'"):
+    with pytest.raises(ConfigError, match=r"use one of its checkpoints, such as '.*/checkpoints/step_000010'"):
         find_model(str(tmp_path))
     assert find_model(str(tmp_path / "checkpoints" / "step_000002")).name == "step_000002"
 

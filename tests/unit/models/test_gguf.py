@@ -83,7 +83,7 @@ def test_text_is_split_as_the_file_says(tmp_path, model, tokenizer, splitting, p
 
 def test_another_architecture_is_refused_with_those_that_work(tmp_path, model, tokenizer):
     write_gguf(tmp_path / "tiny.gguf", model, tokenizer, architecture="rwkv7")
-    with pytest.raises(DataError, match=r"architecture 'rwkv7', which transformers does not read .*llama"):
+    with pytest.raises(DataError, match=r"architecture 'rwkv7', which transformers cannot read .*llama"):
         read_summary(tmp_path / "tiny.gguf")
 
 
@@ -107,7 +107,7 @@ def test_another_kind_of_file_is_refused(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"PK\x03\x04rest")
     with pytest.raises(DataError, match="is not a GGUF file"):
         read_summary(tmp_path / "model.bin")
-    with pytest.raises(DataError, match="cannot be read: No such file"):
+    with pytest.raises(DataError, match=": No such file"):
         read_summary(tmp_path / "missing.gguf")
 
 

@@ -124,7 +124,7 @@ def test_sequences_that_would_be_turned_apart_share_nothing() -> None:
     model = build("longrope")
     assert not can_share(model)
     runs, _ = lay_shared(draw((29, 21)))
-    with pytest.raises(EngineError, match="use shared_prefix=False, or pin one length"):
+    with pytest.raises(EngineError, match="use shared_prefix=False, or fix one length"):
         compute_logits(model, runs, torch.arange(5))
     pin_length(model, 64)
     assert can_share(model)

@@ -19,7 +19,7 @@ def test_padded_embeddings_fit_and_too_few_rows_do_not(tokenizer: PreTrainedToke
     size = len(tokenizer)
     for rows in (size, size + 100):
         check_vocabulary(build_tiny_model(vocab_size=rows), tokenizer, "model.path='x'")
-    with pytest.raises(ConfigError, match=rf"x': the tokenizer has {size} ids and the model {size - 1} rows .*; set"):
+    with pytest.raises(ConfigError, match=rf"the tokenizer has {size} ids, but the model only {size - 1} rows .*; set"):
         check_vocabulary(build_tiny_model(vocab_size=size - 1), tokenizer, "model.path='x'")
 
 
@@ -43,5 +43,5 @@ def test_random_weights_get_the_rows_that_are_asked_for(tokenizer: PreTrainedTok
     assert choose_vocab_size({}, tokenizer) == size
     assert choose_vocab_size({"vocab_size": size + 7}, tokenizer) == size + 7
     for wrong in (size - 1, "300", True, 300.5):
-        with pytest.raises(ConfigError, match=rf"model\.config\.vocab_size={wrong!r} has no room for the {size} ids"):
+        with pytest.raises(ConfigError, match=rf"model\.config\.vocab_size={wrong!r} is too small for the {size} ids"):
             choose_vocab_size({"vocab_size": wrong}, tokenizer)

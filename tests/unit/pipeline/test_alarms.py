@@ -68,7 +68,7 @@ def test_trajectories_without_a_reward_are_told_by_their_commonest_cause() -> No
     assert "most often (2x): Own.score: the reward is nan" in text
     [other] = describe_invalid([make_group(lost("Own.score: the reward is inf"))])
     assert other != kind
-    first, second = (describe_invalid([make_group(lost(f"x ran past {s} s"))]) for s in (1.5, 7.25))
+    first, second = (describe_invalid([make_group(lost(f"x ran longer than {s} s"))]) for s in (1.5, 7.25))
     assert first.keys() == second.keys(), "numbers make no new cause"
     assert describe_invalid([make_group(make_trajectory(make_turn([1], [2])))]) == {}
 

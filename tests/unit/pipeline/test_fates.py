@@ -179,9 +179,9 @@ async def _exchange(group: TrajectoryGroup) -> TrajectoryGroup:
 
 FAILURES = [
     (_raise, "raised OSError: the scorer is gone; fix it"),
-    (_hang, r"ran past 0\.4 s; make it faster or raise rollout.trajectory_timeout_s"),
-    (_shorten, "gave back another group: its members were [45]/0, [45]/1 and are [45]/0; return the group"),
-    (_exchange, r"gave back another group: its draw is 99 \(task \w+\); return the group it was given"),
+    (_hang, r"ran longer than 0\.4 s; make it faster or raise rollout.trajectory_timeout_s"),
+    (_shorten, "returned another group: its members were [45]/0, [45]/1 and are [45]/0; return the group"),
+    (_exchange, r"returned another group: its draw is 99 \(task \w+\); return the group that was passed to it"),
 ]
 
 
@@ -291,14 +291,14 @@ def test_an_engine_that_cannot_publish_is_one_clear_error_and_loses_nothing(
     [
         (
             lambda r: replace(r, sums={**r.sums, "second": 1}),
-            "the engines hold another second than the trainer in version 3",
+            "the values of second in version 3",
         ),
-        (lambda r: replace(r, sums={"first": r.sums["first"]}), "the engines hold no tensor second in version 3"),
+        (lambda r: replace(r, sums={"first": r.sums["first"]}), "the engines have no tensor second in version 3"),
         (
             lambda r: replace(r, sums={**r.sums, "third": 1}),
-            "the engines hold third in version 3, a tensor that the trainer does not have",
+            "the engines have third in version 3, a tensor that the trainer does not have",
         ),
-        (lambda r: replace(r, version=2), "the engines acknowledged version 2, and the trainer published 3"),
+        (lambda r: replace(r, version=2), "the engines acknowledged version 2, but the trainer published 3"),
     ],
     ids=["digest", "missing", "further", "version"],
 )
@@ -481,7 +481,7 @@ def test_a_training_split_that_ends_is_one_clear_error(tmp_path: Path, staleness
     world = make_world(tmp_path / "run", sections, family=family)
     with pytest.raises(
         DataError,
-        match=r"^the training split ended after 7 tasks; lower train\.steps or rollout\.tasks_per_step, or give",
+        match=r"^the training split ended after 7 tasks; lower train.steps or rollout.tasks_per_step, or add tasks to",
     ):
         world.live()
     family.misbehave, family.num_tasks = lambda task: None, 8

@@ -98,7 +98,7 @@ def test_identical_groups_are_those_whose_members_sampled_the_same_tokens() -> N
     same = group(attempt(0, turn(5, 6)), attempt(1, turn(5, 6)))
     different = group(attempt(0, turn(5, 6)), attempt(1, turn(5, 7)))
     assert compute_diversity_metrics([same, different])["rollout/identical_groups"].value == 0.5
-    assert compute_diversity_metrics([group(attempt(0, turn(5)))]) == {}, "a group of one has nothing to compare"
+    assert compute_diversity_metrics([group(attempt(0, turn(5)))]) == {}, "a group of one leaves nothing to compare"
     # The same tokens cut into other turns are other replies.
     split = group(attempt(0, turn(5, 6)), attempt(1, turn(5), turn(6, parent=0)))
     assert compute_diversity_metrics([split])["rollout/identical_groups"].value == 0.0

@@ -68,7 +68,7 @@ def check_whole(world: World) -> None:
 def test_a_run_that_two_processes_wrote_goes_on_and_audits_clean(tmp_path: Path) -> None:
     world = write_twice(tmp_path)
     assert find_problem(world.path) is not None
-    with pytest.raises(StoreError, match=r"prove the checkpoint of step \d, not that of step 8: .* --repair"):
+    with pytest.raises(StoreError, match=r"verify the checkpoint of step \d, but not that of step 8: .* --repair"):
         mend(world)
     [text] = mend(world, is_asked=True)
     assert text.startswith("repaired: ")
@@ -106,7 +106,7 @@ def test_a_damaged_line_in_the_middle_goes_back_only_where_that_is_asked_for(tmp
     taken = next(i for i, line in enumerate(lines) if b'"taken", "step": 3' in line)
     lines[taken] = b"#" * 20 + b"\n"
     path.write_bytes(b"".join(lines))
-    with pytest.raises(StoreError, match=r"line \d+ is not JSON .* prove the checkpoint of step 2, not that of step 6"):
+    with pytest.raises(StoreError, match=r"line \d+ is not JSON .* the checkpoint of step 2, but not that of step 6"):
         mend(world)
     assert path.read_bytes() == b"".join(lines), "a refusal changes nothing"
     mend(world, is_asked=True)
@@ -118,5 +118,5 @@ def test_a_run_of_which_nothing_is_proven_says_what_can_still_be_done(tmp_path: 
     world = write_twice(tmp_path)
     for path in (world.path / "checkpoints").glob("step_*/state.json"):
         path.write_text("{}")
-    with pytest.raises(StoreError, match=r"No checkpoint of .* is proven .* restore the files from a copy"):
+    with pytest.raises(StoreError, match=r"verify no checkpoint of .* restore the files from a copy"):
         mend(world, is_asked=True)

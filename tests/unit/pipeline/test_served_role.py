@@ -63,7 +63,7 @@ def test_a_server_that_is_down_or_wants_a_key_is_refused_at_the_start(tmp_path: 
         make_world(tmp_path / "down", url).live()
     with (
         chat_server(lambda _: (401, "who are you?")) as (url, _),
-        pytest.raises(ConfigError, match="refuses with 401; set OPENAI_API_KEY to its key"),
+        pytest.raises(ConfigError, match="refuses the request with status 401; set OPENAI_API_KEY to its key"),
     ):
         make_world(tmp_path / "locked", url).live()
 

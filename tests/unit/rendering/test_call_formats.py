@@ -204,7 +204,7 @@ def test_a_value_that_holds_the_end_of_a_call_is_never_cut(value: str) -> None:
         assert json.loads(calls[0].arguments) == {"code": "a", "x": "b"}
     else:
         assert [error.kind for error in errors] == ["bad_call"]
-    with pytest.raises(RenderError, match="cannot be written in tags"):
+    with pytest.raises(RenderError, match="cannot write this call in tags"):
         CALL_TEXTS["qwen_coder"].write(ToolCall(id="c", name="open", arguments=json.dumps({"code": value})))
 
 

@@ -86,7 +86,7 @@ def test_a_call_that_two_lines_cannot_express_is_refused() -> None:
         ToolCall(id="c", name="two\nlines", arguments="{}"),
         ToolCall(id="c", name="search", arguments="Blue Lantern"),
     ):
-        with pytest.raises(RenderError, match=r'use renderer\.calls="hermes"'):
+        with pytest.raises(RenderError, match=r'renderer.calls="hermes"'):
             CALL_TEXTS["react"].write(call)
 
 

@@ -121,7 +121,7 @@ def test_lines_are_calls_or_errors(block: str, calls: list[tuple[str, dict[str, 
     ("name", "arguments"), [("two words", "{}"), ("f", "[1]"), ("f", "{"), ("f", '{"a b": 1}'), ("", "{}")]
 )
 def test_what_cannot_be_written_is_refused(name: str, arguments: str) -> None:
-    with pytest.raises(RenderError, match="cannot be written as name argument = value"):
+    with pytest.raises(RenderError, match="cannot write this call as name argument = value"):
         format_calls([ToolCall(id="call_0", name=name, arguments=arguments)])
 
 

@@ -177,9 +177,9 @@ def test_tokenizers_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pyt
         load_tokenizer(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
-    refuse(r"it writes 'The 1 a' as no token at all, as one without a vocabulary does; copy tokenizer\.json")
+    refuse(r"it encodes 'The 1 a' as no token at all, as a tokenizer without a vocabulary does; copy tokenizer.json")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma"}))
-    refuse(r"it writes 'The 1 a' as \[3\], as one without a vocabulary does")
+    refuse(r"it encodes 'The 1 a' as \[3\], as a tokenizer without a vocabulary does")
     build_first().save_pretrained(tmp_path)
     assert load_tokenizer(tmp_path)
     file = tmp_path / "tokenizer.json"
@@ -194,4 +194,4 @@ def test_tokenizers_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pyt
     refuse(r"tokenizer\.model is a SentencePiece model .*; `pip install sentencepiece protobuf`, or save")
     table = {"auto_map": {"AutoTokenizer": ["tokenization_xyz.XyzTokenizer", None]}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(table))
-    refuse(r"its code is in the folder .*; read the code, then set model\.trust_remote_code=true")
+    refuse(r"its code is in the folder, .*; read the code, then set model\.trust_remote_code=true")

@@ -205,7 +205,7 @@ def test_what_the_format_cannot_say_is_refused(
     ):
         with pytest.raises(RenderError, match=r'renderer.kind="chat"'):
             renderer.encode_reply(Message(role="assistant", content=(), tool_calls=calls))
-    with pytest.raises(RenderError, match="give the task a prompt"):
+    with pytest.raises(RenderError, match="add a prompt to the task"):
         renderer.open([], [])
     with pytest.raises(RenderError, match="plain text"):
         TagRenderer(plain_tokenizer).encode_reply(search("a </search> b"))

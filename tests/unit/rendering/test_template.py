@@ -66,7 +66,7 @@ def test_thoughts_are_kept_in_the_history_and_told_apart() -> None:
     history = (*ASK, thoughtful, *ASK)
     whole = tokenizer.decode(renderer.render_all(history, []))
     assert "Let me see." in whole
-    with pytest.raises(RenderError, match="hold </think>"):
+    with pytest.raises(RenderError, match="contains </think>"):
         renderer.encode_reply(text_message("assistant", "Mira", reasoning="a </think> b"))
 
 
@@ -125,7 +125,7 @@ def test_a_template_that_reads_lists_of_parts_only_is_named() -> None:
     body = r"{{ '<|im_start|>' + m.role + '\n' }}" + of_parts + r"{{ '<|im_end|>\n' }}"
     template = loop(body, CHATML_PROMPT)
     tokenizer = build_tokenizer(Family(name="", tokens=CHATML_TOKENS, template=template))
-    with pytest.raises(RenderError, match=r"reads the content of a message as a list of parts, .*let it write"):
+    with pytest.raises(RenderError, match=r"expects a message's content as a list of parts, .*change it to write"):
         TemplateRenderer(tokenizer)
 
 

@@ -53,7 +53,7 @@ def test_the_matrix_has_thirty_families() -> None:
 @pytest.mark.parametrize("calls", CALL_TEXTS)
 @pytest.mark.parametrize("family", SOUND.values(), ids=SOUND.keys())
 def test_five_turns_are_what_the_template_renders_at_once(family: Family, calls: str) -> None:
-    expected = {"": "same tokens", "end": "same text but for", "thought": "same text but for"}[family.differs]
+    expected = {"": "same tokens", "end": "the same text except", "thought": "the same text except"}[family.differs]
     assert compare(family, play(family, calls)).startswith(expected)
 
 
@@ -104,7 +104,7 @@ def test_of_several_templates_the_one_for_tools_says_how_results_are_written() -
     said = "\n<|im_start|>tool\n<tool_response>\none\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.decode(appended) == said
     tokenizer.chat_template = {"rag": family.template, "tool_use": with_tools}
-    with pytest.raises(RenderError, match="templates named 'rag', 'tool_use' and none named 'default'; copy the one"):
+    with pytest.raises(RenderError, match="templates named 'rag', 'tool_use' but none named 'default'; copy the one"):
         TemplateRenderer(tokenizer)
 
 

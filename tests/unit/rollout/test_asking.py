@@ -250,14 +250,14 @@ PAIR = EpisodeSpec(roles=(RoleSpec(name="agent"), RoleSpec(name="judge", max_ope
     [
         ([[ask(role="stranger")]], PAIR, "is of role 'stranger', which is not in the environment's spec"),
         ([[ask(role="judge")]], PAIR, "is of role 'judge', which has no policy; bind it in the recipe's [roles]"),
-        ([[ask("a"), ask("b")]], PAIR, "makes 2 replies of role 'agent' wanted at once, 1 may be"),
-        ([[ask("a")], [ask("a"), ask("a")]], PAIR, "comes before the conversation's last reply was told"),
+        ([[ask("a"), ask("b")]], PAIR, "asks for 2 replies of role 'agent' at once; the limit is 1"),
+        ([[ask("a")], [ask("a"), ask("a")]], PAIR, "arrives before the conversation's last reply was told"),
         ([[ask("a")], [ask("a", role="judge")]], PAIR, "is of role 'judge'"),
         ([[ask("a", caller="b")]], PAIR, "is called by conversation 'b', which was never opened"),
-        ([[ask("a")], [replace(ask("a"), messages=())]], PAIR, "neither ended the episode nor observed anything"),
+        ([[ask("a")], [replace(ask("a"), messages=())]], PAIR, "neither ended the episode nor returned an observation"),
         ([[inherit("b", "a")]], PAIR, "is called by conversation 'a', which was never opened"),
-        ([[replace(ask("b"), inherits=True)]], PAIR, "inherits from None, which is no conversation of role 'agent'"),
-        ([[ask("a")], [ask("a"), inherit("b", "a")]], DEEP, "inherits from 'a', whose next reply is wanted"),
+        ([[replace(ask("b"), inherits=True)]], PAIR, "inherits from None, which is not a conversation of role 'agent'"),
+        ([[ask("a")], [ask("a"), inherit("b", "a")]], DEEP, "inherits from 'a', which is still waiting for a reply"),
     ],
 )
 def test_an_environment_that_breaks_its_word_costs_its_episode_only(

@@ -503,7 +503,7 @@ def test_a_tool_of_another_object_is_not_shared_by_accident() -> None:
     async def run() -> None:
         environment = Borrowed()
         await environment.reset(TASK, 0)
-        with pytest.raises(EnvironmentFault, match=r"tool 'search' of Borrowed is no method of it"):
+        with pytest.raises(EnvironmentFault, match=r"tool 'search' of Borrowed is not one of its methods"):
             await environment.fork()
 
     asyncio.run(run())

@@ -204,5 +204,5 @@ def test_what_cannot_go_on_is_refused() -> None:
         conversation.open([], [])
     conversation.open([text_message("user", "What ?")], [])
     conversation.reply(sample(search("here")))
-    with pytest.raises(EnvironmentFault, match="neither ended the episode nor observed anything"):
+    with pytest.raises(EnvironmentFault, match="neither ended the episode nor returned an observation"):
         conversation.go_on(())

@@ -211,7 +211,7 @@ def test_a_resumed_gate_holds_what_had_finished() -> None:
 @pytest.mark.parametrize(
     ("event", "message"),
     [
-        (lambda gate: gate.open(0), "group 0 is outstanding already"),
+        (lambda gate: gate.open(0), "group 0 is already outstanding; open"),
         (lambda gate: gate.open(9), "group 9 may not open"),
         (lambda gate: gate.finish(9), "group 9 is not open"),
         (lambda gate: gate.finish(4), "group 4 is not open"),
@@ -220,7 +220,7 @@ def test_a_resumed_gate_holds_what_had_finished() -> None:
         (lambda gate: gate.train_begins((4,)), r"\[4\] is not a batch of 2"),
         (lambda gate: gate.train_begins(()), "is not a batch of 2"),
         (lambda gate: gate.train_begins((4, 4)), "is not a batch of 2"),
-        (lambda gate: gate.train_begins((4, 5)), "leaves a group that cannot train by its deadline"),
+        (lambda gate: gate.train_begins((4, 5)), "leaves behind a group that would miss its deadline"),
         (lambda gate: gate.publish(2), "version 2 cannot be published: the trainer is idle at version 1"),
     ],
 )

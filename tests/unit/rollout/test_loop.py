@@ -204,7 +204,7 @@ def test_a_reply_that_does_nothing_is_answered_and_the_episode_goes_on(tokenizer
     ("broken", "stop", "words"),
     [
         ("tool", StopReason.ERROR, "ZeroDivisionError: boom"),
-        ("hang", StopReason.TOOL_TIMEOUT, "ran past 0.05 s"),
+        ("hang", StopReason.TOOL_TIMEOUT, "ran longer than 0.05 s"),
         ("score", StopReason.ERROR, "KeyError"),
         ("setup", StopReason.ERROR, "no disk"),
     ],
@@ -226,7 +226,7 @@ def test_an_engine_that_fails_is_a_failure_of_that_trajectory(tokenizer: PreTrai
     trajectory, log, _ = play(tokenizer, [SEARCH])
     assert trajectory.stop is StopReason.ERROR
     assert trajectory.error is not None
-    assert "the script ended" in trajectory.error
+    assert "the script is over" in trajectory.error
     assert len(trajectory.turns) == 1
     assert log.events[-1] == "close"
 

@@ -102,7 +102,7 @@ def test_a_checkpoint_that_is_missing_costs_the_episode(tmp_path: Path) -> None:
     limits = Limits(max_turns=6, max_turn_tokens=8, max_tokens=200, timeout_s=60.0)
     played = {role: policy.of(attempt) for role, policy in policies.items()}
     episode = asyncio.run(run_episode(attempt, Wanderer(), played, limits, Sampling(temperature=1.0, seed=7)))
-    assert "step_000005 for a role that the past of the run plays; put it back" in str(episode.trajectories[0].error)
+    assert "step_000005 for a role bound to the run's past; restore it" in str(episode.trajectories[0].error)
 
     async def open_none() -> None:
         async with SnapshotPool(lambda path: KeepingEngine()).open(0):

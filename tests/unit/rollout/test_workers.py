@@ -85,7 +85,7 @@ class World:
         member, attempt = session.name.split(".")[0].split("/")
         script = self.script(draw, int(member), int(attempt))
         if turn >= len(script):
-            raise EngineError("the script ended")
+            raise EngineError("the script is over")
         for _ in range(self.yields(session)):
             await asyncio.sleep(0)
         if script[turn] == HANG:
@@ -649,7 +649,7 @@ def test_a_close_that_goes_wrong_holds_up_neither_the_run_nor_the_stream(
 
 def test_a_draw_is_started_once(renderer: TagRenderer) -> None:
     world = World(renderer, lambda draw, member, attempt: [GOOD])
-    with pytest.raises(ValueError, match="draw 2 is open already"):
+    with pytest.raises(ValueError, match="draw 2 is already open"):
         run_groups(world, [make_draw(2), make_draw(2)], 1)
     assert world.num_built == world.num_closed
 

@@ -64,14 +64,14 @@ def test_a_role_that_follows_is_played_by_the_weights_that_learn_and_does_not_le
     [
         ({"schedule": {"max_staleness": 1}}, "would publish their weights at different times; set it to 0"),
         ({"engine": {"kind": "workers"}}, "would start its processes once for each; use 'paged' or 'local'"),
-        ({"critic": {"kind": "separate"}}, "values the states of one policy; use critic.kind='none'"),
+        ({"critic": {"kind": "separate"}}, "can value the states of only one policy; use critic.kind='none'"),
     ],
 )
 def test_what_does_not_bear_two_learners_is_refused(sections: dict[str, dict[str, Any]], problem: str) -> None:
     config = make_config(**sections).model_copy(update={"roles": {"first": "learns:b"}})
     with pytest.raises(ConfigError) as raised:
         read_bindings(config, WandererFamily())
-    assert "[roles] has the learners b besides the first" in str(raised.value)
+    assert "[roles] has other learners in addition to the first: b" in str(raised.value)
     assert problem in str(raised.value)
 
 
@@ -79,7 +79,7 @@ def test_what_does_not_bear_two_learners_is_refused(sections: dict[str, dict[str
     ("sections", "problem"),
     [
         ({"schedule": {"max_staleness": 1}}, "would depend on timing; set schedule.max_staleness=0"),
-        ({"train": {"checkpoint_every": 0}}, "train.checkpoint_every=0 has the starting weights only"),
+        ({"train": {"checkpoint_every": 0}}, "train.checkpoint_every=0 can only play the starting weights"),
     ],
 )
 def test_a_past_that_holds_nothing_or_depends_on_timing_is_refused(
@@ -101,31 +101,31 @@ def test_every_checkpoint_is_kept_where_any_may_be_drawn() -> None:
     [
         (
             {"fourth": "learns"},
-            "roles.fourth names no role of environment.name='search_qa'; it has first, second, third",
+            "roles.fourth is not a role of environment.name='search_qa'; it has first, second, third",
         ),
         ({"first": "frozen:/nowhere"}, "roles.first='frozen:/nowhere': there is no directory '/nowhere'"),
         (
             {"first": "frozen"},
-            "roles.first='frozen' is no policy; use 'learns' or 'learns:NAME'",
+            "roles.first='frozen' is not a policy; use 'learns' or 'learns:NAME'",
         ),
-        ({"first": "frozen:"}, "roles.first='frozen:' is no policy"),
-        ({"first": "past"}, "roles.first='past' is no policy"),
-        ({"first": "past:best"}, "roles.first='past:best' is no policy"),
+        ({"first": "frozen:"}, "roles.first='frozen:' is not a policy"),
+        ({"first": "past"}, "roles.first='past' is not a policy"),
+        ({"first": "past:best"}, "roles.first='past:best' is not a policy"),
         ({"first": "follows:b"}, "roles.first='follows:b': no role learns under that name; bind one to 'learns:b'"),
-        ({"first": "learns:"}, "roles.first='learns:' is no policy"),
-        ({"first": "learns:../up"}, "roles.first='learns:../up' is no policy"),
-        (dict.fromkeys(["first", "second", "third"], "learns:b"), "b besides the first, and no role is left to that"),
-        ({"first": ""}, "roles.first='' is no policy"),
-        ({"first": "api:gpt"}, "roles.first='api:gpt' is no policy"),
-        ({"first": "api:http://127.0.0.1:1/v1"}, "or 'api:URL#MODEL' of a chat server"),
-        ({"first": "api:#gpt"}, "roles.first='api:#gpt' is no policy"),
+        ({"first": "learns:"}, "roles.first='learns:' is not a policy"),
+        ({"first": "learns:../up"}, "roles.first='learns:../up' is not a policy"),
+        (dict.fromkeys(["first", "second", "third"], "learns:b"), ": b, but no role is bound to it"),
+        ({"first": ""}, "roles.first='' is not a policy"),
+        ({"first": "api:gpt"}, "roles.first='api:gpt' is not a policy"),
+        ({"first": "api:http://127.0.0.1:1/v1"}, "or 'api:URL#MODEL' for a chat server"),
+        ({"first": "api:#gpt"}, "roles.first='api:#gpt' is not a policy"),
         ({"first": "api:gopher://host#gpt"}, "roles.first gopher://host must be http(s)://host/path"),
-        ({"first": "api:http://me:secret@host#gpt"}, "a key is read from OPENAI_API_KEY"),
+        ({"first": "api:http://me:secret@host#gpt"}, "the key is read from OPENAI_API_KEY"),
         (
             dict.fromkeys(["first", "second", "third"], "scripted:talker"),
-            "leaves none of first, second, third to learn",
+            "lets none of first, second, third learn",
         ),
-        (dict.fromkeys(["first", "second", "third"], "follows"), "leaves none of first, second, third to learn"),
+        (dict.fromkeys(["first", "second", "third"], "follows"), "lets none of first, second, third learn"),
     ],
 )
 def test_a_role_without_a_policy_is_refused(roles: dict[str, str], problem: str) -> None:

@@ -213,20 +213,20 @@ def test_a_planted_duplicate_of_a_shared_prefix_is_found() -> None:
         replace(samples[1], loss_mask=to_mask(mask), behavior_logprobs=to_floats(logprobs)),
         *samples[2:],
     ]
-    with pytest.raises(LedgerError, match=r"0/0: sampled token 0 of turn 0 trains 2 times, at most 1 is allowed"):
+    with pytest.raises(LedgerError, match=r"0/0: sampled token 0 of turn 0 trains 2 times; at most 1 is allowed"):
         account(TREE, "tree", planted)
 
 
 def test_an_estimate_that_trains_is_found() -> None:
     whole = VINE[0].trajectories[0]
-    with pytest.raises(LedgerError, match=r"turn 3 is dropped as 'value_estimate' and yet 2 of its 2 tokens train"):
+    with pytest.raises(LedgerError, match=r"turn 3 is dropped as 'value_estimate', yet 2 of its 2 tokens train"):
         account(VINE, "vine", to_samples(whole))
 
 
 def test_turns_that_train_after_one_that_does_not_are_refused() -> None:
     broken = make_groups(1.0, tail(None), leaf(tail(None), 0.0, estimate=True), leaf(tail(0), 1.0))
     # Turn 2 hangs below turn 0, so the attempt has no leaf of its own: paths 0 2 and 1.
-    with pytest.raises(TrainingError, match="turn 1 never trains and yet comes before turn 2"):
+    with pytest.raises(TrainingError, match="turn 1 never trains, yet it precedes turn 2"):
         credit("dr_grpo", broken)
 
 
@@ -294,15 +294,13 @@ def test_what_the_environment_cannot_do_is_refused_with_the_reason() -> None:
 
     for method in ("vine", "tree", "arpo"):
         with pytest.raises(
-            ConfigError, match=rf"credit\.method='{method}'.*cannot fork; give it `async def fork\(self\)`"
+            ConfigError, match=rf"credit\.method='{method}'.*cannot fork; define `async def fork\(self\)` on it"
         ):
             check_calls(f"credit.method={method}")
         check_methods(load(f"credit.method={method}"))
     # Nothing is forked, so nothing is asked for.
     check_calls("credit.method=vine", "credit.branching.num_continuations=0")
-    with pytest.raises(
-        ConfigError, match=r"credit\.method='igpo'.*does not say which it is; give its family `gold_answer`"
-    ):
+    with pytest.raises(ConfigError, match=r"credit\.method='igpo'.*does not define it; add `gold_answer`"):
         check_calls("credit.method=igpo")
 
 
@@ -314,7 +312,7 @@ def test_one_tree_per_task_is_a_group() -> None:
 
 def test_a_penalty_to_come_has_no_meaning_above_a_fork() -> None:
     penalty = ["loss.kl.coefficient=0.1", "loss.kl.kind=k1", "loss.kl.place=reward"]
-    with pytest.raises(ConfigError, match="a turn above a fork has several futures"):
+    with pytest.raises(ConfigError, match="a turn before a fork has several futures"):
         check_methods(load("credit.method=tree", *penalty))
     check_methods(load("credit.method=vine", *penalty))
 

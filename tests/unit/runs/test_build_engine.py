@@ -44,7 +44,7 @@ def test_the_recipe_reaches_engine_and_sampling() -> None:
         assert isinstance(engine, kind)
         assert not getattr(engine, "is_fused", False)
     graphs = ["engine.options.attention='flex'", "engine.options.cuda_graphs=true"]
-    with pytest.raises(ConfigError, match=r"cuda_graphs=true with a model on cpu: graphs are recorded on a GPU"):
+    with pytest.raises(ConfigError, match=r"cuda_graphs=true with a model on cpu: graphs need a GPU"):
         build_policy_engine(load_config([TINY], [*settings, *graphs]), system.model, system.tokenizer)
     several = load_config([TINY], [*settings, "engine.kind=workers", "engine.options.num_workers=2"])
     workers = build_policy_engine(several, system.model, system.tokenizer)
@@ -80,5 +80,5 @@ def test_a_frozen_role_samples_from_its_own_checkpoint_and_reads_the_runs_tokens
     assert loaded == pytest.approx(asyncio.run(score(frozen.engine)), abs=1e-5)
     assert loaded != pytest.approx(asyncio.run(score(system.engine)), abs=1e-3)
     smaller = build_system(load_config([TINY], [*SMALL, "tokenizer.vocab_size=300"])).tokenizer
-    with pytest.raises(ConfigError, match="has other tokens than that of this run"):
+    with pytest.raises(ConfigError, match="has other tokens than this run's"):
         load_frozen_engine(config, tmp_path, smaller)

@@ -69,7 +69,7 @@ def test_what_may_not_change_is_refused_and_changes_nothing(run: Path) -> None:
     before = (run / "config.json").read_bytes()
     for overrides, message in [
         (["train.lr=0.1"], r"train\.lr: .* cannot change when a run is continued"),
-        (["train.steps=0"], rf"train\.steps: 1 -> 0: {run} has taken 1 steps already; name at least 1"),
+        (["train.steps=0"], rf"train\.steps: 1 -> 0: {run} has already taken 1 steps; set at least 1"),
     ]:
         with pytest.raises(ConfigError, match=message):
             run_train(None, resume=Continuation(run=run, overrides=overrides), display=False)

@@ -81,7 +81,7 @@ def test_engine_workers_are_for_the_cpu() -> None:
     about: dict[str, Any] = {"common": engine_settings(config), "options": config.engine.options}
     check_engine("workers", device="cpu", **about)
     with pytest.raises(
-        ConfigError, match=r"engine.kind='workers' with a model on cuda: .* memory that processes share"
+        ConfigError, match=r"engine.kind='workers' with a model on cuda: .* memory shared between processes"
     ):
         check_engine("workers", device="cuda", **about)
 
@@ -91,15 +91,15 @@ def test_engine_workers_are_for_the_cpu() -> None:
     [
         (
             ["engine.kind='local'", "engine.options.attention='flex'"],
-            r"engine.options.(attention|fused) is unknown to engine.kind='local'",
+            r"engine.options.(attention|fused) is not an option of engine.kind='local'",
         ),
         (
             ["engine.options.cuda_graphs=true", "engine.options.fused=true"],
             r"attention='flex' and fused=true; here they are 'gather' and true",
         ),
         (["engine.options.cuda_graphs=true", "engine.options.attention='flex'"], r"here they are 'flex' and false"),
-        (GRAPHS, r"cuda_graphs=true with a model on cpu: graphs are recorded on a GPU; use engine.options.cuda_graphs"),
-        ([*GRAPHS, *WORKERS], r"engine.options.cuda_graphs is unknown to engine.kind='workers'"),
+        (GRAPHS, r"cuda_graphs=true with a model on cpu: graphs need a GPU; use engine.options.cuda_graphs"),
+        ([*GRAPHS, *WORKERS], r"engine.options.cuda_graphs is not an option of engine.kind='workers'"),
     ],
 )
 def test_attention_and_graphs_that_cannot_work_are_refused_with_the_remedy(overrides: list[str], words: str) -> None:

@@ -150,9 +150,9 @@ def test_an_environment_that_does_not_open_here_is_no_end_of_the_export():
     family: Any = OpensOnce(broken=True)
     usage = read_usage(family)
     check = check_served(build_tiny_tokenizer(TEXTS), TagRenderer(build_tiny_tokenizer(TEXTS)), usage)
-    assert check.startswith("not checked: the environment does not open here: ")
+    assert check.startswith("not checked: the environment cannot be opened here: ")
     assert "data gone" in check
-    assert "is not in this folder" in describe_usage({"check": check}, usage)
+    assert "does not say how a conversation opens" in describe_usage({"check": check}, usage)
 
 
 def test_the_card_has_recipe_and_results_up_to_the_checkpoint(run, tmp_path):

@@ -124,7 +124,7 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
     )
     assert loss.function(inputs).losses.tolist() == [-0.5]
     assert loss.aggregation == "token_mean"
-    with pytest.raises(ConfigError, match="is a int; name a function"):
+    with pytest.raises(ConfigError, match="is a int; it must be a function"):
         build_policy_loss(resolve(config("loss.method=own_loss_of_a_test:NUMBER")))
 
 
@@ -134,24 +134,24 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
         (["credit.method=grop"], "did you mean 'grpo'"),
         (["credit.method=VinPO"], "did you mean 'vine'"),
         (["credit.options.epsilom=1"], "credit method 'grpo' has no option 'epsilom' (did you mean 'epsilon'?)"),
-        (["rollout.group_size=1"], "rollout.group_size=1 has nothing to compare; use at least 2"),
+        (["rollout.group_size=1"], "rollout.group_size=1 leaves nothing to compare; use at least 2"),
         (
             ["credit.method=Tree-GRPO", "rollout.train_truncated=false"],
-            "credit.method='tree' trains branches, each with an end of its own",
+            "credit.method='tree' trains branches that each end separately",
         ),
         (["credit.options.epsilon=-1"], "epsilon is -1"),
         (["credit.method=nowhere_at_all:f"], "credit.method='nowhere_at_all:f' cannot be imported"),
         (
             ["credit.method=gae"],
-            "credit.method='gae' reads the values of a critic; set critic.kind to 'head' or 'separate'",
+            "credit.method='gae' needs a critic; set critic.kind to 'head' or 'separate'",
         ),
-        (["critic.kind=head"], "critic.kind='head', but credit.method='grpo' reads no values"),
+        (["critic.kind=head"], "critic.kind='head', but credit.method='grpo' uses no critic"),
         (["loss.method=gpso"], "did you mean 'gspo'"),
         (["loss.method=DPPO-Binary-TVs"], "did you mean 'dppo_tv'"),
         (["loss.options.clip=0.2"], "loss 'ppo' has no option 'clip'"),
         (["loss.options.clip_low=2.0"], "clip_low is 2.0"),
         (["loss.method=nowhere_at_all:f"], "loss.method='nowhere_at_all:f' cannot be imported"),
-        (["loss.method=decoupled_ppo"], "where they are the same it is plain 'ppo'"),
+        (["loss.method=decoupled_ppo"], "if they are equal, the loss is plain 'ppo'"),
         (
             ["loss.correction.mode=mask"],
             "Recompute old log-probabilities with the trainer, or switch the correction off",
@@ -273,9 +273,9 @@ def test_what_a_recipe_says_itself_stands() -> None:
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["loss.method=math:sqrt"], "does not say how it corrects stale tokens"),
-        (["loss.method=reinforce", "loss.correction.mode=none"], "takes no ratio"),
-        (["loss.method=gpg", "loss.recompute_old=false"], "takes no ratio"),
+        (["loss.method=math:sqrt"], "does not define a correction for stale tokens"),
+        (["loss.method=reinforce", "loss.correction.mode=none"], "uses no ratio"),
+        (["loss.method=gpg", "loss.recompute_old=false"], "uses no ratio"),
         (
             ["loss.mask_observations=false", "loss.updates_per_step=2"],
             "loss.mask_observations=false trains tokens that were not sampled",

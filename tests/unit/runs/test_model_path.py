@@ -20,7 +20,7 @@ def test_a_context_beyond_the_positions_that_a_model_has_learned_is_refused() ->
     sizes = {"vocab_size": 300, "n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
     model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
     assert settle(model, 64) is model
-    with pytest.raises(ConfigError, match=r"max_context=65 is beyond the 64 positions .* \(transformer\.wpe\); set"):
+    with pytest.raises(ConfigError, match=r"max_context=65 is longer than the 64 positions .* \(transformer\.wpe\)"):
         settle(model, 65)
     rope = build_tiny_model()
     assert settle(rope, rope.config.max_position_embeddings + 1) is rope

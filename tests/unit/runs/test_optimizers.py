@@ -66,16 +66,16 @@ def own_module(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["train.optimizer=own:Counting"], "keeps 'count' as int; checkpoints hold tensors only"),
-        (["train.optimizer=own:Hidden"], "does not go on from the state it keeps"),
-        (["train.optimizer=own:Elsewhere"], "does not step on the groups"),
+        (["train.optimizer=own:Counting"], "stores 'count' as int; checkpoints contain only tensors"),
+        (["train.optimizer=own:Hidden"], "does not continue from its per-parameter state"),
+        (["train.optimizer=own:Elsewhere"], "does not update the parameter groups"),
         (["train.optimizer=own:Nothing"], "own has no 'Nothing'; it has Counting"),
         (["train.optimizer=torch.optim:LBFGS"], "LBFGS doesn't support per-parameter options"),
         ([*SGD, "train.optimizer_options={momento=0.9}"], "unexpected keyword argument 'momento'"),
         (["train.optimizer_options={epss=1.0}"], "unexpected keyword argument 'epss'"),
         ([*ADAFACTOR, "train.ranks=2"], r"'row_var' of shape \(4, 1\).*use train.ranks=1"),
-        (["train.optimizer=math:pi"], "name a function"),
-        (["train.decay=own:negative"], "gives -1.0 for step 0"),
+        (["train.optimizer=math:pi"], "must be a function"),
+        (["train.decay=own:negative"], "returned -1.0 for step 0"),
         (["train.decay=math:cosh"], "math.cosh"),
     ],
 )

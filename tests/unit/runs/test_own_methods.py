@@ -57,12 +57,12 @@ def test_a_loss_of_ones_own_is_called_with_its_options_and_measures() -> None:
         ("loss_is_a_tensor", "it returned a Tensor; take LossInputs and return LossOutput"),
         ("loss_is_none", "it returned a NoneType; take LossInputs"),
         ("loss_is_a_mean", "its losses has shape () for 3 tokens; take LossInputs"),
-        ("loss_is_nan", "its losses of three tokens are [nan, nan, nan]"),
-        ("loss_is_detached", "carry no gradient"),
-        ("loss_of_a_sharp_corner", "the gradient of its losses by policy_logprobs is [inf, inf, inf]"),
+        ("loss_is_nan", "its losses for three tokens are [nan, nan, nan]"),
+        ("loss_is_detached", "have no gradient"),
+        ("loss_of_a_sharp_corner", "the gradient of its losses with respect to policy_logprobs is [inf, inf, inf]"),
         ("loss_is_numpy", "its losses is a ndarray"),
-        ("clipped_is_a_float", "its clipped has dtype torch.float32; it is bool"),
-        ("metric_is_text", "its metric 'mode' is str; give a number"),
+        ("clipped_is_a_float", "its clipped has dtype torch.float32; return bool"),
+        ("metric_is_text", "its metric 'mode' is str; return one number"),
     ],
 )
 def test_a_loss_that_cannot_train_is_refused_at_the_start(name: str, words: str) -> None:
@@ -105,10 +105,10 @@ def test_a_credit_method_of_ones_own_passes_its_trial(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("credit_is_none", "returned a NoneType; return one list per trajectory"),
+        ("credit_is_none", "returned a value of type NoneType; "),
         ("credit_is_a_number_each", "trajectory 0: a float; return one list per trajectory with one array per turn"),
         ("credit_is_a_number_per_turn", "turn 0: float instead of one number per sampled token"),
-        ("credit_is_too_short", "arrays of [1, 1] tokens where the turns sampled [2, 1]"),
+        ("credit_is_too_short", "arrays have [1, 1] tokens, but the turns sampled [2, 1]"),
         ("credit_lacks_one", "returned 3 results for 4 trajectories"),
         ("credit_is_nan", "an advantage is not finite"),
         ("credit_is_text", "turn 0: an array of shape [2] and dtype <U1 instead of one number"),

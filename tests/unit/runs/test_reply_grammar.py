@@ -86,9 +86,9 @@ def test_the_switch_is_known_to_recipes() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["renderer.kind=tags"], "renderer.kind='tags': its calls hold free text"),
+        (["renderer.kind=tags"], "renderer.kind='tags': its calls contain free text"),
         (["renderer.kind=calls"], "renderer.kind='calls': there is no grammar"),
-        (["renderer.name=auto"], "renderer.name='auto' may write calls in another way than qwen3"),
+        (["renderer.name=auto"], "renderer.name='auto' may write calls in a different format than qwen3"),
         (["engine.kind=local"], "needs engine.kind='paged' or 'workers', not 'local'"),
     ],
 )
@@ -98,7 +98,7 @@ def test_who_cannot_is_refused_with_the_reason(section: str, changes: list[str],
 
 
 def test_an_environment_without_tools_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(ConfigError, match="the environment offers no tool"):
+    with pytest.raises(ConfigError, match="the environment has no tool"):
         check_grammar([], ChatRenderer(tokenizer), tokenizer, vocab_size=len(tokenizer))
 
 
@@ -110,5 +110,5 @@ def test_reasoning_needs_tags_that_are_tokens() -> None:
 
 
 def test_truncated_attempts_train_where_leaving_them_out_has_no_meaning() -> None:
-    with pytest.raises(ConfigError, match=r"train_truncated=false .*train\.algorithm='dpo' has no credit"):
+    with pytest.raises(ConfigError, match=r"train_truncated=false .*train.algorithm='dpo' uses no credit method"):
         load_config([], ['model.path="somewhere"', "rollout.train_truncated=false", "train.algorithm=dpo"])

@@ -79,10 +79,10 @@ def test_what_an_episode_does_never_depends_on_the_order_of_the_replies(seed: in
 
 def test_a_reply_where_none_is_wanted_is_refused_and_the_episode_goes_on():
     async def script(episode: OutsideEpisode) -> None:
-        with pytest.raises(EnvironmentFault, match="conversation 'middle'; wanted is one in left, right"):
+        with pytest.raises(EnvironmentFault, match="conversation 'middle', only in left, right"):
             await episode.reply(say("1"), "middle")
         await episode.reply(say("1"), "right")
-        with pytest.raises(EnvironmentFault, match="conversation 'right'; wanted is one in left"):
+        with pytest.raises(EnvironmentFault, match="conversation 'right', only in left"):
             await episode.reply(say("2"), "right")
         await episode.reply(say("1"))
         with pytest.raises(EnvironmentFault, match="the episode is over"):

@@ -75,7 +75,7 @@ def flip(path: Path) -> None:
     ("damage", "message"),
     [
         (lambda p: (p / "model.safetensors").write_bytes(b"weigh"), r"model\.safetensors has 5 bytes instead of 7"),
-        (lambda p: flip(p / "model.safetensors"), r"model\.safetensors is not what was written"),
+        (lambda p: flip(p / "model.safetensors"), r"model.safetensors differs from what was written"),
         (lambda p: (p / "tokenizer" / "vocab.json").unlink(), r"lacks tokenizer/vocab\.json"),
         (lambda p: (p / "manifest.json").unlink(), r"no readable manifest\.json"),
         (lambda p: (p / "manifest.json").write_text('{"model.saf'), r"no readable manifest\.json"),

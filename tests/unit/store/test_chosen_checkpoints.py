@@ -41,11 +41,11 @@ def test_a_step_means_a_checkpoint(tmp_path: Path, step: int | str | None, found
 
 def test_what_there_is_not_is_said(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", range(0, 20, 10), {15: 0.5})
-    with pytest.raises(CheckpointError, match=r"so none is the best; .* has checkpoints of steps: 0, 10"):
+    with pytest.raises(CheckpointError, match=r"so none is the best; .* has checkpoints for steps: 0, 10"):
         find_checkpoint_of(run, "best")
     with pytest.raises(CheckpointError, match=r"no checkpoint .*step_000007; .* steps: 0, 10"):
         find_checkpoint_of(run, 7)
-    with pytest.raises(ConfigError, match=r"'bset' is none; use a number, 'latest' or 'best'"):
+    with pytest.raises(ConfigError, match=r"'bset' is not a step; use a number, 'latest' or 'best'"):
         find_checkpoint_of(run, "bset")
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
         find_checkpoint_of(tmp_path, "best")

@@ -60,7 +60,7 @@ def test_a_group_under_the_name_of_another_draw_is_refused(store: GroupStore) ->
     store.save(group_of_draw(5), None)
     for source, target in zip(store.paths(5), store.paths(6), strict=True):
         os.rename(source, target)
-    with pytest.raises(StoreError, match="does not hold the one group of draw 6"):
+    with pytest.raises(StoreError, match="does not contain exactly the group of draw 6"):
         store.load(6)
 
 

@@ -121,7 +121,7 @@ def test_what_cannot_follow_is_refused_and_not_written(run: Path, number: int) -
     play(journal)
     before = (run / JOURNAL).read_bytes()
     append, words = IMPOSSIBLE[number]
-    with pytest.raises(StoreError, match=rf"journal\.jsonl, line 13: .*{words}.*keeps what can be proven"):
+    with pytest.raises(StoreError, match=rf"journal\.jsonl, line 13: .*{words}.*keeps the part that can be verified"):
         append(journal)
     assert (run / JOURNAL).read_bytes() == before
     journal.finished(4, "digest4")
@@ -144,7 +144,7 @@ def test_a_line_that_is_none_is_named(run: Path, line: str) -> None:
     with (run / JOURNAL).open("a") as file:
         file.write(line + "\n")
     for read in (read_journal, Journal):
-        with pytest.raises(StoreError, match=r"journal\.jsonl, line 13: .*keeps what can be proven"):
+        with pytest.raises(StoreError, match=r"journal\.jsonl, line 13: .*keeps the part that can be verified"):
             read(run)
 
 

@@ -193,7 +193,7 @@ def breach(
 def test_a_lost_token_is_a_breach_that_names_the_trajectory() -> None:
     error = breach([])
     assert error.trajectory == name(0)
-    assert "2 of 2 sampled tokens of turn 0 neither train nor are dropped" in str(error)
+    assert "2 of 2 sampled tokens of turn 0 are neither trained nor dropped" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_a_lost_token_is_a_breach_that_names_the_trajectory() -> None:
     [
         (
             {"token_ids": to_ids([1, 2, 3, 4, 99, 6, 7, 8])},
-            "sampled token id 1 of turn 0 is 99 in the sample, 5 was recorded",
+            "sampled token id 1 of turn 0 is 99 in the sample, but 5 was recorded",
         ),
         ({"token_ids": to_ids([1, 2, 3, 4, 5, 99, 7, 8])}, "context token id 0 of turn 1 is 99"),
         ({"loss_mask": to_mask(np.array([0, 0, 1, 1, 0, 0, 1, 0]))}, "context token 2 of turn 0 trains"),
         (
             {"loss_mask": to_mask(np.array([0, 0, 0, 1, 0, 0, 0, 1]))},
-            "1 of 2 sampled tokens of turn 0 neither train nor are dropped",
+            "1 of 2 sampled tokens of turn 0 are neither trained nor dropped",
         ),
         (
             {"behavior_logprobs": to_floats([0, 0, 0, -0.5, -0.4, 0, 0, -0.8])},
@@ -217,10 +217,10 @@ def test_a_lost_token_is_a_breach_that_names_the_trajectory() -> None:
             {"origin": Origin(trajectory=name(5), task_id="t")},
             "3/5: a sample trains a trajectory that is not a member",
         ),
-        ({"origin": Origin(trajectory=name(0), task_id="t", branch=1)}, "trains branch 1, the trajectory has 1"),
+        ({"origin": Origin(trajectory=name(0), task_id="t", branch=1)}, "trains branch 1, but the trajectory has 1"),
         (
             {"origin": Origin(trajectory=name(1), task_id="t")},
-            "3/1: a sample of branch 0 has 8 tokens, its turns have 4",
+            "3/1: a sample of branch 0 has 8 tokens, but its turns have 4",
         ),
     ],
 )
@@ -230,14 +230,14 @@ def test_a_sample_that_is_not_what_was_sampled_is_a_breach(damage: dict[str, obj
 
 def test_other_breaches() -> None:
     assert "trains 2 times" in str(breach([flatten(LINEAR), flatten(LINEAR)]))
-    assert "sampled by weight version 4..4, version 5 trains" in str(breach([flatten(LINEAR)], version=5))
+    assert "sampled by weight version 4..4, but version 5 trains" in str(breach([flatten(LINEAR)], version=5))
     assert "version 3 trains" in str(breach([flatten(LINEAR)], version=3)), "tokens of a future version"
     invalid = replace(LINEAR, reward=Invalid(reason="hung", retryable=False))
     assert "reward is Invalid" in str(breach([flatten(invalid)], trajectory=invalid))
     filtered = Drop(trajectory=name(0), reason=DropReason.NO_CREDIT)
-    assert "dropped as 'no_credit' and yet 2" in str(breach([flatten(LINEAR)], drops=[filtered]))
+    assert "dropped as 'no_credit', yet 2" in str(breach([flatten(LINEAR)], drops=[filtered]))
     stale = Drop(trajectory=name(0), reason=DropReason.TRUNCATED)
-    assert "give one reason" in str(breach([], drops=[filtered, stale]))
+    assert "use one reason" in str(breach([], drops=[filtered, stale]))
     assert "drops turn 2" in str(breach([], drops=[replace(filtered, turns=(2,))]))
     stranger = Drop(trajectory=name(8), reason=DropReason.NO_CREDIT)
     assert "3/8: 'no_credit' drops a trajectory that is not a member" in str(
@@ -319,11 +319,11 @@ def test_a_batch_knows_its_groups() -> None:
 
     with pytest.raises(LedgerError, match=r"trajectory 5/1: a sample trains a trajectory that is not in the batch"):
         batch([group], [sample, strange])
-    with pytest.raises(LedgerError, match=r"9/1: two groups of this batch have a trajectory of this name"):
+    with pytest.raises(LedgerError, match=r"9/1: two groups of this batch have a trajectory with the same name"):
         batch([group, group], [sample])
     with pytest.raises(LedgerError, match=r"5/1: 'late' drops a trajectory that is not in the batch"):
         batch([group], [sample], [Drop(trajectory=name(1, draw=5), reason=DropReason.LATE)])
-    with pytest.raises(LedgerError, match=r"5/1: 1 of 1 sampled tokens of turn 0 neither train nor are dropped"):
+    with pytest.raises(LedgerError, match=r"5/1: 1 of 1 sampled tokens of turn 0 are neither trained nor dropped"):
         batch([group, stranger], [sample])
     with pytest.raises(LedgerError, match=r"9/1: sampled token 0 of turn 0 trains 2 times"):
         account_batch([group], [[sample], [sample]], step=7, version=4, max_staleness=0)
@@ -458,7 +458,7 @@ def test_any_tree_balances_and_any_missing_sample_is_found(data: st.DataObject) 
     line = account(make_group(tree), samples)
     assert line.sampled == line.trained == sum(sizes)
     lost = data.draw(st.integers(0, len(samples) - 1))
-    with pytest.raises(LedgerError, match="neither train nor are dropped"):
+    with pytest.raises(LedgerError, match="neither trained nor dropped"):
         account(make_group(tree), samples[:lost] + samples[lost + 1 :])
 
 
@@ -472,7 +472,7 @@ def test_every_token_must_be_fresh_enough() -> None:
     """A reply that began under version 3 and ended under 4."""
     mixed = with_completion(version_first=3, versions=to_ids([3, 4]))
     with pytest.raises(
-        LedgerError, match=r"turn 0 was sampled by weight version 3\.\.4, version 4 trains with max_staleness 0"
+        LedgerError, match=r"turn 0 was sampled by weight version 3..4, but version 4 trains with max_staleness 0"
     ):
         account(make_group(mixed), [flatten(mixed)])
     assert account(make_group(mixed), [flatten(mixed)], max_staleness=1).trained == 3
@@ -522,7 +522,7 @@ def test_a_token_trains_with_the_experts_of_its_sampling() -> None:
     assert account(make_group(mixture), [sample]).trained == 3
     swapped = rows.copy()
     swapped[5] = swapped[5, :, ::-1]
-    with pytest.raises(LedgerError, match=r"token 5 of branch 0 trains with the experts \[\[11, 10\]\]"):
+    with pytest.raises(LedgerError, match=r"token 5 of branch 0 trains with experts \[\[11, 10\]\]"):
         account(make_group(mixture), [replace(sample, experts=to_experts(swapped))])
-    with pytest.raises(LedgerError, match=r"has experts of shape None, its turns \(7, 1, 2\)"):
+    with pytest.raises(LedgerError, match=r"has experts of shape None, but its turns \(7, 1, 2\)"):
         account(make_group(mixture), [replace(sample, experts=None)])

@@ -100,11 +100,11 @@ def test_a_damaged_pack_is_named(run: Path) -> None:
     data = pack.read_bytes()
     pack.write_bytes(data[: len(data) // 2])
     for read in (store.list_draws, lambda: store.load(3)):
-        with pytest.raises(StoreError, match=r"000000000\.zip cannot be read .* restore it from a copy"):
+        with pytest.raises(StoreError, match=r"000000000.zip .* restore it from a copy"):
             read()
     entry = data.rfind(b"PK\x01\x02")  # the last one of the table at the end
     pack.write_bytes(data[: entry + 3] + b"\x03" + data[entry + 4 :])
-    with pytest.raises(StoreError, match=r"000000000\.zip cannot be read"):
+    with pytest.raises(StoreError, match=r"cannot read .*000000000\.zip"):
         store.load(3)
 
 

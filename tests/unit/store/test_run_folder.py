@@ -125,17 +125,17 @@ def test_truncate_forgets_later_steps_only(run: RunFolder) -> None:
 def test_a_run_of_another_format_is_refused(run: RunFolder) -> None:
     run.write_json("config.json", {"a": 1})
     run.write_json("format.json", {"format": 3})
-    with pytest.raises(StoreError, match=r"run has format 3, this version of Turnwise reads format 2; .*train again"):
+    with pytest.raises(StoreError, match=r"run has format 3, but this version of Turnwise reads format 2"):
         RunFolder.open(run.path)
     (run.path / "format.json").unlink()
     for read in (RunFolder.open, read_journal, load_accounts, GroupStore, lambda path: load_advantages(path, 1)):
         with pytest.raises(StoreError, match=r"format 1 \(it has no format number\), .*the version that made it"):
             read(run.path)
     run.write_json("config.json", {"model_type": "qwen3"})
-    with pytest.raises(StoreError, match=r"is the folder of a model and not of a run; name a folder that"):
+    with pytest.raises(StoreError, match=r"is a model folder, not a run folder; name a folder made by"):
         RunFolder.open(run.path)
     (run.path / "format.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"format\.json cannot be read"):
+    with pytest.raises(StoreError, match=r"format.json"):
         RunFolder.open(run.path)
 
 

@@ -14,7 +14,7 @@ from turnwise.store import run_lock
 from turnwise.store.run_folder import LOCK, WRITER
 from turnwise.store.run_lock import Writer, hold_run, read_writer
 
-OTHER = Writer(host="node7", process=4711, started="2026-01-02 03:04:05+0000", boot="another kernel", token="theirs")
+OTHER = Writer(host="node7", process=4711, started="2026-01-02 03:04:05+0000", boot="of kernel", token="theirs")
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_a_writer_that_slept_while_another_took_over_stops_before_its_next_decis
         lock.check()
         leave(tmp_path, OTHER)
         clock[0] += 3600
-        with pytest.raises(StoreError, match=r"taken over by process 4711 on node7 .* what it had stored stays"):
+        with pytest.raises(StoreError, match=r"taken over by process 4711 on node7 .* what it stored is kept"):
             lock.check()
     assert read_writer(tmp_path) == OTHER, "the loser removed the other's file"
 

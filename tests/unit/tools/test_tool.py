@@ -281,7 +281,7 @@ def test_hanging_tools_time_out_and_their_threads_come_back_when_they_end() -> N
     for function in (hang, sleep_long):
         started = time.perf_counter()
         with pytest.raises(
-            ToolTimeout, match=rf"tool '{function.__name__}' ran past 0.05 s .*environment.tool_timeout_s"
+            ToolTimeout, match=rf"tool '{function.__name__}' ran longer than 0.05 s .*environment.tool_timeout_s"
         ):
             run(function, "{}", timeout_s=0.05)
         assert time.perf_counter() - started < 2.0

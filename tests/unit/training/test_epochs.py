@@ -122,5 +122,5 @@ def test_the_schedule_counts_the_passes_and_a_ratio_of_them_is_warm_up() -> None
 
 @pytest.mark.parametrize("algorithm", ["rejection", "dpo"])
 def test_epochs_belong_to_policy_gradient(algorithm: str) -> None:
-    with pytest.raises(ConfigError, match=r"does not read loss\.epochs=2"):
+    with pytest.raises(ConfigError, match=r"ignores loss.epochs=2"):
         load_config([], [f"train.algorithm={algorithm}", "loss.epochs=2"])

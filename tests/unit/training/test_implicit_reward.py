@@ -85,7 +85,7 @@ def test_any_split_gives_the_same_step() -> None:
 
 def test_outcomes_that_are_no_chances_are_refused() -> None:
     model, reference = build()
-    with pytest.raises(TrainingError, match=r"rewards from -1\.0 to 1\.0 are no probabilities"):
+    with pytest.raises(TrainingError, match=r"rewards from -1.0 to 1.0 are not probabilities"):
         run_implicit_reward_step(
             model, SAMPLES, [1.0, -1.0, 0.0], reference, temperature=1.0, max_grad_norm=1.0, micro_batch_tokens=100
         )

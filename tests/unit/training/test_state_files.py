@@ -94,10 +94,10 @@ def test_a_checkpoint_in_shards_goes_on_as_one_in_a_file(tmp_path: Path) -> None
     [
         (lambda file: file.unlink(), r"lacks model-00002-of-00003.safetensors of the 3 files"),
         (lambda file: file.write_bytes(file.read_bytes()[:900]), r"model-00002-of-00003.safetensors is truncated"),
-        (lambda file: file.with_name("model.safetensors.index.json").unlink(), r"holds 3 of 3 shards and no model\."),
+        (lambda file: file.with_name("model.safetensors.index.json").unlink(), r"has 3 of 3 shards but no model."),
         (
             lambda file: file.with_name("model.safetensors.index.json").write_text("{}"),
-            r"model.safetensors.index.json cannot be read",
+            r"cannot read model.safetensors.index.json",
         ),
     ],
 )
@@ -122,19 +122,19 @@ def test_what_a_checkpoint_lacks_and_has_besides_is_listed_and_changes_nothing(t
     weights, critics = load_file(file), load_file(of_critic)
 
     def refuse(message: str) -> None:
-        with pytest.raises(CheckpointError, match=rf"belongs to another model: {message}"):
+        with pytest.raises(CheckpointError, match=rf"belongs to a different model: {message}"):
             load(tmp_path / "run", others[0], critic=others[1])
         assert all(hold_same(one, other) for one, other in zip(others, before, strict=True))
 
     save_file({"module." + name: tensor for name, tensor in weights.items()}, file)
-    refuse(r"it lacks 24 tensors .* and 21 more\), holds 24 tensors .*; the names have the prefix 'module\.'")
+    refuse(r"it lacks 24 tensors .* and 21 more\), has 24 tensors .*; the names have a wrapper's prefix 'module\.'")
     save_file({**weights, EMBEDDING: torch.zeros(310, 32)}, file)
-    refuse(rf"it holds 1 tensor of another size \({EMBEDDING} is \(310, 32\), in the model \(300, 32\)\)")
+    refuse(rf"it has 1 tensor of a different size \({EMBEDDING} is \(310, 32\), in the model \(300, 32\)\)")
     save_file(weights, file)
     save_file({name: tensor for name, tensor in critics.items() if name != "weight/bias"}, of_critic)
     refuse(r"critic: it lacks 1 tensor of the model \(bias\)")
     save_file({**critics, "weight/more": torch.zeros(1)}, of_critic)
-    refuse(r"critic: it holds 1 tensor that the model has no place for \(more\)")
+    refuse(r"critic: it has 1 tensor not in the model \(more\)")
     save_file(critics, of_critic)
     assert load(tmp_path / "run", others[0], critic=others[1]) == COUNTERS
     assert hold_same(others[1], critic)

@@ -69,7 +69,7 @@ def to_trl(family: EnvironmentFamily, *, split: Split = "train", max_turns: int 
 
     for tool in _list_tools(family, split):
         if not tool.name.isidentifier() or tool.name.startswith("_") or hasattr(FamilyEnvironment, tool.name):
-            raise ConfigError(f"the tool {tool.name!r} cannot be a method of TRL's class; rename it")
+            raise ConfigError(f"the name of tool {tool.name!r} cannot be used as a method of TRL's class; rename it")
         setattr(FamilyEnvironment, tool.name, build_method(tool))
     return FamilyEnvironment
 

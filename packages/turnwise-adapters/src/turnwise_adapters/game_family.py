@@ -81,8 +81,8 @@ class GameFamily:
                 payload = {"kind": self.kind_of(seed), "seed": seed, "split": split}
                 return Task(environment=self._name, prompt=prompt, payload=payload)
         raise ConfigError(
-            f"{self._name} has no {split} opening with a move to make in {MAX_DRAWS} seeds; use split_by='seed' or "
-            "other arguments"
+            f"{self._name}: none of {MAX_DRAWS} seeds has a {split} opening with a move to make; use split_by='seed' "
+            "or other arguments"
         )
 
     def kind_of(self, seed: int) -> str:
@@ -119,7 +119,7 @@ class GameFamily:
         if self._has_expert():
             policies["oracle"] = GamePolicy(self, 1.0)
         elif name == "oracle":
-            raise ConfigError(f"{self._name} knows no expert for {self._kind}; use the policy 'random' or 'naive'")
+            raise ConfigError(f"{self._name} has no expert for {self._kind}; use the policy 'random' or 'naive'")
         return choose_policy(name, policies)
 
     def _has_expert(self) -> bool:

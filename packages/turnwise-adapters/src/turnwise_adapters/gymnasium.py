@@ -76,8 +76,9 @@ class GymnasiumGame(TextGame):
             self._env = gymnasium.make(chosen.id, **options)
         if not isinstance(self._env.action_space, gymnasium.spaces.Discrete):
             raise ConfigError(
-                f"{chosen.id}: its actions are {self._env.action_space}; the adapter plays Discrete ones: register one "
-                "in a gymnasium.ActionWrapper that numbers them, or write a plain class with them as a tool's arguments"
+                f"{chosen.id}: its actions are {self._env.action_space}; the adapter supports only Discrete ones: "
+                "register a version with a gymnasium.ActionWrapper that numbers them, or write a plain class with the "
+                "actions as a tool's arguments"
             )
         start, count = int(self._env.action_space.start), int(self._env.action_space.n)
         numbers = range(start, start + count)
@@ -91,7 +92,7 @@ class GymnasiumGame(TextGame):
         """What a method returned. Raises EnvironmentFault where it is not these values, as in gym before 0.26."""
         if not isinstance(result, tuple) or len(result) != len(fields):
             count = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-            raise EnvironmentFault(f"{self._chosen.id}: {method} returns {count}; it must be ({', '.join(fields)})")
+            raise EnvironmentFault(f"{self._chosen.id}: {method} returns {count}; it must return ({', '.join(fields)})")
         return result
 
     def _read_mask(self, info: Mapping[str, Any]) -> dict[int, bool] | None:

@@ -130,5 +130,5 @@ class MiniGrid(GameFamily):
         chosen = read_arguments(MiniGridArguments, arguments)
         require_package("minigrid", "3.0", "minigrid")
         if not chosen.actions or set(chosen.actions) - set(ACTIONS):
-            raise ConfigError(f"actions={list(chosen.actions)}: give some of {', '.join(ACTIONS)}")
+            raise ConfigError(f"actions={list(chosen.actions)}: use one or more of {', '.join(ACTIONS)}")
         super().__init__("minigrid", chosen.id, chosen, lambda: MiniGridGame(chosen))

@@ -56,15 +56,15 @@ class OpenSpielGame(TextGame):
             self._game = pyspiel.load_game(chosen.game, dict(chosen.parameters))
         kind = self._game.get_type()
         if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
-            raise ConfigError(f"{chosen.game}: players move at once; load it as turn_based_simultaneous_game")
+            raise ConfigError(f"{chosen.game} has simultaneous moves; load it as turn_based_simultaneous_game")
         if not (kind.provides_observation_string or kind.provides_information_state_string):
-            raise ConfigError(f"{chosen.game} has no text for what a player sees; choose another game")
+            raise ConfigError(f"{chosen.game} cannot show as text what a player sees; choose another game")
         if chosen.player >= self._game.num_players():
-            raise ConfigError(f"player={chosen.player}: {chosen.game} has {self._game.num_players()} players")
+            raise ConfigError(f"player={chosen.player}: {chosen.game} has only {self._game.num_players()} players")
         self._sees_observation = bool(kind.provides_observation_string)
         self._is_open = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
         if chosen.opponent == "search" and not self._is_open:
-            raise ConfigError(f"opponent='search': {chosen.game} hides information; use opponent='random'")
+            raise ConfigError(f"opponent='search': {chosen.game} has hidden information; use opponent='random'")
         self._state = self._game.new_initial_state()
         self._random = rng("open_spiel", seed)
         self._seed = seed

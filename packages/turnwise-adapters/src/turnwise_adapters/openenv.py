@@ -134,7 +134,7 @@ class OpenEnv(GameFamily):
         """`arguments` are the fields of `OpenEnvArguments`. Raises ConfigError."""
         chosen = read_arguments(OpenEnvArguments, arguments)
         if bool(chosen.url) == bool(chosen.app):
-            raise ConfigError("openenv needs either url, of a server that runs, or app, to start one")
+            raise ConfigError("openenv needs either url, for a running server, or app, to start one")
         require_package("openenv", "0.10", "openenv")
         url = chosen.url
         if chosen.app:

@@ -70,7 +70,7 @@ class OutwardEpisode:
         """Return the reward of the replies so far. Raises EnvironmentFault if the episode cannot be judged."""
         reward = choose_reward(await self._require().score())
         if isinstance(reward, Invalid):
-            raise EnvironmentFault(f"the episode could not be judged: {reward.reason}")
+            raise EnvironmentFault(f"the episode could not be scored: {reward.reason}")
         return reward
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class OutwardEpisode:
 
     def _require(self) -> OutsideEpisode:
         if self._episode is None:
-            raise EnvironmentFault("no episode is under way; call reset")
+            raise EnvironmentFault("no episode is running; call reset")
         return self._episode
 
 

@@ -17,7 +17,7 @@ def require_package(package: str, minimum: str, extra: str) -> str:
     except PackageNotFoundError:
         raise ConfigError(f"this environment needs the package {package} >= {minimum}; {remedy}") from None
     if _numbers(installed) < _numbers(minimum):
-        raise ConfigError(f"{package} {installed} is too old, this environment needs {minimum} or newer; {remedy}")
+        raise ConfigError(f"{package} {installed} is too old; this environment needs {minimum} or newer; {remedy}")
     return installed
 
 

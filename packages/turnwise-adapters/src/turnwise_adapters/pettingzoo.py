@@ -60,7 +60,9 @@ class PettingZooGame(TextGame):
             if "ansi" in self._env.metadata.get("render_modes", ()):
                 self._env = build(**{**chosen.make, "render_mode": "ansi"})
         if chosen.player >= len(self._env.possible_agents):
-            raise ConfigError(f"player={chosen.player}: {chosen.module} has {len(self._env.possible_agents)} agents")
+            raise ConfigError(
+                f"player={chosen.player}: {chosen.module} has only {len(self._env.possible_agents)} agents"
+            )
         self._agent = self._env.possible_agents[chosen.player]
         self._env.reset(seed=seed)
         self._random = rng("pettingzoo", seed)

@@ -157,8 +157,8 @@ class GameEnvironment(ToolEnvironment):
         prompt = await self._in_time(start, "opening")
         if prompt != task.prompt:
             raise EnvironmentFault(
-                f"{task.environment} opened task {task.id} with another text than before, so its seed does not fix the "
-                "episode; use an environment that seeds all its randomness"
+                f"{task.environment} opened task {task.id} with a different text than before, so the seed does not "
+                "determine the episode; use an environment that seeds all its randomness"
             )
         return prompt, [self.act]
 
@@ -184,7 +184,9 @@ class GameEnvironment(ToolEnvironment):
             self._num_illegal += 1
             raise
         if not math.isfinite(outcome.reward):
-            raise EnvironmentFault(f"the game rewarded {action[:50]!r} with {outcome.reward}; a reward must be finite")
+            raise EnvironmentFault(
+                f"the game returned reward {outcome.reward} for {action[:50]!r}; a reward must be finite"
+            )
         self._total += outcome.reward
         self._last_reward += outcome.reward
         self._over = self._over or outcome.done

@@ -37,7 +37,9 @@ def read_prompt(row: Any) -> tuple[Message, ...]:
     """Return the first messages of a task. Raises ConfigError if the package's simulated user would open the
     conversation."""
     if row.data.prompt is None:
-        raise ConfigError(f"task {row.data.idx} has no prompt: its user opens the conversation, which needs a model")
+        raise ConfigError(
+            f"task {row.data.idx} has no prompt: its user starts the conversation, which would need a model"
+        )
     system = (text_message("system", row.data.system_prompt),) if row.data.system_prompt else ()
     return (*system, text_message("user", row.data.prompt_text))
 
@@ -54,4 +56,4 @@ def check_row(row: Any) -> None:
     needs += ["it needs a container"] if row.NEEDS_CONTAINER else []
     needs += ["its judges need a model"] if row.plugged_judges() else []
     if needs:
-        raise ConfigError(f"{type(row).__name__}: {'; '.join(needs)}; the adapter serves text and tools only")
+        raise ConfigError(f"{type(row).__name__}: {'; '.join(needs)}; the adapter supports only text and tools")

@@ -146,7 +146,10 @@ class Verifiers:
         check_index(split, index)
         rows = self._rows[split]
         if not rows or (split == "heldout" and index >= len(rows)):
-            raise IndexError(f"task {index} of split {split!r}: taskset {self._chosen.taskset!r} has {len(rows)}")
+            raise IndexError(
+                f"task {index} of split {split!r} does not exist: taskset {self._chosen.taskset!r} has {len(rows)} "
+                "tasks"
+            )
         place = index % len(rows)
         payload = {"kind": self._chosen.taskset, "split": split, "row": place}
         return Task(environment="verifiers", prompt=read_prompt(rows[place]), payload=payload)

@@ -49,7 +49,7 @@ def test_the_end_of_a_session_frees_its_episode(monkeypatch: pytest.MonkeyPatch)
         await server.reset_async(seed=1)
         await asyncio.to_thread(server.close)
         await asyncio.sleep(0.05)
-        with pytest.raises(EnvironmentFault, match="no episode is under way"):
+        with pytest.raises(EnvironmentFault, match="no episode is running"):
             await server.step_async(SimpleNamespace(text="more"))
 
     asyncio.run(play())

@@ -59,5 +59,5 @@ def test_transformers_reads_the_tools_schema_again() -> None:
 def test_a_tool_that_cannot_be_a_method_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = (ToolSpec(name="get_reward", description="", parameters={"type": "object", "properties": {}}),)
     monkeypatch.setattr("turnwise_adapters.as_trl._list_tools", lambda family, split: tools)
-    with pytest.raises(ConfigError, match="'get_reward' cannot be a method"):
+    with pytest.raises(ConfigError, match="'get_reward' cannot be used as a method"):
         to_trl(NotesFamily())

@@ -26,7 +26,7 @@ def test_openspiel_hides_what_a_player_does_not_see() -> None:
     assert "Private" in family.task("train", 0).prompt[0].text
     with pytest.raises(ConfigError, match="no expert"):
         family.policy("oracle")
-    with pytest.raises(ConfigError, match="hides information"):
+    with pytest.raises(ConfigError, match="has hidden information"):
         load_family("open_spiel", {"game": "leduc_poker", "opponent": "search"}).task("train", 0)
 
 
@@ -34,7 +34,7 @@ def test_openspiel_hides_what_a_player_does_not_see() -> None:
     ("arguments", "message"),
     [
         ({"game": "no_such_game"}, "cannot load 'no_such_game'"),
-        ({"game": "matrix_rps"}, "players move at once"),
+        ({"game": "matrix_rps"}, "has simultaneous moves"),
         ({"game": "tic_tac_toe", "player": 2}, "tic_tac_toe has 2 players"),
     ],
 )

@@ -66,10 +66,10 @@ def test_a_server_may_end_the_trajectory():
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("dies", "'lab' gave no answer: RemoteProtocolError"),
-        ("floods", "answered more than 16777216 bytes"),
-        ("fails", '\'lab\' answered 500: {"detail": "disk full"}'),
-        ("babbles", "does not speak the protocol: the body is not JSON"),
+        ("dies", "'lab' did not answer: RemoteProtocolError"),
+        ("floods", "sent an answer longer than 16777216 bytes"),
+        ("fails", '\'lab\' answered with status 500: {"detail": "disk full"}'),
+        ("babbles", "violates the protocol: the body is not JSON"),
         ("broken", "'lab' failed in 'run': no kernel"),
     ],
 )

@@ -45,12 +45,12 @@ def test_columns_of_other_names_are_extra_fields_of_their_rows():
         (b"[]", "must be a JSON object"),
         (body(), "trajectory_ids must be"),
         (body(trajectory_ids=[], actions=[]), "at least one"),
-        (body(trajectory_ids=[True], actions=["x"]), "texts or integers"),
+        (body(trajectory_ids=[True], actions=["x"]), "strings or integers"),
         (body(trajectory_ids=["a"]), "actions must be a list of 1 items, one per trajectory, not None"),
         (body(trajectory_ids=["a"], actions=["x", "y"]), "actions must be a list of 1 items.*not 2 items"),
-        (body(trajectory_ids=["a"], actions=[7]), "every item is of the type str"),
-        (body(trajectory_ids=["a"], actions=["x"], finish=["no"]), "every item is of the type bool"),
-        (body(trajectory_ids=["a"], actions=["x"], extra_fields=[None]), "every item is of the type dict"),
+        (body(trajectory_ids=["a"], actions=[7]), "items are all of type str"),
+        (body(trajectory_ids=["a"], actions=["x"], finish=["no"]), "items are all of type bool"),
+        (body(trajectory_ids=["a"], actions=["x"], extra_fields=[None]), "items are all of type dict"),
         (body(trajectory_ids=["a"], actions=["x"], other=3), "other must be a list of 1 items"),
     ],
 )
@@ -65,9 +65,9 @@ def test_a_malformed_request_is_refused_with_the_reason(sent: bytes, problem: st
         (b"<html>", "not JSON"),
         (body(detail="overloaded"), "observations must be a list of 1 items"),
         (body(observations=["x", "y"], dones=[0, 0], valids=[1, 1]), "1 items"),
-        (body(observations=[3], dones=[False], valids=[True]), "an observation must be a text"),
+        (body(observations=[3], dones=[False], valids=[True]), "an observation must be a string"),
         (body(observations=[{"image": "x"}], dones=[False], valids=[True]), "under 'obs'"),
-        (body(observations=["x"], dones=["no"], valids=[True]), "truth values, not 'no'"),
+        (body(observations=["x"], dones=["no"], valids=[True]), "booleans, not 'no'"),
     ],
 )
 def test_a_malformed_answer_is_refused_with_the_reason(sent: bytes, problem: str):

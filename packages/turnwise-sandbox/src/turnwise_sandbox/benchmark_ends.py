@@ -108,7 +108,7 @@ def measure_kills(rounds: int) -> dict[str, float]:
             with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as holder:
                 assert holder.stdout is not None
                 if holder.stdout.readline() != b"ready\n":
-                    raise SandboxError("a sandbox that was to be killed did not start")
+                    raise SandboxError("a sandbox that was about to be killed did not start")
                 tree = _read_tree(holder.pid)
                 killed, dependent = _pick(role, holder.pid, tree, draw)
                 started = time.perf_counter()

@@ -131,8 +131,8 @@ class BubblewrapSandbox(WholePrograms):
                 copies[_TREE] = _pack(tree)
             if len(copies) > _MAX_FILES:
                 raise SandboxError(
-                    f"{len(program.files)} files are more than the {_MAX_FILES - 2} that the bubblewrap sandbox takes; "
-                    "send an archive"
+                    f"{len(program.files)} files are more than the {_MAX_FILES - 2} that the bubblewrap sandbox "
+                    "accepts; send an archive"
                 )
             arguments: list[str] = []
             passed = [status_write]
@@ -359,7 +359,7 @@ async def _supervise(process: subprocess.Popen[bytes], first: int, stdin: bytes,
             await _await_ready(first)
     except TimeoutError:
         raise SandboxError(
-            f"processes of the bubblewrap sandbox still live {_END_S:g} s after they were killed"
+            f"processes of the bubblewrap sandbox are still alive {_END_S:g} s after they were killed"
         ) from None
     for fd, capture in streams.items():
         capture.drain(fd)

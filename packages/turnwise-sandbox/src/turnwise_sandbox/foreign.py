@@ -21,7 +21,7 @@ def check_path(path: str) -> str:
     surrogate = any("\ud800" <= char <= "\udfff" for char in path)  # cannot be sent as UTF-8
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\n" in path or surrogate:
         raise SandboxError(
-            f"file path {path!r} must be relative, stay below the program's folder and hold no NUL, newline or "
+            f"file path {path!r} must be relative, stay below the program's folder and contain no NUL, newline or "
             "surrogate"
         )
     return str(PurePosixPath(path))

@@ -162,7 +162,7 @@ class Zygote:
         elif fds:
             waiting.set_result(fds[0])
         else:
-            waiting.set_exception(SandboxError(f"no cell could be started: {answer.get('error')}"))
+            waiting.set_exception(SandboxError(f"could not start a cell: {answer.get('error')}"))
 
     def _lose(self, error: Exception) -> SandboxError:
         self.close()
@@ -192,7 +192,7 @@ class Zygote:
             for waiting in filter(None, self._waiting):
                 self._room.release()
                 if not waiting.done():
-                    waiting.set_exception(SandboxError("no cell could be started: the interpreter is gone"))
+                    waiting.set_exception(SandboxError("could not start a cell: the interpreter is gone"))
         self._waiting.clear()
         self.control.close()
         self.process.kill()
@@ -383,9 +383,9 @@ async def wait_for_answer(answer: asyncio.Future[Answer], measure: Callable[[], 
         while not (await asyncio.wait([answer], timeout=SPAWN_DEADLINE_S))[0]:
             now = measure()
             if not now[0] and now == before:
-                raise TimeoutError(f"no answer within {SPAWN_DEADLINE_S:g} s, in which it did not run")
+                raise TimeoutError(f"no answer within {SPAWN_DEADLINE_S:g} s, while it was not running")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no answer within {LINE_DEADLINE_S:g} s, although it runs")
+                raise TimeoutError(f"no answer within {LINE_DEADLINE_S:g} s, although it is running")
             before = now
         return answer.result()
     except BaseException:

@@ -38,7 +38,7 @@ _cell_numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """One thing a level promises about code that runs in it."""
+    """A guarantee of a level about code that runs in it."""
 
     name: str
     enforced_by: str | None
@@ -66,15 +66,13 @@ def check_required(level: Level, required: Iterable[str]) -> None:
     for name in required:
         item = level.properties.get(name)
         if item is None:
-            raise SandboxError(
-                f"there is no sandbox property {name!r}; it must be one of {', '.join(level.properties)}"
-            )
+            raise SandboxError(f"unknown sandbox property {name!r}; it must be one of {', '.join(level.properties)}")
         if item.enforced_by is None or not item.verified:
             why = "; ".join(f"{stronger}: {reason}" for stronger, reason in level.reasons.items())
             raise SandboxError(
-                f"property {name!r} is required, but level {level.name!r} does not hold it"
+                f"property {name!r} is required, but level {level.name!r} does not have it"
                 + (f" (stronger levels: {why})" if why else "")
-                + "; run `turnwise sandbox doctor` for the whole table"
+                + "; run `turnwise sandbox doctor` for the full table"
             )
 
 
@@ -87,21 +85,24 @@ def find_host(wanted: str, *, allow_unsafe: bool) -> Host:
     best = next(level for level in LEVELS if level not in reasons)
     level = best if wanted == "auto" else wanted
     if level not in LEVELS:
-        raise SandboxError(f"there is no sandbox level {level!r}; it must be auto, {', '.join(LEVELS)}")
+        raise SandboxError(f"unknown sandbox level {level!r}; it must be auto, {', '.join(LEVELS)}")
     if LEVELS.index(level) < LEVELS.index(best):
         raise SandboxError(
             f"level {level!r} is unavailable ({reasons.get(level, 'unknown reason')}); the best is {best!r}"
         )
     if level == "none" and not allow_unsafe:
         raise SandboxError(
-            "nothing on this machine can isolate code (" + "; ".join(f"{k}: {v}" for k, v in reasons.items()) + "); "
-            "use a remote backend, or allow_unsafe=True if the code may do whatever your user may"
+            "nothing on this machine can isolate code ("
+            + "; ".join(f"{k}: {v}" for k, v in reasons.items())
+            + "); use a remote backend, or allow_unsafe=True to let the "
+            "code do whatever your user may do"
         )
     if level in reasons:
         raise SandboxError(f"level {level!r} is unavailable: {reasons[level]}")
     if level == "none" and not capabilities.has_children_file:
         raise SandboxError(
-            "/proc does not list a process's children, so what a program starts could not be ended; mount /proc"
+            "/proc does not list a process's children, so processes started by a program could not be ended; mount "
+            "/proc"
         )
     return Host(level, capabilities, reasons)
 
@@ -164,7 +165,7 @@ class Host:
                 self._cgroups.take(key.memory_bytes, key.num_pids + CELL_PIDS) if self._cgroups is not None else None
             )
         except OSError as error:
-            raise SandboxError(f"no control group with the program's limits could be made: {error}") from error
+            raise SandboxError(f"could not create a control group with the program's limits: {error}") from error
         scratch = None
         if self.level != "full":
             assert self._folder is not None

@@ -38,9 +38,9 @@ def read_plain(fd: int, name: str, max_bytes: int) -> bytes:
     """The content of an open plain file. Raises SandboxError for another kind of file or one that is too large."""
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode):
-        raise SandboxError(f"{name} is not a plain file")
+        raise SandboxError(f"{name} is not a regular file")
     if about.st_size > max_bytes:
-        raise SandboxError(f"{name} holds {about.st_size} bytes; at most {max_bytes} can be read")
+        raise SandboxError(f"{name} has {about.st_size} bytes; at most {max_bytes} can be read")
     parts = []
     at = 0
     while at < about.st_size:

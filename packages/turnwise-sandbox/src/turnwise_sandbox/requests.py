@@ -81,7 +81,7 @@ def check_path(path: str) -> str:
         split_path(str(pure))
     except ValueError:
         raise SandboxError(
-            f"{path[:80]!r} is not a path inside the sandbox's folder; give a relative one without '..'"
+            f"{path[:80]!r} is not a path inside the sandbox's folder; use a relative one without '..'"
         ) from None
     return str(pure)
 
@@ -101,7 +101,7 @@ def build_payload(program: Program) -> tuple[int, int]:
     source = to_bytes(program.code)
     total = len(source) + sum(len(content) for content in program.files.values())
     if total > MAX_CODE_BYTES:
-        raise SandboxError(f"code and files hold {total} bytes; at most {MAX_CODE_BYTES} are allowed")
+        raise SandboxError(f"code and files have {total} bytes; at most {MAX_CODE_BYTES} are allowed")
     files = {check_path(name): content for name, content in program.files.items()}
     parts = wire.pack_payload(source, files, language=program.language, seed=program.seed)
     return wire.to_memfd(parts), sum(map(len, parts))

@@ -93,7 +93,7 @@ class SandboxServer:
         """
         if len(token) < MIN_TOKEN_CHARS:
             raise SandboxError(
-                f"the token has {len(token)} characters, fewer than {MIN_TOKEN_CHARS}; make one with new_token()"
+                f"the token has {len(token)} characters, fewer than {MIN_TOKEN_CHARS}; create one with new_token()"
             )
         self._sandbox = sandbox
         self._token = token.encode()
@@ -228,7 +228,7 @@ class SandboxServer:
 
     async def _add_session(self, make: Callable[[], Awaitable[Session]], limits: Limits) -> Answer:
         if len(self._sessions) + self._opening >= self._max_sessions:
-            raise _Refused(429, f"{self._max_sessions} sessions are open, the most that this server allows; close one")
+            raise _Refused(429, f"{self._max_sessions} sessions are open, the maximum for this server; close one")
         self._opening += 1
         try:
             session = await self._in_slot(make)
@@ -252,7 +252,7 @@ class SandboxServer:
         entry = self._sessions.get(id)
         if entry is None:
             raise _Refused(
-                404, f"there is no live session {id[:40]!r}; it was closed, or unused for {self._session_idle_s:g} s"
+                404, f"there is no live session {id[:40]!r}; it was closed, or idle for {self._session_idle_s:g} s"
             )
         async with entry.lock:
             entry.used = time.monotonic()
@@ -268,7 +268,7 @@ class SandboxServer:
                 await self._slots.acquire()
         except TimeoutError:
             raise _Refused(
-                429, f"no slot became free within {self._max_queue_s:g} s; send fewer requests at a time, or try again"
+                429, f"no slot became free within {self._max_queue_s:g} s; send fewer requests at once, or try again"
             ) from None
         try:
             return await work()

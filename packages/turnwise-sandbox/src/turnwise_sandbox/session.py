@@ -157,7 +157,7 @@ class LocalSession:
         if self._channel is None:
             raise SandboxError("the session was never started")
         if self._busy:
-            raise SandboxError("the session is running something else; wait for its end")
+            raise SandboxError("the session is running another command; wait for it to finish")
         self._busy = True
         self._channel.attach(asyncio.get_running_loop())
         self.cell.attach(asyncio.get_running_loop())
@@ -289,7 +289,7 @@ class LocalSession:
         Branches are as isolated from the host as any session, but share one cell: they see the same processes and have
         one quota. Relative paths name the branch's folder, absolute ones still the original's."""
         if self._language != "python":
-            raise SandboxError("a shell cannot be forked; fork a Python session, or replay the commands")
+            raise SandboxError("a shell session cannot be forked; fork a Python session, or replay the commands")
         channel = self._enter()
         branch = LocalSession(
             self.cell,
@@ -342,7 +342,7 @@ class LocalSession:
             while len(view):
                 view = view[os.write(fd, view) :]
         except OSError as error:
-            raise SandboxError(f"{path} could not be written: {error.strerror}; it holds a part") from error
+            raise SandboxError(f"could not write {path}: {error.strerror}; part of it was written") from error
         finally:
             os.close(fd)
 
@@ -367,7 +367,7 @@ class LocalSession:
             check_ready(reply, f"{path} could not be opened")
         except (TimeoutError, ConnectionError, OSError) as error:
             self._end("its cell is gone")
-            raise SandboxError(f"{path} could not be opened: the session is over") from error
+            raise SandboxError(f"could not open {path}: the session is over") from error
         finally:
             self._busy = False
         return fds[0]
@@ -407,11 +407,11 @@ class LocalSession:
     def _check_tree(self) -> StoredTree:
         """The session's tree. Raises SandboxError without one, after `close`, and while code runs."""
         if self.is_closed:
-            raise SandboxError("the session is over: closed")
+            raise SandboxError("the session is over: it was closed")
         if self.cell.tree is None:
-            raise SandboxError("the session has no tree; give one to open()")
+            raise SandboxError("the session has no tree; pass one to open()")
         if self._busy:
-            raise SandboxError("the session is running something else; wait for its end")
+            raise SandboxError("the session is running another command; wait for it to finish")
         return self.cell.tree
 
     def memory_bytes(self) -> int | None:

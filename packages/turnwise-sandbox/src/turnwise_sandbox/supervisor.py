@@ -174,7 +174,7 @@ class LocalSandbox:
         await self._start()
         if len(self._sessions) >= self._max_sessions:
             raise SandboxError(
-                f"{len(self._sessions)} sessions are open, the most this sandbox allows; close some, or raise "
+                f"{len(self._sessions)} sessions are open, the maximum for this sandbox; close some, or raise "
                 "max_sessions"
             )
         profile = "std" if profile == "auto" else profile
@@ -240,7 +240,7 @@ class LocalSandbox:
             raise SandboxError("this sandbox is closed; build a new one")
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed() and self._loop.is_running():
-                raise SandboxError("this sandbox is in use by another running event loop; build one per loop")
+                raise SandboxError("this sandbox is used by another running event loop; build one per loop")
             self._loop = loop
             self._places = asyncio.Semaphore(self._num_slots)
             self._starting = asyncio.Lock()
@@ -312,7 +312,7 @@ class LocalSandbox:
         cell = await self._spawn(old.key, "host", old.tree)
         if session.is_closed:
             self._drop(cell)
-            raise SandboxError("the session was closed while it was reset")
+            raise SandboxError("the session was closed while it was being reset")
         return cell
 
     async def _spawn(self, key: CellKey, kind: CellKind, tree: StoredTree | None = None) -> Cell:
@@ -416,7 +416,8 @@ class LocalSandbox:
         await self._start()
         if num_places > self._num_slots:
             raise SandboxError(
-                f"{num_places} programs must run at once, but there are only {self._num_slots} slots; raise num_slots"
+                f"{num_places} programs have to run at once, but there are only {self._num_slots} slots; raise "
+                "num_slots"
             )
         held = 0
         try:
@@ -426,7 +427,7 @@ class LocalSandbox:
                     await self._places.acquire()
                     held += 1
             if self._closed:
-                raise SandboxError("this sandbox was closed while the program waited for a slot")
+                raise SandboxError("this sandbox was closed while the program was waiting for a slot")
             yield
         finally:
             for _ in range(held):
@@ -478,7 +479,9 @@ class LocalSandbox:
         finally:
             wire.close_all(fds)
         if execution is None:
-            raise CellKilled("the cell was killed from outside while its program ran; the request can be repeated")
+            raise CellKilled(
+                "the cell was killed from outside while its program was running; the request can be repeated"
+            )
         return execution
 
     async def _attempt(
@@ -569,7 +572,7 @@ class LocalSandbox:
             return None, []
         except TimeoutError as error:
             raise SandboxError(
-                f"a cell did not report within {REPORT_GRACE_S:g} s of its program's deadline and was killed"
+                f"a cell did not report within {REPORT_GRACE_S:g} s after its program's deadline and was killed"
             ) from error
         finally:
             cell.on_overflow = None

@@ -46,7 +46,7 @@ class TreeShelf:
             yield None
             return
         if tree.visible:
-            raise SandboxError(f"{self._backend} shows no folders of this machine; {self._remedy}")
+            raise SandboxError(f"{self._backend} cannot show folders of this machine; {self._remedy}")
         if self._store is None:
             self._folder = Path(tempfile.mkdtemp(prefix="turnwise-trees-"))
             self._store = TreeStore(self._folder, has_overlay=False)

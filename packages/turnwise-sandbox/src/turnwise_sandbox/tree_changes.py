@@ -63,9 +63,9 @@ def read_changes(
                         raise OSError(errno.EFBIG, "too many bytes")
     except OSError as error:
         if error.errno not in (errno.EFBIG, errno.E2BIG):
-            raise SandboxError(f"the changes of the tree cannot be read: {error}") from error
+            raise SandboxError(f"cannot read the changes of the tree: {error}") from error
         raise ChangesTooLarge(
-            f"the changes of the tree hold more than {max_bytes} bytes or {max_files} files; write less, or raise "
+            f"the changes of the tree have more than {max_bytes} bytes or {max_files} files; write less, or raise "
             "disk_bytes and num_files"
         ) from error
     gone = set(hiding) if is_overlay else set(manifest.files)
@@ -87,7 +87,7 @@ def lay_copy(folder: int, tree: StoredTree, owner: tuple[int, int] | None) -> No
                 mode = 0o755 if entry.is_executable else 0o644
                 files.write_file(folder, path, content, mode=mode, owner=owner)
     except OSError as error:
-        raise SandboxError(f"the tree could not be copied: {error}") from error
+        raise SandboxError(f"could not copy the tree: {error}") from error
 
 
 def _read(folder: int, path: str, max_bytes: int) -> bytes | None:

@@ -77,7 +77,7 @@ class TreeStore:
     async def take(self, tree: Tree) -> StoredTree:
         """Store the tree's layers and hold them until `release`. Raises SandboxError for a tree that cannot be laid."""
         if not 0 < len(tree.layers) <= MAX_LAYERS:
-            raise SandboxError(f"a tree has {len(tree.layers)} layers; give 1 to {MAX_LAYERS}")
+            raise SandboxError(f"a tree has {len(tree.layers)} layers; use 1 to {MAX_LAYERS}")
         visible = tuple(sorted({_check_visible(path) for path in tree.visible}))
         names: list[str] = []
         manifest = Manifest({})
@@ -89,7 +89,7 @@ class TreeStore:
         except BaseException as error:
             self._drop(names)
             if isinstance(error, OSError):
-                raise SandboxError(f"the tree could not be stored: {error}") from error
+                raise SandboxError(f"could not store the tree: {error}") from error
             raise
         return StoredTree(names=tuple(names), manifest=manifest, folder=str(self._folder), visible=visible)
 
@@ -153,9 +153,9 @@ class TreeStore:
         try:
             about = os.stat(folder)
         except OSError as error:
-            raise SandboxError(f"tree: the layer {str(folder)!r} cannot be read: {error.strerror}") from error
+            raise SandboxError(f"tree: cannot read the layer {str(folder)!r}: {error.strerror}") from error
         if not stat.S_ISDIR(about.st_mode):
-            raise SandboxError(f"tree: the layer {str(folder)!r} is not a folder; give a folder, or files by path")
+            raise SandboxError(f"tree: the layer {str(folder)!r} is not a folder; pass a folder, or files by path")
         key = (os.path.realpath(folder), about.st_dev, about.st_ino)
         copying = self._snapshots.get(key)
         loop = asyncio.get_running_loop()
@@ -201,12 +201,12 @@ def copy_folder(source: Path, target: Path) -> tuple[str, Manifest]:
                         num_bytes += about.st_size
                     else:
                         raise SandboxError(
-                            f"tree: {path!r} of the layer {str(source)!r} is a device, socket or FIFO; remove it"
+                            f"tree: {path!r} in the layer {str(source)!r} is a device, socket or FIFO; remove it"
                         )
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, OSError):
-            raise SandboxError(f"tree: the layer {str(source)!r} cannot be copied: {error}") from error
+            raise SandboxError(f"tree: cannot copy the layer {str(source)!r}: {error}") from error
         raise
     return target.name, Manifest(entries, folders, num_bytes=num_bytes)
 

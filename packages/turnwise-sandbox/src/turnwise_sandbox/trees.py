@@ -40,8 +40,8 @@ def refuse_tree(tree: Tree | None, sandbox: str) -> None:
     """Raise a SandboxError that names the backend if there is a tree."""
     if tree is not None:
         raise SandboxError(
-            f"{sandbox} takes no trees, because its requests carry files and no layers; run the local sandbox on that "
-            "machine, or send what the program needs as its files"
+            f"{sandbox} does not support trees, because its requests carry files but no layers; run the local sandbox "
+            "on that machine, or send what the program needs as files"
         )
 
 
@@ -110,7 +110,7 @@ def check_layer(layer: Mapping[str, bytes | None], below: Manifest) -> FileLayer
     for path, content in layer.items():
         _check_path(path)
         if content is not None and not isinstance(content, bytes):
-            raise SandboxError(f"tree: {path!r} is {type(content).__name__}; give bytes, or None to remove the file")
+            raise SandboxError(f"tree: {path!r} is {type(content).__name__}; pass bytes, or None to remove the file")
         for folder in parents(path):
             _check_folder(folder, path, content, layer, below)
     files = {path: content for path, content in layer.items() if content is not None}
@@ -141,7 +141,7 @@ def _check_path(path: str) -> None:
             raise ValueError
     except (ValueError, AttributeError):
         raise SandboxError(
-            f"tree: {path!r:.100} is not a path inside the tree; give a relative one without '.', '..' or empty parts"
+            f"tree: {path!r:.100} is not a path inside the tree; use a relative one without '.', '..' or empty parts"
         ) from None
 
 
@@ -149,11 +149,11 @@ def _check_folder(
     folder: str, path: str, content: bytes | None, layer: Mapping[str, bytes | None], below: Manifest
 ) -> None:
     if content is not None and layer.get(folder) is not None:
-        raise SandboxError(f"tree: {folder!r} is a file of the same layer as {path!r}; rename one of them")
+        raise SandboxError(f"tree: {folder!r} is a file in the same layer as {path!r}; rename one of them")
     entry = below.files.get(folder)
     if entry is None or folder in layer:
         return
     if entry.is_link:
-        raise SandboxError(f"tree: {path!r} goes through the link {folder!r} of a lower layer; name the real path")
+        raise SandboxError(f"tree: {path!r} goes through the link {folder!r} of a lower layer; use the real path")
     if content is not None:
-        raise SandboxError(f"tree: {path!r} lies below {folder!r}, a file of a lower layer; give None for that first")
+        raise SandboxError(f"tree: {path!r} lies below {folder!r}, a file of a lower layer; set that to None first")

@@ -37,7 +37,7 @@ TreeMethod = Literal["overlay", "copy"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one execution may use. The kernel or the supervisor enforces each limit, never the code itself."""
+    """Resource limits for one execution. The kernel or the supervisor enforces each limit, never the code itself."""
 
     wall_s: float = 5.0
     """Seconds of real time."""

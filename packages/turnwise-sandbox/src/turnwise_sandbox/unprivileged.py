@@ -30,7 +30,7 @@ def main() -> None:
         asyncio.run(_serve(int(sys.argv[2])))
         return
     if os.geteuid() != 0:
-        raise SystemExit("only root can compare itself with a process that has no privileges")
+        raise SystemExit("only root can compare itself with an unprivileged process")
     rounds, count = int(sys.argv[1]), sys.argv[2]
     kinds = ("root", "unprivileged")
     command = [find_shared_python(), "-m", "turnwise_sandbox.unprivileged", "serve", count]
@@ -74,9 +74,7 @@ def find_shared_python() -> str:
     for candidate in (sys.executable, "/usr/bin/python3"):
         if os.path.exists(candidate) and is_shared(candidate):
             return candidate
-    raise SystemExit(
-        f"{sys.executable} lies in a folder that other users may not enter, and there is no /usr/bin/python3"
-    )
+    raise SystemExit(f"{sys.executable} is in a folder that other users cannot enter, and there is no /usr/bin/python3")
 
 
 async def _serve(count: int) -> None:

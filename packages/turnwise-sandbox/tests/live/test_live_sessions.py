@@ -253,7 +253,7 @@ def test_one_call_at_a_time_and_cancelling_ends_it(with_session):
     async def work(session):
         task = asyncio.create_task(session.run("import time\ntime.sleep(30)"))
         await asyncio.sleep(0.05)
-        with pytest.raises(SandboxError, match="running something else"):
+        with pytest.raises(SandboxError, match="running another command"):
             await session.run("1")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -302,7 +302,7 @@ def test_files_go_in_and_out(with_session):
 
 def test_the_quota_holds_for_files_from_outside_too(with_session, full_level):
     async def work(session):
-        with pytest.raises(SandboxError, match="could not be written"):
+        with pytest.raises(SandboxError, match="could not write"):
             await session.write_file("large", bytes(8 << 20))
         full = await session.run("import os\nos.unlink('large')\nopen('f', 'wb').write(bytes(8 << 20))")
         assert full.limit == "disk"
@@ -732,7 +732,7 @@ def test_what_is_no_python_shows_no_other_file(with_session, code):
 def test_a_file_that_cannot_be_used_says_why(with_session):
     async def work(session):
         await session.run("import os; open('shut', 'w'); os.chmod('shut', 0); os.mkdir('folder')")
-        refused = {"shut": "Permission denied", "folder": "Is a directory", "/x": "give a relative one"}
+        refused = {"shut": "Permission denied", "folder": "Is a directory", "/x": "use a relative one"}
         for path, said in refused.items():
             with pytest.raises(SandboxError, match=said):
                 await session.write_file(path, b"")

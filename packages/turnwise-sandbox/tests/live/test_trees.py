@@ -240,9 +240,9 @@ print(sorted(os.listdir("/box/own")), os.path.exists("secret"))
         ({"link/x": b""}, "goes through the link 'link' of a lower layer"),
         ({"link/x": None}, "goes through the link 'link' of a lower layer"),
         ({"run.sh/x": b""}, "lies below 'run.sh', a file of a lower layer"),
-        ({"a": b"", "a/b": b""}, "'a' is a file of the same layer as 'a/b'"),
-        ({"a": "text"}, "is str; give bytes"),
-        (Path("missing"), "cannot be read"),
+        ({"a": b"", "a/b": b""}, "'a' is a file in the same layer as 'a/b'"),
+        ({"a": "text"}, "is str; pass bytes"),
+        (Path("missing"), "cannot read"),
         (Path(sys.executable), "is not a folder"),
     ],
 )
@@ -258,7 +258,7 @@ def test_what_cannot_be_laid_is_refused(sandbox, run, repository, layer, message
     with pytest.raises(SandboxError, match="visible folder"):
         run(sandbox.open(tree=Tree(layers=(repository,), visible=(Path("missing"),))))
     os.mkfifo(repository / "package/fifo")
-    with pytest.raises(SandboxError, match=r"'fifo' of the layer .* is a device, socket or FIFO"):
+    with pytest.raises(SandboxError, match=r"'fifo' in the layer .* is a device, socket or FIFO"):
         run(sandbox.open(tree=Tree(layers=(repository / "package",))))
     (repository / "package/fifo").unlink()
     run(run(sandbox.open(tree=Tree(layers=(repository / "package",)))).close())

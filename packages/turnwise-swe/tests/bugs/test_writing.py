@@ -59,7 +59,7 @@ def test_a_busy_server_is_asked_again_and_other_refusals_are_told() -> None:
         with pytest.raises(EngineError, match="answered 404: no model tiny"):
             asyncio.run(ask_once(url))
         assert len(requests) == 1
-    with pytest.raises(EngineError, match="gave no answer"):  # the server has gone
+    with pytest.raises(EngineError, match="did not answer"):  # the server has gone
         asyncio.run(ask_once(url))
 
 
@@ -67,7 +67,7 @@ def test_a_busy_server_is_asked_again_and_other_refusals_are_told() -> None:
 def test_an_answer_of_another_kind_is_an_error(body: str) -> None:
     with (
         chat_server(lambda _: (200, body)) as (url, _),
-        pytest.raises(EngineError, match="did not answer as an OpenAI-style API"),
+        pytest.raises(EngineError, match="did not answer like an OpenAI-style API"),
     ):
         asyncio.run(ask_once(url))
 
@@ -89,10 +89,10 @@ def test_the_command_refuses_what_does_not_belong_together(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="--kind is 'other'"):
         command.write(["calc==1.0"], out, kind="other")
     for arguments in ({}, {"api": "http://host/v1"}, {"api": "http://host/v1", "model": "m", "run": tmp_path}):
-        with pytest.raises(ConfigError, match="give --api URL and --model NAME, or --run RUN"):
+        with pytest.raises(ConfigError, match="pass --api URL and --model NAME, or --run RUN"):
             command.write(["calc==1.0"], out, **arguments)  # type: ignore[arg-type]
     for kind, changes in (("pr_mirror", None), ("lm_modify", tmp_path)):
-        with pytest.raises(ConfigError, match="--changes FOLDER belongs to --kind pr_mirror"):
+        with pytest.raises(ConfigError, match="--changes FOLDER with --kind pr_mirror"):
             command.write(["calc==1.0"], out, api="http://host/v1", model="m", kind=kind, changes=changes)
     with pytest.raises(ConfigError, match="git format-patch"):
         read_changes(tmp_path)

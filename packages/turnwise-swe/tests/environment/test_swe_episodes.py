@@ -329,7 +329,7 @@ def test_packages_outside_swe_smith_are_held_out(arguments: dict[str, Any]) -> N
         family.task("heldout", 1)
     assert heldout.prompt[0].text.endswith("Other sums are wrong.")
     assert "a - b" not in heldout.prompt[0].text
-    with pytest.raises(DataError, match=r"the split 'train' has no instance; .*other, sums"):
+    with pytest.raises(DataError, match=r"the split 'train' has no instances; .*other, sums"):
         Swe(**{**arguments, "heldout": None}).task("heldout", 0)
 
 
@@ -338,16 +338,16 @@ def test_what_cannot_be_loaded_is_said(arguments: dict[str, Any], monkeypatch: p
         Swe().task("train", 0)
     with pytest.raises(ConfigError, match="lacks 'submit'"):
         Swe(tools=["bash"])
-    with pytest.raises(ConfigError, match="leave no time to wait"):
+    with pytest.raises(ConfigError, match="leave no time within"):
         Swe(tool_timeout_s=10.0)
     with pytest.raises(ConfigError, match="is not on this machine"):
         Swe(**{**arguments, "library": "/nonexistent"}).task("train", 0)
     stranger = Task(environment="swe", prompt=(), payload={"instance": {"instance_id": "x"}})
-    with pytest.raises(ConfigError, match="is of instance 'x', which"):
+    with pytest.raises(ConfigError, match="belongs to instance 'x', which"):
         Swe(**arguments).build_environment(stranger)
     assert is_installed("pytest")
     monkeypatch.setattr("turnwise_swe.environment.cases.is_installed", lambda name: name == "other")
-    with pytest.raises(ConfigError, match="which this Python has installed too"):
+    with pytest.raises(ConfigError, match="which is also installed in this Python"):
         Swe(**arguments).task("train", 0)
     assert Swe(**arguments, allow_installed=True).task("train", 0)
 

@@ -105,7 +105,7 @@ def test_the_written_tests_judge_the_answer(tmp_path: Path, written: object, rew
 
 
 def test_what_is_no_task_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no task folder; expected instruction\.md"):
+    with pytest.raises(DataError, match=r"not a task folder; expected instruction.md"):
         convert(tmp_path, tmp_path / "x.jsonl", source_format="harbor", target_format="turnwise", columns={})
     folder = make_folder(tmp_path / "a", {})
     (folder / "task.toml").unlink()
@@ -113,9 +113,9 @@ def test_what_is_no_task_folder(tmp_path: Path) -> None:
         read_task(folder)
     with pytest.raises(DataError, match=r"b/task\.toml: not TOML"):
         read_task(make_folder(tmp_path / "b", {"task.toml": b"= 1"}))
-    with pytest.raises(DataError, match=r"c/instruction\.md: not text in UTF-8"):
+    with pytest.raises(DataError, match=r"c/instruction\.md: not UTF-8 text"):
         read_task(make_folder(tmp_path / "c", {"instruction.md": b"\xff"}))
-    with pytest.raises(DataError, match=r"d/tests/question\.json: not the row of a question"):
+    with pytest.raises(DataError, match=r"d/tests/question.json: not a question"):
         read_task(make_folder(tmp_path / "d", {"tests/question.json": b"[]"}))
     folder = make_folder(tmp_path / "e", {})
     (folder / "tests").symlink_to("/etc")
@@ -135,10 +135,10 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, path: st
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"harbor": {"name": "../a", "files": []}}, "expected the name of a folder"),
-        ({"harbor": {"name": "a"}}, 'no object with "name" and "files"'),
+        ({"harbor": {"name": "../a", "files": []}}, "expected a folder"),
+        ({"harbor": {"name": "a"}}, 'not an object with "name" and "files"'),
         ({"harbor": {"name": "a", "files": [{"path": "x"}]}}, r"harbor\.files\[0\]\" lacks one of"),
-        ({"harbor": {"name": "a", "files": []}, "level": 1}, r"no place for \['level'\]"),
+        ({"harbor": {"name": "a", "files": []}, "level": 1}, r"store \['level'\]"),
         ({}, "has neither answers nor a column"),
     ],
 )
@@ -149,5 +149,5 @@ def test_a_row_that_is_no_task(tmp_path: Path, extra: dict, message: str) -> Non
 
 def test_a_system_prompt_has_no_place(tmp_path: Path) -> None:
     prompt = (text_message("system", "be brief"), text_message("user", "?"))
-    with pytest.raises(DataError, match=r"messages of \['system', 'user'\]; instruction.md holds one"):
+    with pytest.raises(DataError, match=r"messages from \['system', 'user'\]; instruction.md can only contain one"):
         write_task(tmp_path, 1, TaskRow(prompt=prompt, answers=("x",)))

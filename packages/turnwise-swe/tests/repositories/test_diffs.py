@@ -77,9 +77,9 @@ def test_bytes_that_are_not_utf8_survive() -> None:
 @pytest.mark.parametrize(
     ("diff", "files", "message"),
     [
-        ("--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+y\n", {"m": b"z\n"}, "does not fit m at line 1"),
-        ("--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+y\n", {}, "m, which the tree does not have"),
-        ("--- a/m\n+++ b/m\n@@ -1,3 +1 @@\n-x\n+y\n", {"m": b"x\n"}, "announces another number of lines"),
+        ("--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+y\n", {"m": b"z\n"}, "does not apply to m at line 1"),
+        ("--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+y\n", {}, "m, which is not in the tree"),
+        ("--- a/m\n+++ b/m\n@@ -1,3 +1 @@\n-x\n+y\n", {"m": b"x\n"}, "does not have the number of lines"),
     ],
 )
 def test_what_does_not_fit_is_named(diff: str, files: dict[str, bytes], message: str) -> None:

@@ -52,8 +52,8 @@ def test_lists_of_tests_may_be_json_texts() -> None:
         ({"PASS_TO_PASS": [1]}, "PASS_TO_PASS that is not a list"),
         ({"PASS_TO_PASS": ["test_m.py::test_a[x y]"]}, "in FAIL_TO_PASS and in PASS_TO_PASS"),
         ({"patch": ""}, "without a hunk"),
-        ({"patch": 3}, "patch = 3; it must be a text"),
-        ({"patch": "--- a/m\n+++ b/m\n@@ -1,9 +1 @@\n-x\n"}, "another number of lines"),
+        ({"patch": 3}, "patch = 3; it must be text"),
+        ({"patch": "--- a/m\n+++ b/m\n@@ -1,9 +1 @@\n-x\n"}, "not have the number of lines"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -70,7 +70,7 @@ def test_a_missing_field_a_second_id_and_an_empty_file_are_named(tmp_path: Path)
     path = tmp_path / "instances.jsonl"
     for text, message in (
         (json.dumps({key: row[key] for key in row if key != "version"}), "lacks the field version"),
-        (f"{json.dumps(row)}\n{json.dumps(row)}", "line 2: instance 'm-1' is there twice"),
+        (f"{json.dumps(row)}\n{json.dumps(row)}", "line 2: instance 'm-1' appears twice"),
         ("\n", "has no instance"),
         ("[1]", "line 1 is not a JSON object"),
         ("{", "line 1 is not JSON"),

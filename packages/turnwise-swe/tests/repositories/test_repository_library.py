@@ -123,7 +123,7 @@ def test_what_is_not_there_is_named(cache: Path) -> None:
         load_repository("toolz==1.2.0", cache)
     for what, message in (
         ("no/such/folder", "does not exist"),
-        ("nothing==1", "does not come by name"),
+        ("nothing==1", "cannot be added by name"),
         ("nothing", "not of the form name==version"),
     ):
         with pytest.raises(TurnwiseError, match=message):

@@ -66,13 +66,13 @@ def test_layouts_of_standard_input_mean_the_same(tests: Any) -> None:
         ({"problem": "p", "tests": TEXTS, "solution": 3}, '"solution" is 3'),
         ({"problem": "p"}, '"tests" must be a list'),
         ({"problem": "p", "tests": []}, "at least one"),
-        ({"problem": "p", "tests": "[{"}, '"tests" is text that is no JSON'),
-        ({"problem": "p", "tests": {"inputs": ["1"], "outputs": []}}, "of the same length"),
+        ({"problem": "p", "tests": "[{"}, '"tests" is not valid JSON'),
+        ({"problem": "p", "tests": {"inputs": ["1"], "outputs": []}}, "of equal length"),
         ({"problem": "p", "tests": functional(CALLS)}, "names no function"),
         ({"problem": "p", "tests": functional(CALLS, fn_name="os.system")}, "names no function"),
-        ({"problem": "p", "tests": [*functional(CALLS, fn_name="f"), TEXTS[0]]}, "of several forms"),
+        ({"problem": "p", "tests": [*functional(CALLS, fn_name="f"), TEXTS[0]]}, "mixes forms"),
         ({"problem": "p", "tests": [TEXTS[0], {"input": "1"}]}, r"tests\[1\] has \[\'input\'\]"),
-        ({"problem": "p", "tests": [TEXTS[0], {"input": 1, "output": "1"}]}, r"tests\[1\]: .* must be texts"),
+        ({"problem": "p", "tests": [TEXTS[0], {"input": 1, "output": "1"}]}, r"tests\[1\]: .* must be text"),
         ({"problem": "p", "tests": functional([CALLS[0], {**CALLS[1], "input": 4}], fn_name="f")}, "list of arguments"),
     ],
 )
@@ -133,10 +133,10 @@ def test_a_problem_from_a_file_is_played(rows: dict[str, str]) -> None:
 def test_what_mode_files_needs_is_asked_for(rows: dict[str, str], tmp_path: Path) -> None:
     for arguments, error, message in (
         ({"train_path": ""}, ConfigError, "train_path='' but mode='files' needs it"),
-        ({"prompt": "short"}, ConfigError, "prompt='short' has no words for mode='files'"),
+        ({"prompt": "short"}, ConfigError, "prompt='short' has no wording for mode='files'"),
         ({"wall_s": 70.0}, ConfigError, "wall_s=70.0 leaves no time"),
         ({"heldout_path": str(tmp_path / "x.csv")}, DataError, r"ends with '\.csv'"),
-        ({"heldout_path": str(tmp_path / "none.jsonl")}, DataError, "cannot be read"),
+        ({"heldout_path": str(tmp_path / "none.jsonl")}, DataError, "cannot read"),
     ):
         with pytest.raises(error, match=message):
             Coding(**{"mode": "files", **rows, **arguments})

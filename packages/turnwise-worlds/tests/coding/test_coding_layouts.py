@@ -140,7 +140,7 @@ def test_every_message_of_a_prompt_is_in_the_statement() -> None:
     prompt = [{"role": "system", "content": "Think.\n"}, {"role": "user", "content": "Add up."}]
     row = {"prompt": prompt, "reward_model": {"ground_truth": COLUMNS}}
     assert to_coding_row(row).problem == "Think.\n\nAdd up."
-    with pytest.raises(DataError, match=r"prompt\[2\] is of role 'assistant'"):
+    with pytest.raises(DataError, match=r"prompt\[2\] has role 'assistant'"):
         to_coding_row({**row, "prompt": [*prompt, {"role": "assistant", "content": "Sure:"}]})
 
 
@@ -149,27 +149,27 @@ def test_every_message_of_a_prompt_is_in_the_statement() -> None:
     [
         ({"prompt": "def f():", "test": "def check(f): ...", "entry_point": "f"}, r"assertions \(entry_point, test\)"),
         ({"text": "p", "test_list": ["assert f(1) == 2"]}, r"assertions \(test_list\)"),
-        ({"text": "p"}, r"no tests among the keys \['text'\]"),
-        ({"question": "p", "input_output": ""}, '"input_output" is text that is no JSON'),
-        ({"question": "p", "input_output": "{}"}, "of the same length"),
+        ({"text": "p"}, r"no tests under the keys \['text'\]"),
+        ({"question": "p", "input_output": ""}, '"input_output" is not valid JSON'),
+        ({"question": "p", "input_output": "{}"}, "of equal length"),
         ({"question": "p", "input_output": json.dumps({"inputs": [], "outputs": []})}, "at least one object"),
         ({"prompt": "p", "reward_model": {"ground_truth": '{"functional": "assert"}'}}, r"has \['functional'\]"),
         ({"prompt": "p", "reward_model": {"ground_truth": None}}, "at least one object"),
         ({"description": "p", "public_tests": COLUMNS}, '"public_tests" has no "input" and "output"'),
-        ({"description": "p", "public_tests": None, "input_file": "in.txt"}, "use files, not standard input"),
-        ({"prompt": "p", "verification_info": {"language": "rust", "test_cases": []}}, "only Python is run"),
+        ({"description": "p", "public_tests": None, "input_file": "in.txt"}, "use files instead of standard input"),
+        ({"prompt": "p", "verification_info": {"language": "rust", "test_cases": []}}, "only Python is supported"),
         ({"problem": "p", "tests": [{"input": "1", "output": "1", "type": "interactive"}]}, "of type 'interactive'"),
         ({"problem": "p", "tests": [{"input": "1", "output": " \n"}]}, "every expected output is empty"),
-        ({"problem": "p \ud83d", "tests": COLUMNS}, r'"problem" holds \\ud83d, half of a surrogate pair'),
-        ({"problem": "p", "tests": [{"input": "1", "output": "\udc00"}]}, r'"tests\[0\]" holds \\udc00'),
-        ({"problem": "p", "tests": [{"input": [1], "output": float("nan"), "fn_name": "f"}]}, "holds NaN"),
+        ({"problem": "p \ud83d", "tests": COLUMNS}, r'"problem" contains \\ud83d, half of a surrogate pair'),
+        ({"problem": "p", "tests": [{"input": "1", "output": "\udc00"}]}, r'"tests\[0\]" contains \\udc00'),
+        ({"problem": "p", "tests": [{"input": [1], "output": float("nan"), "fn_name": "f"}]}, "contains NaN"),
         (
             {
                 "problem": "p",
                 "starter_code": "class Solution:\n    def f(self, head: Optional[ListNode], k: int) -> bool:\n        ",
                 "tests": [{"input": [[1, 2], 3], "output": True, "fn_name": "f"}],
             },
-            "f takes or gives a ListNode, and tests have plain values; take the row out",
+            "f takes or returns a ListNode, but tests support only plain values; remove the row",
         ),
     ],
 )
@@ -187,13 +187,13 @@ class Attack:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (pack(Attack()), "a pickle of more than a text"),
-        (pack([PRIVATE, PRIVATE]), "a pickle of more than a text"),
-        (pack(7), "a pickle of more than a text"),
-        (base64.b64encode(zlib.compress(pickle.dumps(PRIVATE)[:-9])).decode(), "not a whole pickle"),
+        (pack(Attack()), "a pickle that contains more than text"),
+        (pack([PRIVATE, PRIVATE]), "a pickle that contains more than text"),
+        (pack(7), "a pickle that contains more than text"),
+        (base64.b64encode(zlib.compress(pickle.dumps(PRIVATE)[:-9])).decode(), "an incomplete pickle"),
         (base64.b64encode(b"no zlib").decode(), "neither JSON nor compressed text"),
         ("no base64!", "neither JSON nor compressed text"),
-        (pack("no json"), '"private_test_cases" is text that is no JSON'),
+        (pack("no json"), '"private_test_cases" is not valid JSON'),
     ],
 )
 def test_private_tests_are_never_unpickled(

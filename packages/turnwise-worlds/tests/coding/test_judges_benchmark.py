@@ -11,9 +11,9 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[4] / "benchmarks"
 KNOWN = {
-    "a real number near a whole one of 12 digits",
+    "a real number close to an integer of 12 digits",
     "a picture without its spaces",
-    "the element for a list of one that is meant",
+    "the element instead of a list that contains only it",
 }
 """Kinds on which our judge is wrong, as packages/turnwise-worlds/docs/coding_judges.md says."""
 

@@ -210,7 +210,7 @@ def test_what_cannot_be_is_refused() -> None:
         await environment.begin(task, 0)
         await environment.tell(VERDICT, say("A"))
 
-    with pytest.raises(EnvironmentFault, match="'verdict', which it did not ask for"):
+    with pytest.raises(EnvironmentFault, match="'verdict', where it had not asked for"):
         asyncio.run(tell())
 
 

@@ -181,7 +181,7 @@ def test_the_average_weighs_by_the_own_moves_before() -> None:
 
 
 def test_policies_of_positions_that_are_reached_in_several_ways_are_not_averaged() -> None:
-    with pytest.raises(ValueError, match="nim: positions can be reached in several ways"):
+    with pytest.raises(ValueError, match="nim: some positions can be reached in more than one way"):
         average_policies(NIM, [uniform_policy(NIM)])
 
 

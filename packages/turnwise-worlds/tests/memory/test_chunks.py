@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused() -> None:
         await environment.begin(task, 0)
         await environment.tell("chunk3", answer_message("red"))
 
-    with pytest.raises(EnvironmentFault, match="did not ask for"):
+    with pytest.raises(EnvironmentFault, match="had not asked for"):
         asyncio.run(tell_twice())
     with pytest.raises(ConfigError, match="ChunksEnvironment asks for replies in several conversations"):
         to_single(family.build_environment(task))

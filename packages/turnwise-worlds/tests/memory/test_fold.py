@@ -98,7 +98,7 @@ def test_what_was_not_asked_for_is_refused() -> None:
         await environment.begin(task, 0)
         await environment.tell("branch0", answer_message("none"))
 
-    with pytest.raises(EnvironmentFault, match="did not ask for"):
+    with pytest.raises(EnvironmentFault, match="had not asked for"):
         asyncio.run(tell_another())
 
 

@@ -106,9 +106,9 @@ def test_a_line_beyond_the_capacity_ends_the_episode_without_success() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match="style='tables' is no style of memory; use one of chunks, operations"):
+    with pytest.raises(ConfigError, match="style='tables' is not a memory style; use one of chunks, operations"):
         build_family(style="tables")
-    with pytest.raises(ConfigError, match="chunks=4: there is no such argument"):
+    with pytest.raises(ConfigError, match="chunks=4: unknown argument"):
         build_family(style="operations", chunks=4)
     family = Operations()
     task = family.task("train", 0)
@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused() -> None:
         await environment.begin(task, 0)
         await environment.tell("event3", answer_message("noop"))
 
-    with pytest.raises(EnvironmentFault, match="did not ask for"):
+    with pytest.raises(EnvironmentFault, match="had not asked for"):
         asyncio.run(tell_another())
 
 

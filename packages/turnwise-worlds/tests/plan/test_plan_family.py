@@ -83,5 +83,5 @@ def test_a_call_before_the_plan_is_refused() -> None:
         await environment.begin(task, 0)
         await environment.tell("actor", text_message("assistant", "<answer> author kabo </answer>"))
 
-    with pytest.raises(EnvironmentFault, match="did not ask for"):
+    with pytest.raises(EnvironmentFault, match="had not asked for"):
         asyncio.run(run())

@@ -216,7 +216,7 @@ def test_what_cannot_be_is_refused() -> None:
         await environment.begin(task, 0)
         await environment.tell(conversation, say("red"))
 
-    with pytest.raises(EnvironmentFault, match="'tell', which it did not ask for"):
+    with pytest.raises(EnvironmentFault, match="'tell', where it had not asked for"):
         asyncio.run(tell("tell"))
 
 

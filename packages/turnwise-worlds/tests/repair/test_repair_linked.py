@@ -357,7 +357,7 @@ def test_several_overwritten_tests_are_green_and_no_repair() -> None:
 
 
 def test_habits_above_one_together_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"naive_same=0.8 and naive_next=0.4 are above 1 together"):
+    with pytest.raises(ConfigError, match=r"naive_same=0.8 and naive_next=0.4 add up to more than 1"):
         Repair(naive_same=0.8, naive_next=0.4)
     with pytest.raises(ConfigError, match="bugs=3"):
         Repair(bugs=3)

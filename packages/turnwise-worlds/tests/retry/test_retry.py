@@ -145,7 +145,7 @@ def test_what_cannot_be_is_refused() -> None:
         await environment.begin(task, 0)
         await environment.tell("retry", say("a b c"))
 
-    with pytest.raises(EnvironmentFault, match="is told a reply in 'retry', not in 'first'"):
+    with pytest.raises(EnvironmentFault, match="got a reply in 'retry', not in 'first'"):
         asyncio.run(tell_before_asked())
 
 

@@ -169,7 +169,7 @@ def test_the_allowed_calls_may_stand_in_a_folder_beside_the_file(tmp_path: Path)
         ({"ground_truth": [{"spotify.stop": {}}]}, "calls 'spotify.stop'"),
         ({"ground_truth": ["spotify.play(artist='A-ha')"]}, r"ground_truth\[0\]"),
         ({"ground_truth": {"spotify.play": {}}}, "expected"),
-        ({"function": [PLAY, PLAY]}, "as of an earlier function"),
+        ({"function": [PLAY, PLAY]}, "like an earlier function's"),
         ({"function": [{**PLAY, "parameters": {"type": "dict"}}]}, r"function\[0\].parameters"),
         ({"function": None}, r"function\[0\]"),
         ({"function": [{**PLAY, "parameters": {"properties": {"x": {"type": "HashMap"}}}}]}, "x.type\" is 'HashMap'"),

@@ -50,7 +50,7 @@ def compute_gae(
             f"rewards {list(rewards.shape)} and values {list(values.shape)} must be one number per step each"
         )
     if not (np.isfinite(rewards).all() and np.isfinite(values).all() and np.isfinite(final_value)):
-        raise ValueError("rewards, values or final_value hold a number that is not finite; check the critic's output")
+        raise ValueError("rewards, values or final_value contain a non-finite number; check the critic's output")
     advantages = np.empty_like(values)
     next_value, running = final_value, 0.0
     steps = zip(reversed(rewards.tolist()), reversed(values.tolist()), strict=True)
@@ -71,7 +71,7 @@ def select_final_value(trajectory: CreditTrajectory, bootstrap: Bootstrap) -> fl
         return 0.0
     if trajectory.final_value is None:
         raise ValueError(
-            f"final_value of a truncated trajectory of group {trajectory.group!r} is missing; bootstrap='value' needs "
+            f"final_value is missing for a truncated trajectory of group {trajectory.group!r}; bootstrap='value' needs "
             "the critic's value after the last turn: compute it, or set bootstrap='zero'"
         )
     return trajectory.final_value

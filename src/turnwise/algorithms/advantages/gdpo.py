@@ -48,8 +48,8 @@ def compute_gdpo_advantages(
         for part in parts:
             if part is not None and name not in part:
                 raise ValueError(
-                    f"part {name!r} is missing where {sorted(part)} are given; return it always (0.0 where it does not "
-                    "apply)"
+                    f"part {name!r} is missing; this reward has only {sorted(part)}; return every part every time (0.0 "
+                    "where it does not apply)"
                 )
         for index, value in enumerate(
             compute_grpo_advantages(
@@ -83,7 +83,8 @@ def build_gdpo(
     check_range("epsilon", epsilon, 0)
     if weights is not None and not (isinstance(weights, Mapping) and weights):
         raise ValueError(
-            f"weights is {weights!r}; give a mapping of at least one part to its weight, or None for all with weight 1"
+            f"weights is {weights!r}; pass a mapping from part name to weight with at least one entry, or None to "
+            "weight all parts by 1"
         )
 
     def compute(trajectories: Sequence[CreditTrajectory]) -> list[TokenAdvantages | None]:

@@ -117,12 +117,12 @@ class LearningProgressCredit:
         means, steps = state.get("means"), state.get("steps")
         if set(state) != {"means", "steps"} or not isinstance(means, Mapping) or not isinstance(steps, int):
             raise ValueError(
-                f"state of learning_progress has the keys {sorted(state)}; expected 'means', a mapping of kind to "
+                f"state of learning_progress has the keys {sorted(state)}; expected 'means', a mapping from kind to "
                 "number, and 'steps', a count"
             )
         for kind, value in means.items():
             if not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise ValueError(f"mean of kind {kind!r} is {value!r}; it must be a solve rate")
+                raise ValueError(f"the mean for kind {kind!r} is {value!r}; it must be a solve rate")
         self.means, self.steps = {str(kind): float(value) for kind, value in means.items()}, steps
 
 

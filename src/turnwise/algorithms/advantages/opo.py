@@ -27,9 +27,9 @@ def compute_opo_advantages(rewards: Sequence[float | None], lengths: Sequence[in
         ValueError: a reward is not finite, a length is negative, or there are not as many lengths as rewards.
     """
     if len(lengths) != len(rewards):
-        raise ValueError(f"{len(lengths)} lengths for {len(rewards)} rewards; give one length per member")
+        raise ValueError(f"{len(lengths)} lengths for {len(rewards)} rewards; pass one length per member")
     if any(length < 0 for length in lengths):
-        raise ValueError(f"length {min(lengths)} is negative; it counts sampled tokens")
+        raise ValueError(f"length {min(lengths)} is negative; it must be the number of sampled tokens")
     select_scored(rewards)
     weights = [(length, r) for length, r in zip(lengths, rewards, strict=True) if r is not None]
     total = sum(length for length, _ in weights)

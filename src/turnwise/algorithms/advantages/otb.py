@@ -37,8 +37,8 @@ def compute_path_energy(logprobs: FloatArray, squared_mass: FloatArray) -> Float
     """
     if logprobs.shape != squared_mass.shape:
         raise ValueError(
-            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; give one per sampled "
-            "token"
+            f"logprobs has shape {list(logprobs.shape)}, squared_mass {list(squared_mass.shape)}; pass one value per "
+            "sampled token"
         )
     # Rounding may put a token of probability 1 slightly below 0.
     energy: FloatArray = np.cumsum(np.maximum(1 - 2 * np.exp(logprobs) + squared_mass, 0.0))
@@ -65,7 +65,8 @@ def compute_otb_advantages(returns: Sequence[FloatArray], energies: Sequence[Flo
     """
     if [len(row) for row in returns] != [len(row) for row in energies]:
         raise ValueError(
-            f"returns of {[len(r) for r in returns]} tokens, energies of {[len(e) for e in energies]}; give one of each"
+            f"returns have {[len(r) for r in returns]} tokens, energies {[len(e) for e in energies]}; pass one of each "
+            "per token"
         )
     if len(returns) == 1:
         return [np.zeros_like(returns[0])]

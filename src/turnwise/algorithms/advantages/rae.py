@@ -41,7 +41,7 @@ def compute_rae_advantages(
     """
     check_range("decay", decay, 0, 1)
     if len(roles) != len(rewards):
-        raise ValueError(f"{len(roles)} roles for {len(rewards)} rewards; give one role per trajectory")
+        raise ValueError(f"{len(roles)} roles for {len(rewards)} rewards; pass one role per trajectory")
     select_scored(rewards)
     after = dict(baselines)
     for members in group_indices(roles):
@@ -77,11 +77,11 @@ class RoleBaselineCredit:
         baselines = state.get("baselines")
         if set(state) != {"baselines"} or not isinstance(baselines, Mapping):
             raise ValueError(
-                f"state of rae has the keys {sorted(state)}; expected only 'baselines', a mapping of role to number"
+                f"state of rae has the keys {sorted(state)}; expected only 'baselines', a mapping from role to number"
             )
         for role, value in baselines.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"baseline of role {role!r} is {value!r}; it must be a finite number")
+                raise ValueError(f"the baseline of role {role!r} is {value!r}; it must be a finite number")
         self.baselines = {str(role): float(value) for role, value in baselines.items()}
 
 

@@ -25,7 +25,7 @@ def compute_remax_advantages(rewards: FloatArray, greedy_reward: float) -> Float
     """
     if not math.isfinite(greedy_reward):
         raise ValueError(
-            f"greedy_reward is {greedy_reward}; leave the trajectory out (reward None) where the greedy attempt failed"
+            f"greedy_reward is {greedy_reward}; set the trajectory's reward to None where the greedy attempt failed"
         )
     return compute_discounted_returns(rewards, gamma=1.0) - greedy_reward
 
@@ -44,7 +44,7 @@ def build_remax() -> CreditFunction:
                 continue
             if trajectory.greedy_reward is None:
                 raise ValueError(
-                    f"greedy_reward of a trajectory of group {trajectory.group!r} is missing; remax needs one greedy "
+                    f"greedy_reward is missing for a trajectory of group {trajectory.group!r}; remax needs one greedy "
                     "attempt per task"
                 )
             result.append(

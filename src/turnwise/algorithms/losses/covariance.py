@@ -85,7 +85,7 @@ def compute_kl_cov_loss(inputs: LossInputs, *, share: float, coefficient: float)
     denominator into A.
     """
     if not coefficient >= 0:
-        raise ValueError(f"coefficient is {coefficient}; KL-cov's penalty must be at least 0")
+        raise ValueError(f"coefficient is {coefficient}; the coefficient of KL-cov's penalty must be at least 0")
     log_ratio = inputs.policy_logprobs - inputs.old_logprobs
     selected = inputs.selected
     if selected is None:
@@ -96,7 +96,7 @@ def compute_kl_cov_loss(inputs: LossInputs, *, share: float, coefficient: float)
 
 def _count(share: float, num_tokens: int) -> int:
     if not 0 < share <= 1:
-        raise ValueError(f"share is {share}; it is the share of tokens to select and must lie in (0, 1]")
+        raise ValueError(f"share is {share}; the share of tokens to select must lie in (0, 1]")
     return min(max(1, int(share * num_tokens)), num_tokens)
 
 

@@ -34,7 +34,8 @@ class CheckedLoss:
         if set(output.metrics) != set(self.metrics):
             here, before = sorted(output.metrics) or "nothing", sorted(self.metrics) or "nothing"
             raise ValueError(
-                f"it measures {here} here and measured {before} in its trial; measure the same at every micro-batch"
+                f"its metrics are {here} here but were {before} in the trial; return the same metrics for every "
+                "micro-batch"
             )
         return output
 
@@ -54,13 +55,13 @@ def try_loss(function: LossFunction) -> CheckedLoss:
     )
     output = read_output(function(inputs), inputs)
     if not bool(torch.isfinite(output.losses).all()):
-        raise ValueError(f"its losses of three tokens are {output.losses.tolist()}; each must be finite")
+        raise ValueError(f"its losses for three tokens are {output.losses.tolist()}; each must be finite")
     if not output.losses.requires_grad:
-        raise ValueError("its losses carry no gradient; compute them from inputs.policy_logprobs, without detach()")
+        raise ValueError("its losses have no gradient; compute them from inputs.policy_logprobs, without detach()")
     (gradient,) = torch.autograd.grad(output.losses.sum(), policy, allow_unused=True)
     if gradient is None or not bool(torch.isfinite(gradient).all()):
         seen = "none" if gradient is None else gradient.tolist()
-        raise ValueError(f"the gradient of its losses by policy_logprobs is {seen}; it must be finite")
+        raise ValueError(f"the gradient of its losses with respect to policy_logprobs is {seen}; it must be finite")
     return CheckedLoss(function=function, metrics=tuple(sorted(output.metrics)))
 
 
@@ -72,13 +73,13 @@ def read_output(output: object, inputs: LossInputs) -> LossOutput:
     for name in ("losses", "clipped"):
         _check_tensor(name, getattr(output, name), shape)
     if not output.losses.is_floating_point():
-        raise ValueError(f"its losses have dtype {output.losses.dtype}; they are floating point")
+        raise ValueError(f"its losses have dtype {output.losses.dtype}; return floating-point numbers")
     if output.clipped.dtype != torch.bool:
         raise ValueError(
-            f"its clipped has dtype {output.clipped.dtype}; it is bool, True where a clip changed the token's gradient"
+            f"its clipped has dtype {output.clipped.dtype}; return bool, True where a clip changed the token's gradient"
         )
     if not isinstance(output.metrics, Mapping):
-        raise ValueError(f"its metrics are a {type(output.metrics).__name__}; give a dict of tensors by name")
+        raise ValueError(f"its metrics are of type {type(output.metrics).__name__}; return a dict from name to tensor")
     return replace(output, metrics={str(name): _to_tokens(name, each, inputs) for name, each in output.metrics.items()})
 
 
@@ -96,5 +97,5 @@ def _to_tokens(name: object, value: object, inputs: LossInputs) -> torch.Tensor:
         value = torch.tensor(float(value))
     if not isinstance(value, torch.Tensor) or value.shape not in (policy.shape, torch.Size(())):
         seen = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-        raise ValueError(f"its metric {name!r} is {seen}; give a number, or one per token as `[K]`")
+        raise ValueError(f"its metric {name!r} is {seen}; return one number, or one per token as `[K]`")
     return value.detach().to(policy.device, torch.float32).expand(policy.shape)

@@ -53,8 +53,8 @@ def _masked_policy_gradient(
     """The capped, detached importance weight times REINFORCE, 0 (value and gradient) where `outside`."""
     if not (delta_low >= 0 and delta_high >= 0 and max_ratio > 0):
         raise ValueError(
-            f"DPPO's deltas are {delta_low}, {delta_high} and max_ratio {max_ratio}; deltas >= 0 and max_ratio > 0 are "
-            "needed"
+            f"DPPO's deltas are {delta_low}, {delta_high} and max_ratio is {max_ratio}; deltas must be >= 0 and "
+            "max_ratio > 0"
         )
     weights = compute_ratio(inputs.policy_logprobs.detach() - inputs.behavior_logprobs).clamp(max=max_ratio)
     losses = -weights.masked_fill(outside, 0.0) * inputs.advantages * inputs.policy_logprobs

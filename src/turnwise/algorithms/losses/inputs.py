@@ -44,7 +44,9 @@ class LossInputs:
     def __post_init__(self) -> None:
         shape = self.policy_logprobs.shape
         if len(shape) != 1:
-            raise ValueError(f"policy_logprobs has shape {tuple(shape)}; losses take packed trained tokens, shape [K]")
+            raise ValueError(
+                f"policy_logprobs has shape {tuple(shape)}; a loss expects packed trained tokens, shape [K]"
+            )
         for name in ("policy_logprobs", "old_logprobs", "behavior_logprobs", "advantages"):
             refuse_short_format(getattr(self, name), name)
         for name in ("old_logprobs", "behavior_logprobs", "advantages", "sequence", "entropy", "selected"):
@@ -53,12 +55,14 @@ class LossInputs:
                 continue
             if tensor.shape != shape:
                 raise ValueError(
-                    f"{name} has shape {tuple(tensor.shape)}, policy_logprobs {tuple(shape)}; pack both the same way"
+                    f"{name} has shape {tuple(tensor.shape)}, policy_logprobs {tuple(shape)}; pack both in the same way"
                 )
             if name != "entropy" and tensor.requires_grad:
-                raise ValueError(f"{name} carries a gradient; detach it, only policy_logprobs is differentiated")
+                raise ValueError(f"{name} has a gradient; detach it: only policy_logprobs is differentiated")
         if self.sequence.is_floating_point() or self.sequence.dtype == torch.bool:
-            raise ValueError(f"sequence has dtype {self.sequence.dtype}; it holds indices and must be integer")
+            raise ValueError(
+                f"sequence has dtype {self.sequence.dtype}; it contains indices and must be an integer type"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,6 +85,6 @@ LossFunction = Callable[[LossInputs], LossOutput]
 def check_clip(clip_low: float, clip_high: float, *, max_low: float = 1.0) -> None:
     """Raise ValueError unless `0 <= clip_low <= max_low` and `clip_high >= 0`."""
     if not 0 <= clip_low <= max_low:
-        raise ValueError(f"clip_low is {clip_low}; it is a distance below the ratio 1 and must lie in [0, {max_low}]")
+        raise ValueError(f"clip_low is {clip_low}; it is a distance below ratio 1 and must lie in [0, {max_low}]")
     if not clip_high >= 0:
-        raise ValueError(f"clip_high is {clip_high}; it is a distance above the ratio 1 and must be at least 0")
+        raise ValueError(f"clip_high is {clip_high}; it is a distance above ratio 1 and must be at least 0")

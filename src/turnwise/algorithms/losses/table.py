@@ -119,17 +119,17 @@ def _check_type(name: str, key: str, value: object, default: OptionValue) -> Non
 def _check_combination(method: LossMethod, corrected: bool, old_is_behavior: bool | None) -> None:
     if corrected and method.anchor in ("behavior", "both"):
         raise ValueError(
-            f"loss {method.name!r} already weighs by the behavior policy; an importance correction on top would count "
+            f"loss {method.name!r} already weights by the behavior policy; an importance correction on top would count "
             "the sampler-trainer mismatch twice. Switch the correction off, or choose a loss anchored at the old policy"
         )
     if corrected and old_is_behavior:
         raise ValueError(
             f"loss {method.name!r} with an importance correction: the old log-probabilities are the sampler's own, so "
-            "old / behavior is 1 everywhere, and a correction recomputed elsewhere would count the mismatch twice (the "
+            "old / behavior is 1 everywhere, and a correction computed elsewhere would count the mismatch twice (the "
             "ratio already contains it). Recompute old log-probabilities with the trainer, or switch the correction off"
         )
     if method.anchor == "both" and old_is_behavior:
         raise ValueError(
-            f"loss {method.name!r} needs old log-probabilities that differ from the behavior's; where they are the "
-            "same it is plain 'ppo'. Recompute old log-probabilities with the trainer, or use 'ppo'"
+            f"loss {method.name!r} needs old log-probabilities that differ from the behavior policy's; if they are "
+            "equal, the loss is plain 'ppo'. Recompute old log-probabilities with the trainer, or use 'ppo'"
         )

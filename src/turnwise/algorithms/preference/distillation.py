@@ -26,11 +26,12 @@ def compute_distillation_advantages(
     behavior, teacher = np.asarray(behavior_logprobs, dtype=np.float64), np.asarray(teacher_logprobs, dtype=np.float64)
     if behavior.shape != teacher.shape:
         raise ValueError(
-            f"behavior_logprobs has shape {behavior.shape}, teacher_logprobs {teacher.shape}; score the same tokens"
+            f"behavior_logprobs has shape {behavior.shape}, teacher_logprobs {teacher.shape}; both must cover the same "
+            "tokens"
         )
     if not (np.isfinite(behavior).all() and np.isfinite(teacher).all()):
         raise ValueError(
-            "a log-probability is not finite; the teacher must score every sampled token with the student's vocabulary"
+            "a log-probability is not finite; the teacher must score every sampled token using the student's vocabulary"
         )
     return coefficient * (teacher - behavior)
 

@@ -33,7 +33,8 @@ def sum_pair_logprobs(
     """
     if len(sequence) and int(sequence.max()) >= 2 * num_pairs:
         raise ValueError(
-            f"a token belongs to sequence {int(sequence.max())}, but {num_pairs} pairs have {2 * num_pairs} sequences"
+            f"a token belongs to sequence {int(sequence.max())}, but {num_pairs} pairs have only {2 * num_pairs} "
+            "sequences"
         )
     sums = logprobs.new_zeros(2 * num_pairs).index_add(0, sequence, logprobs)
     return sums[0::2], sums[1::2]
@@ -70,10 +71,11 @@ def compute_dpo_loss(
     if not beta > 0:
         raise ValueError(f"beta is {beta}; it must be positive (usual: 0.1)")
     if not 0 <= label_smoothing < 0.5:
-        raise ValueError(f"label_smoothing is {label_smoothing}; it is a probability below 0.5")
+        raise ValueError(f"label_smoothing is {label_smoothing}; it must be a probability below 0.5")
     if kind not in ("sigmoid", "ipo") or (kind == "ipo" and label_smoothing):
         raise ValueError(
-            f"pair loss {kind!r} with label_smoothing {label_smoothing}; known: 'sigmoid', and 'ipo' without smoothing"
+            f"unsupported pair loss {kind!r} with label_smoothing {label_smoothing}; use 'sigmoid', or 'ipo' without "
+            "smoothing"
         )
     chosen, rejected = sum_pair_logprobs(policy_logprobs - reference_logprobs, sequence, num_pairs=num_pairs)
     margin = chosen - rejected

@@ -43,13 +43,15 @@ def mine_outcome_pairs(rewards: Sequence[float | None], *, min_margin: float, ma
     """
     if not min_margin > 0 or max_pairs < 1:
         raise ValueError(
-            f"min_margin is {min_margin} and max_pairs {max_pairs}; a pair needs a positive margin and at least one is "
-            "asked for"
+            f"min_margin is {min_margin} and max_pairs is {max_pairs}; min_margin must be positive and max_pairs at "
+            "least 1"
         )
     scored = [(reward, index) for index, reward in enumerate(rewards) if reward is not None]
     for reward, index in scored:
         if not math.isfinite(reward):
-            raise ValueError(f"reward {reward} of member {index} is not finite; an unscorable trajectory must be None")
+            raise ValueError(
+                f"the reward of member {index} is {reward}, not finite; an unscorable trajectory must have reward None"
+            )
     best_first = sorted(scored, key=lambda item: (-item[0], item[1]))
     worst_first = sorted(scored)
     pairs: list[OutcomePair] = []
@@ -69,7 +71,7 @@ def mine_step_pairs(group: TrajectoryGroup, *, min_margin: float) -> list[StepPa
     Raises ValueError when `min_margin` is not positive.
     """
     if not min_margin > 0:
-        raise ValueError(f"min_margin is {min_margin}; a pair needs a positive margin")
+        raise ValueError(f"min_margin is {min_margin}; it must be positive")
     prefixes: dict[tuple[bytes, ...], dict[bytes, dict[int, tuple[float, int]]]] = {}
     for member, trajectory in enumerate(group.trajectories):
         if not isinstance(trajectory.reward, Scored):

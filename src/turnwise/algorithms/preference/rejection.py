@@ -21,10 +21,10 @@ def select_best_of_n(
     is less than 1, or the numbers of contents and rewards differ.
     """
     if num_kept < 1:
-        raise ValueError(f"num_kept is {num_kept}; keep at least one")
+        raise ValueError(f"num_kept is {num_kept}; it must be at least 1")
     keys = range(len(rewards)) if contents is None else contents
     if len(keys) != len(rewards):
-        raise ValueError(f"{len(rewards)} rewards have {len(keys)} contents; give one each")
+        raise ValueError(f"{len(rewards)} rewards but {len(keys)} contents; pass one of each per member")
     first: dict[Hashable, int] = {}
     for _, index in sorted((-reward, index) for index, reward in _numbers(rewards) if reward >= min_reward):
         first.setdefault(keys[index], index)
@@ -39,8 +39,8 @@ def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> lis
     """
     if num_steps < 1 or not first <= last:
         raise ValueError(
-            f"thresholds from {first} to {last} in {num_steps} steps: at least one step and a bar that does not fall "
-            "are needed"
+            f"thresholds go from {first} to {last} in {num_steps} steps; use at least one step and a last threshold "
+            "not below the first"
         )
     if num_steps == 1:
         return [last]
@@ -50,5 +50,5 @@ def compute_rest_thresholds(*, first: float, last: float, num_steps: int) -> lis
 def _numbers(rewards: Sequence[float | None]) -> list[tuple[int, float]]:
     for index, reward in enumerate(rewards):
         if reward is not None and math.isnan(reward):
-            raise ValueError(f"reward of member {index} is NaN; an unscorable trajectory must be None")
+            raise ValueError(f"the reward of member {index} is NaN; an unscorable trajectory must have reward None")
     return [(index, reward) for index, reward in enumerate(rewards) if reward is not None]

@@ -28,8 +28,8 @@ def compute_step_dpo_loss(
     if bool((counts[: 2 * num_pairs] == 0).any()):
         side = int((counts == 0).nonzero()[0])
         raise ValueError(
-            f"pair {side // 2} has no step token on its {'rejected' if side % 2 else 'chosen'} side; mark the "
-            "differing turn"
+            f"pair {side // 2} has no step token on its {'rejected' if side % 2 else 'chosen'} side; mark the turn "
+            "that differs"
         )
     return compute_dpo_loss(
         policy_logprobs[in_step], reference_logprobs[in_step], sequence[in_step], num_pairs=num_pairs, beta=beta

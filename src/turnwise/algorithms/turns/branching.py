@@ -29,14 +29,12 @@ def compute_sampled_entropy(
         ValueError: a log-probability is NaN or above 0, or vocab_size is below 2.
     """
     if vocab_size < 2:
-        raise ValueError(f"vocab_size is {vocab_size}; an entropy needs at least 2 tokens")
+        raise ValueError(f"vocab_size is {vocab_size}; entropy needs a vocabulary of at least 2 tokens")
     total = 0.0
     for position, logprob in enumerate(logprobs[:max_tokens]):
         # Rounding may leave the log-probability of a near-certain token slightly above 0.
         if not logprob <= 1e-6:
-            raise ValueError(
-                f"log-probability {logprob} at position {position} is not a log-probability; it must be at most 0"
-            )
+            raise ValueError(f"{logprob} at position {position} is not a log-probability; it must be at most 0")
         total -= min(float(logprob), 0.0)
     return total / math.log(vocab_size)
 

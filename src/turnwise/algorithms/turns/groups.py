@@ -78,7 +78,7 @@ def require_turn_values(values: Iterable[float | None], name: str) -> list[float
     for index, value in enumerate(values):
         if value is None:
             raise ValueError(
-                f"turn {index} has no {name}; measure it on every turn or choose a method that does not need it"
+                f"turn {index} has no {name}; measure it on every turn, or choose a method that does not need it"
             )
         floats.append(value)
     return floats
@@ -89,8 +89,7 @@ def check_finite(values: Iterable[float], name: str) -> None:
     for index, value in enumerate(values):
         if not math.isfinite(value):
             raise ValueError(
-                f"{name} {index} is {value}, not finite; leave an unscorable trajectory out by giving it the reward "
-                "None"
+                f"{name} {index} is {value}, not finite; set the reward of an unscorable trajectory to None"
             )
 
 

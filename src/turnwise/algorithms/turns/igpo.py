@@ -35,7 +35,8 @@ def compute_information_gains(probabilities: Sequence[float], outcome: float, *,
     for index, p in enumerate([*probabilities, prior]):
         if not 0 <= p <= 1:
             raise ValueError(
-                f"answer probability {index} of {len(probabilities)} turns and the prior is {p}; it must lie in [0, 1]"
+                f"answer probability {index} is {p} (of {len(probabilities)} turns and the prior); it must lie in [0, "
+                "1]"
             )
     if not probabilities:
         return []

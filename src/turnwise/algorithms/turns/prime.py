@@ -38,8 +38,8 @@ def compute_implicit_rewards(
     """
     if model_logprobs.shape != reference_logprobs.shape:
         raise ValueError(
-            f"model has {model_logprobs.shape} log-probabilities, reference {reference_logprobs.shape}; score the same "
-            "tokens"
+            f"the model has {model_logprobs.shape} log-probabilities, the reference {reference_logprobs.shape}; both "
+            "must cover the same tokens"
         )
     return beta * (np.asarray(model_logprobs, dtype=np.float64) - np.asarray(reference_logprobs, dtype=np.float64))
 

@@ -50,8 +50,8 @@ def find_stage(measure: float, boundaries: Sequence[float]) -> Stage:
     """
     if len(boundaries) != 2 or not boundaries[0] <= boundaries[1]:
         raise ValueError(
-            f"boundaries are {list(boundaries)}; give two numbers in ascending order: where the middle and the late "
-            "stage begin"
+            f"boundaries are {list(boundaries)}; pass two numbers in ascending order, the starts of the middle and the "
+            "late stage"
         )
     return STAGES[sum(measure >= boundary for boundary in boundaries)]
 

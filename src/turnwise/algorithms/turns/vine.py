@@ -24,7 +24,7 @@ def compute_vine_advantages(rewards: Sequence[float], state_values: Sequence[flo
         ValueError: a number is not finite, or the lists differ in length.
     """
     if len(rewards) != len(state_values):
-        raise ValueError(f"{len(rewards)} turn rewards but {len(state_values)} state values; give one of each per turn")
+        raise ValueError(f"{len(rewards)} turn rewards but {len(state_values)} state values; pass one of each per turn")
     check_finite(rewards, "turn reward")
     check_finite((value for value in state_values if value is not None), "state value")
     advantages: list[float] = []

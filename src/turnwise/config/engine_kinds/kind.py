@@ -80,7 +80,9 @@ class EngineKind:
         with boundary(ConfigError, f"engine.kind={self.name!r}: its predict"):
             held: object = self.predict(options)
         if not isinstance(held, Footprint):
-            raise ConfigError(f"engine.kind={self.name!r}: its predict returned a {type(held).__name__}, no Footprint")
+            raise ConfigError(
+                f"engine.kind={self.name!r}: its predict returned a {type(held).__name__}; return a Footprint"
+            )
         return held
 
 
@@ -100,7 +102,7 @@ def read_options(kind: str, model: type[Options], options: Mapping[str, Any], *,
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, list(model.model_fields), n=1, cutoff=0.0)
             hint = f"did you mean {near[0]!r}?" if near else "it has no options"
-            raise ConfigError(f"{where}.options.{key} is unknown to {where}.kind={kind!r}; {hint}") from None
+            raise ConfigError(f"{where}.options.{key} is not an option of {where}.kind={kind!r}; {hint}") from None
         expected = problem["msg"].replace("Input should be", "it must be", 1)
         if problem["type"] == "missing":
             raise ConfigError(f"{where}.options.{key} is missing; {where}.kind={kind!r} needs it") from None

@@ -11,7 +11,7 @@ class LocalOptions(EngineOptions):
     """Options of engine.kind = "local"."""
 
     max_batch_tokens: int = Field(1024, ge=8)
-    """Most tokens of one step; longer prompts are computed in chunks."""
+    """Maximum number of tokens per step; longer prompts are computed in chunks."""
 
 
 LOCAL = EngineKind(

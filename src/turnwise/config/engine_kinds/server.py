@@ -14,25 +14,25 @@ class ServerOptions(EngineOptions):
     """Options of engine.kind = "server"."""
 
     urls: list[str] = Field(min_length=1)
-    """Of servers that run and are this run's alone: `http(s)://host:port`, or `unix:/path/of/socket`."""
+    """URLs of running servers that only this run uses: `http(s)://host:port`, or `unix:/path/of/socket`."""
     speaks: Literal["vllm", "sglang"] = "vllm"
-    """What they are."""
+    """Kind of server."""
     staging: str | None = None
-    """Folder where weights are written, under one path for this process and the servers; None is shared memory of this
+    """Folder to write weights to, at the same path for this process and the servers; None is shared memory on this
     machine."""
     timeout_s: float = Field(600.0, gt=0)
-    """Most seconds that a server takes for one answer, and that a request waits for a server that is away."""
+    """Maximum seconds for one answer of a server, and for a request to wait for an unavailable server."""
 
     def check(self, *, device: str, num_threads: int) -> None:
         """Addresses must be some, each once."""
         for url in self.urls:
             if not url.startswith(("http://", "https://", "unix:/")) or "@" in url:
                 raise ConfigError(
-                    f"engine.options.urls has {url!r}; it must be http(s)://host:port or unix:/path/of/socket, and a "
-                    "key is read from OPENAI_API_KEY"
+                    f"engine.options.urls has {url!r}; it must be http(s)://host:port or unix:/path/of/socket; the key "
+                    "is read from OPENAI_API_KEY"
                 )
         if len(set(self.urls)) < len(self.urls):
-            raise ConfigError(f"engine.options.urls names a server twice: {', '.join(self.urls)}")
+            raise ConfigError(f"engine.options.urls has a server twice: {', '.join(self.urls)}")
 
 
 SERVER = EngineKind(
@@ -42,6 +42,6 @@ SERVER = EngineKind(
     follows_grammars=False,
     samples_adapters=False,
     has_weights_outside=True,
-    one_policy="servers hold those of one policy",
+    one_policy="servers can serve only one policy",
     predict=lambda options: Footprint(is_staged=options.get("staging") is None),
 )

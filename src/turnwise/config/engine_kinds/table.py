@@ -29,17 +29,17 @@ def find_engine_kind(name: str) -> EngineKind:
     found = load_row("engine.kind", name, EngineKind, group=GROUP, built_in=ENGINE_KINDS)
     if isinstance(found, EngineKind):
         if found.build is None:
-            raise ConfigError(f"engine.kind={name!r} is the row of an engine without `build`; give it the function")
+            raise ConfigError(f"engine.kind={name!r} is an engine row without `build`; add the function")
         given: object = found.options
         if given is not None and not (isinstance(given, type) and issubclass(given, EngineOptions)):
-            raise ConfigError(f"engine.kind={name!r}: its options are {given!r}; give a subclass of EngineOptions")
+            raise ConfigError(f"engine.kind={name!r}: its options are {given!r}; use a subclass of EngineOptions")
         return replace(found, name=name)
     if found is not None:
         return EngineKind(name=name, build=_without_host(found))
     if name in ENGINE_KINDS:
         return ENGINE_KINDS[name]
     raise ConfigError(
-        f"engine.kind={name!r} is none of {', '.join(ENGINE_KINDS)} nor a path 'package.module:build'"
+        f"engine.kind={name!r} is neither one of {', '.join(ENGINE_KINDS)} nor a path 'package.module:build'"
         + describe_offers(GROUP)
     )
 

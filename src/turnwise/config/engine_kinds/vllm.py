@@ -21,19 +21,19 @@ class VllmOptions(EngineOptions):
     """Options of engine.kind = "vllm"."""
 
     python: str = Field("", validate_default=True)
-    """The interpreter that has vLLM. Empty is what the environment variable TURNWISE_VLLM names, else the one that
-    `make vllm` makes in the checkout of Turnwise, `.venv-vllm/bin/python`, whatever the current folder."""
+    """Interpreter with vLLM installed. Empty means the one named by the environment variable TURNWISE_VLLM, else the
+    one that `make vllm` creates in Turnwise's checkout, `.venv-vllm/bin/python`, whatever the current folder."""
     num_workers: int = Field(1, ge=1)
     """Processes, each with `engine.num_threads` threads and its share of `engine.max_concurrency`."""
     cache_mib: int = Field(512, ge=1)
-    """Memory of each process for keys and values, in MiB."""
+    """Memory per process for keys and values, in MiB."""
     block_size: int = Field(32, ge=1)
-    """Tokens of a cache block; prefixes are found again in whole blocks. On a CPU a multiple of 32."""
+    """Tokens per cache block; prefixes are reused in whole blocks. On a CPU a multiple of 32."""
     staging: str | None = None
-    """Folder where weights are written for the processes to read; None is shared memory."""
+    """Folder to write weights to for the processes; None is shared memory."""
     transport: Literal["files", "broadcast"] = "files"
-    """How processes that run get a new version: they read these files, or are all sent it at once over gloo, which
-    needs no folder that they share. The files remain for processes that start."""
+    """How running processes receive a new version: they read these files, or all receive it at once over gloo, which
+    needs no shared folder. The files remain for processes that start later."""
 
     @field_validator("python")
     @classmethod
@@ -45,11 +45,11 @@ class VllmOptions(EngineOptions):
         """The interpreter must be there, and threads counted: vLLM's wait by spinning."""
         if not Path(self.python).is_file():
             raise ConfigError(
-                f"engine.options.python={self.python!r} is no interpreter; make one with vLLM (`make vllm` makes "
-                f"{str(CHECKOUT / '.venv-vllm')!r}), or name one by the environment variable TURNWISE_VLLM"
+                f"engine.options.python={self.python!r} is not an interpreter; create one with vLLM (`make vllm` "
+                f"creates {str(CHECKOUT / '.venv-vllm')!r}), or name one in the environment variable TURNWISE_VLLM"
             )
         if num_threads < 1:
-            raise ConfigError("engine.kind='vllm' with engine.num_threads=0: say how many, vLLM's threads spin")
+            raise ConfigError("engine.kind='vllm' with engine.num_threads=0: set a number, because vLLM's threads spin")
 
 
 def predict_guests(options: Mapping[str, Any]) -> Footprint:

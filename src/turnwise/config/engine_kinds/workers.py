@@ -20,8 +20,8 @@ class WorkersOptions(PagedBase):
         """Workers are for the CPU and have one thread each."""
         if device != "cpu":
             raise ConfigError(
-                f"engine.kind='workers' with a model on {device}: workers read the weights from memory that processes "
-                "share, which is the CPU's; use engine.kind='paged' or model.device='cpu'"
+                f"engine.kind='workers' with a model on {device}: workers read the weights from memory shared between "
+                "processes, which only works on the CPU; use engine.kind='paged' or model.device='cpu'"
             )
         if num_threads != 1:
             raise ConfigError(
@@ -35,6 +35,6 @@ WORKERS = EngineKind(
     options=WorkersOptions,
     records_experts=True,
     has_checked_steps=True,
-    one_learner="would start its processes once for each",
+    one_learner="it would start its processes once for each",
     predict=lambda options: Footprint(num_workers=read_count(options.get("num_workers"), 2)),
 )

@@ -95,7 +95,7 @@ class LocalEngine:
         """
         if not is_fast(model):
             raise EngineError(
-                f"engine.kind='local' samples on the fast path, which {type(model).__name__} does not take "
+                f"engine.kind='local' needs the fast path, which does not support {type(model).__name__} "
                 f"({find_path(model).reason}); use engine.kind='paged'"
             )
         self._model = model
@@ -213,9 +213,9 @@ class LocalEngine:
 
     def _check(self, prompt: list[int], params: SamplingParams, session: Session) -> None:
         if self._pump.is_closed:
-            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+            raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         if any(request.session == session for request in self._active):
-            raise EngineError(f"request of '{session}': the session has a request under way; wait for it")
+            raise EngineError(f"request of '{session}': the session already has a request in progress; wait for it")
         room = self._cache.max_context - len(prompt)
         if not prompt:
             raise EngineError(f"request of '{session}' has an empty prompt; render at least one token")
@@ -228,12 +228,12 @@ class LocalEngine:
             )
         if min(prompt) < 0 or max(prompt) >= self._vocab_size:
             raise EngineError(
-                f"request of '{session}' holds a token id outside the vocabulary of {self._vocab_size}: "
+                f"request of '{session}' contains a token id outside the vocabulary of {self._vocab_size}: "
                 f"{min(prompt)}..{max(prompt)}"
             )
         if params.grammar is not None:
             raise EngineError(
-                f"request of '{session}' has a grammar, which this engine cannot follow; use engine.kind='paged'"
+                f"request of '{session}' has a grammar, which this engine does not support; use engine.kind='paged'"
             )
         if params.stop and self._decode is None:
             raise EngineError(

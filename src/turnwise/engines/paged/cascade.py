@@ -94,7 +94,7 @@ class CascadeAttention(PagedPlan):
     def read(self, layer: int, query: torch.Tensor, scaling: float, rules: Rules = PLAIN) -> torch.Tensor:
         """See `PagedPlan`. Raises EngineError for soft caps and sinks."""
         if not rules.is_plain:
-            raise EngineError("reading shared pages once knows no soft cap and no sink; use fused=False")
+            raise EngineError("reading shared pages once supports neither a soft cap nor a sink; use fused=False")
         out = torch.empty(query.shape, dtype=query.dtype)
         out[len(self._slots) :] = 0
         for section in self._list_sections(rules.window):

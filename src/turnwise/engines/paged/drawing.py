@@ -77,8 +77,8 @@ def _find_allowed(
                     allowed[row] = mask
                 else:
                     error = EngineError(
-                        f"the grammar of '{request.session}' admits no token after {request.num_sampled} sampled "
-                        "ones: no text satisfies it"
+                        f"the grammar of '{request.session}' allows no token after {request.num_sampled} sampled ones: "
+                        "no text satisfies it"
                     )
             except EngineError as cause:
                 error = cause

@@ -193,7 +193,7 @@ class PagedEngine:
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Waits in a queue when `max_concurrency` requests are being sampled."""
         if self._pump.is_closed:
-            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+            raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         prompt = prompt_ids.tolist()
         cache = self._scheduler.cache
         check_request(

@@ -150,7 +150,7 @@ def why_not(model: PreTrainedModel, layers: Sequence[LayerShape]) -> str | None:
         return f"rope_type {rope.get('rope_type')!r} changes with the length"
     first = layers[0]
     if any(replace(shape, window=None) != replace(first, window=None) or not shape.is_plain for shape in layers):
-        return "its layers attend in several shapes, with soft caps or sinks"
+        return "its layers use several attention shapes, with soft caps or sinks"
     return None
 
 

@@ -66,7 +66,7 @@ class PrefixCache:
         """`num_pages` usable pages, numbered from 1; page 0 is `BLANK_PAGE`."""
         if num_pages < 1 or page_size < 1:
             raise ValueError(
-                f"a cache needs at least one page of at least one token, not num_pages={num_pages}, "
+                f"a cache needs at least one page of at least one token; got num_pages={num_pages}, "
                 f"page_size={page_size}"
             )
         self.num_pages = num_pages

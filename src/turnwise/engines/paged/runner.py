@@ -113,8 +113,8 @@ class ModelRunner:
         self.is_fused = fused is not False and reason is None
         if attention == "flex" and model.device.type in COMPILED_DEVICES and geometry.smallest_head < MIN_HEAD_DIM:
             raise EngineError(
-                f"attention='flex' needs heads of at least {MIN_HEAD_DIM}, here one has {geometry.smallest_head}; use "
-                "attention='gather'"
+                f"attention='flex' needs heads of size {MIN_HEAD_DIM} or more, but one has {geometry.smallest_head}; "
+                "use attention='gather'"
             )
         if cuda_graphs:
             _check_graphs(
@@ -293,16 +293,17 @@ def _check_graphs(model: PreTrainedModel, attention: str, unfused: str | None, *
     if it does."""
     if attention != "flex":
         raise EngineError(
-            f"cuda_graphs=True with attention={attention!r}, which copies as many pages as a step has; use "
-            "attention='flex'"
+            f"cuda_graphs=True with attention={attention!r}, which copies a different number of pages in each step; "
+            "use attention='flex'"
         )
     if unfused:
         raise EngineError(
-            f"cuda_graphs=True records the fused decoder, which does not run here: {unfused}; use cuda_graphs=False"
+            f"cuda_graphs=True needs the fused decoder, which does not run here: {unfused}; use cuda_graphs=False"
         )
     if needs_cuda and model.device.type != "cuda":
         raise EngineError(
-            f"cuda_graphs=True and the model is on {model.device}; use cuda_graphs=False, or put it on a GPU"
+            f"cuda_graphs=True needs a model on a GPU, but this one is on {model.device}; use cuda_graphs=False, or "
+            "move it to a GPU"
         )
 
 

@@ -89,13 +89,13 @@ def make_reply(token_ids: list[int], logprobs: Sequence[Any] | None, reason: Any
     values = [float(logprob) for logprob in logprobs]
     # Rounding can put a certain token slightly above 0.
     if not all(math.isfinite(value) and value <= 1e-5 for value in values):
-        raise EngineError("its answer has log-probabilities above 0 or not finite")
+        raise EngineError("its answer has log-probabilities that are positive or not finite")
     if reason not in get_args(Reason):
         raise EngineError(f"its answer ended for the unknown reason {reason!r}")
     if token_ids and version is None:
         raise EngineError("its answer does not say which weights sampled it")
     if reason != "abort" and not token_ids:
-        raise EngineError(f"its answer ended for the reason {reason!r} without a token")
+        raise EngineError(f"its answer ended for the reason {reason!r} without any token")
     return Reply(
         token_ids=token_ids, logprobs=values, reason=cast(Reason, reason), version=version if token_ids else None
     )

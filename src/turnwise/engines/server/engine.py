@@ -110,7 +110,7 @@ class ServerEngine:
             decode: text of token ids, for stop strings; None refuses them.
         """
         if list_adapter(model):
-            raise EngineError("engine.kind='server' samples whole models; use 'paged' or 'vllm' with model.lora")
+            raise EngineError("engine.kind='server' only samples full models; use 'paged' or 'vllm' with model.lora")
         self._model, self._decode, self._max_context, self._timeout_s = model, decode, max_context, timeout_s
         self._dialect = DIALECTS[speaks]()
         self._servers = [Server(url, self._dialect, timeout_s=timeout_s) for url in urls]
@@ -145,9 +145,9 @@ class ServerEngine:
         """See `Engine.generate`. Also raises EngineError for a grammar, for parameters without log-probabilities from
         the servers, and if no server is available for `timeout_s`."""
         if self._is_closed:
-            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+            raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         if (why := self._dialect.refuse(params)) is not None:
-            raise EngineError(f"the request of '{session}' cannot be sampled: {why}; leave them at their defaults")
+            raise EngineError(f"the request of '{session}' cannot be sampled: {why}; leave these at their defaults")
         check_plain_request("server", prompt_ids, params, session, self._model, self._max_context, self._decode)
         work = asyncio.create_task(self._sample(_Request(prompt_ids.tolist(), params, session)))
         self._work.add(work)
@@ -285,14 +285,14 @@ class ServerEngine:
                     f"{server.name} sampled with weights {reply.version} instead of {version}; was it restarted?"
                 )
             if reply.reason == "abort" and not self._must_wait(request):
-                raise ServerLost(
-                    f"{server.name} ended a request that it was not told to end; does something else use it?"
-                )
+                raise ServerLost(f"{server.name} ended a request without being told to; is something else using it?")
         except ServerLost as loss:
             self._leave(number, loss)
             request.num_losses += 1
             if request.num_losses > MAX_LOSSES:
-                raise EngineError(f"the request of '{request.session}' lost {MAX_LOSSES + 1} servers: {loss}") from None
+                raise EngineError(
+                    f"the request of '{request.session}' failed on {MAX_LOSSES + 1} servers: {loss}"
+                ) from None
             return None
         finally:
             del self._sent[name]
@@ -334,8 +334,8 @@ class ServerEngine:
                     await self._has_ready.wait()
             except TimeoutError:
                 raise EngineError(
-                    f"no server was there for {self._timeout_s:g} s for the request of '{request.session}'; the last "
-                    f"one left: {self.losses[-1]}"
+                    f"no server was available for {self._timeout_s:g} s for the request of '{request.session}'; the "
+                    f"last one left: {self.losses[-1]}"
                 ) from None
         return self._router.start(request.session)
 

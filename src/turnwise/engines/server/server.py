@@ -48,13 +48,13 @@ class Server:
                 status = client.get(f"{self._root}/health").status_code
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise EngineError(
-                f"no server answers at {url} ({type(error).__name__}); start it (docs/engines.md has the command), or "
-                "change engine.options.urls"
+                f"no server answers at {url} ({type(error).__name__}); start it (see docs/engines.md for the command), "
+                "or change engine.options.urls"
             ) from None
         if status in (401, 403):
-            raise EngineError(f"{url} refuses with {status}; set {KEY_VARIABLE} to its key")
+            raise EngineError(f"{url} refuses the request with status {status}; set {KEY_VARIABLE} to its key")
         if status != 200:
-            raise EngineError(f"{url} answers {status} to /health; wait until it is ready")
+            raise EngineError(f"{url} answers /health with status {status}; wait until it is ready")
         self._client = httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
                 uds=path, limits=httpx.Limits(max_connections=None, max_keepalive_connections=None)
@@ -72,11 +72,11 @@ class Server:
                 async for chunk in response.aiter_bytes():
                     received += chunk
                     if len(received) > MAX_ANSWER_BYTES:
-                        raise EngineError(f"{self.name}{call.path} answered more than {MAX_ANSWER_BYTES} bytes")
+                        raise EngineError(f"{self.name}{call.path} sent an answer longer than {MAX_ANSWER_BYTES} bytes")
         except httpx.ReadTimeout:
-            raise ServerLost(f"{self.name}{call.path} gave no answer in {self._timeout_s:g} s") from None
+            raise ServerLost(f"{self.name}{call.path} did not answer within {self._timeout_s:g} s") from None
         except httpx.HTTPError as error:
-            raise ServerLost(f"{self.name}{call.path} gave no answer ({type(error).__name__})") from None
+            raise ServerLost(f"{self.name}{call.path} did not answer ({type(error).__name__})") from None
         text = received.decode("utf-8", "replace")
         if response.status_code in _AWAY:
             raise ServerLost(f"{self.name}{call.path} answered {response.status_code}: {text[:300]}")
@@ -97,7 +97,9 @@ class Server:
         for sums in await self.send(call):
             tensor = find_difference(staged.sums, sums)
             if tensor is not None:
-                raise EngineError(f"{self.name} read another {tensor} than the trainer wrote in version {version}")
+                raise EngineError(
+                    f"{self.name} read {tensor} with other values than the trainer wrote in version {version}"
+                )
 
     async def commit(self, staged: Staged, canary: Canary, version: int) -> None:
         """Let the server load the weights, and verify that it samples with them. None of our requests may be open.
@@ -110,7 +112,9 @@ class Server:
         ask = SamplingParams(max_tokens=1, temperature=WARM)
         reply = await self.send(self.dialect.generate(f"canary-{version}", canary.token_ids, ask, str(version)))
         if reply.version != str(version):
-            raise EngineError(f"{self.name} says that it samples with weights {reply.version}, given {version}")
+            raise EngineError(
+                f"{self.name} reports that it samples with weights {reply.version}, but was given {version}"
+            )
         canary.check_sample(reply.token_ids[0], reply.logprobs[0], self.name)
 
     async def close(self) -> None:

@@ -59,7 +59,7 @@ class SglangDialect:
             with reading(answer):
                 table = answer["meta_info"]["input_token_logprobs"]
                 if [int(row[1]) for row in table] != list(token_ids):
-                    raise EngineError("its answer scores other tokens than it was asked about")
+                    raise EngineError("its answer scores other tokens than those requested")
                 return [float(row[0]) for row in table[1:]]
 
         return Call(path="/generate", body=body, read=read)

@@ -77,7 +77,9 @@ def _read_reply(answer: Any) -> Reply:
         content = (choice["logprobs"] or {}).get("content") if token_ids else []
         versions = {str(span["version"]) for span in choice["weight_versions"] or ()}
         if len(versions) > 1:
-            raise EngineError(f"it sampled one request from the weights {', '.join(sorted(versions))}")
+            raise EngineError(
+                f"it sampled one request from several versions of the weights: {', '.join(sorted(versions))}"
+            )
         logprobs = None if content is None else [each["logprob"] for each in content]
         return make_reply(token_ids, logprobs, choice["finish_reason"], next(iter(versions), None))
 
@@ -90,4 +92,4 @@ def _read_sums(answer: Any) -> list[Mapping[str, int]]:
 def _check_cache(answer: Any) -> None:
     with reading(answer):
         if answer["success"] is not True:
-            raise EngineError("its prefix cache could not be emptied; does something else use the server?")
+            raise EngineError("its prefix cache could not be emptied; is something else using the server?")

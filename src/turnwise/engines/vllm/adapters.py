@@ -26,16 +26,16 @@ def plan_room(model: PreTrainedModel) -> dict[str, Any] | None:
         return None
     for option in PATTERNS:
         if config.get(option):
-            raise EngineError(f"vLLM is not given adapters with {option}={config[option]!r}; {REMEDY}")
+            raise EngineError(f"vLLM does not support adapters with {option}={config[option]!r}; {REMEDY}")
     if config["r"] > VLLM_RANKS[-1]:
         raise EngineError(
-            f"vLLM holds adapters of rank {VLLM_RANKS[-1]} at most, this one has {config['r']}; lower it or {REMEDY}"
+            f"vLLM supports adapters up to rank {VLLM_RANKS[-1]}, but this one has {config['r']}; lower it or {REMEDY}"
         )
     head = model.get_output_embeddings()
     adapted = {name.partition(".lora_")[0] for name in list_adapter(model)}
     for layer in sorted(adapted):
         if model.get_submodule(layer) is head:
-            raise EngineError(f"vLLM is not given an adapter on the output layer {layer}; leave it out or {REMEDY}")
+            raise EngineError(f"vLLM does not support an adapter on the output layer {layer}; leave it out or {REMEDY}")
     return {
         "max_rank": next(rank for rank in VLLM_RANKS if rank >= config["r"]),
         "layers": sorted({layer.rpartition(".")[2] for layer in adapted}),

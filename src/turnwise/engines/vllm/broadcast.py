@@ -50,7 +50,9 @@ async def _broadcast_once(
     links: Sequence[Link], tensors: Mapping[str, torch.Tensor], label: str, deadline_s: float
 ) -> list[tuple[Link, Any]]:
     address = find_own_address({link.address for link in links})
-    with boundary(EngineError, f"nothing can listen at {address}, by which the engine's processes reach this one"):
+    with boundary(
+        EngineError, f"cannot listen at {address}, the address at which the engine's processes reach this one"
+    ):
         listener = socket.create_server((address, 0))
     fields = {
         "label": label,
@@ -83,7 +85,9 @@ def find_own_address(others: set[str]) -> str:
 
 def _send(listener: socket.socket, tensors: Mapping[str, torch.Tensor], size: int, deadline: timedelta) -> None:
     host, port = listener.getsockname()
-    with boundary(EngineError, f"the weights did not reach all {size - 1} processes in {deadline.total_seconds():g} s"):
+    with boundary(
+        EngineError, f"the weights did not reach all {size - 1} processes within {deadline.total_seconds():g} s"
+    ):
         store = TCPStore(
             host, port, is_master=True, wait_for_workers=False, timeout=deadline, master_listen_fd=listener.detach()
         )

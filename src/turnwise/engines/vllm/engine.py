@@ -86,7 +86,7 @@ class VllmEngine:
         """
         if not Path(python).is_file():
             raise EngineError(
-                f"engine.options.python={str(python)!r} is no interpreter; make one with vLLM (peers/vllm_setup.sh)"
+                f"engine.options.python={str(python)!r} is not an interpreter; create it with peers/vllm_setup.sh"
             )
         self._model, self._decode = model, decode
         self._room = plan_room(model)
@@ -156,7 +156,7 @@ class VllmEngine:
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Also raises EngineError for a grammar, and for stop strings without `decode`."""
         if self._is_closed:
-            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+            raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)
         await self._stage_first()
         if self._is_closed:

@@ -16,7 +16,7 @@ from turnwise.models.checksums import find_difference
 from turnwise.models.staging import Staged
 
 GUEST = Path(__file__).parent / "guest" / "turnwise_vllm.py"
-REMEDY = "use engine.kind='paged', which samples what the trainer computes"
+REMEDY = "use engine.kind='paged', which computes exactly what the trainer does"
 KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Environment variables that vLLM sees."""
 
@@ -71,7 +71,7 @@ class Guests:
             except EngineError as error:
                 if not link.is_open:
                     raise
-                link.end(f"was ended: it does not take new weights: {error}")
+                link.end(f"was stopped: it cannot load new weights: {error}")
                 self.reloads = False
             else:
                 return await self._settle(name, link, weights)
@@ -106,7 +106,7 @@ class Guests:
                 silence_s=self.silence_s,
             )
         except EngineRefusal as error:
-            raise EngineRefusal(f"vLLM does not sample {self.model}: {error}; {REMEDY}") from error
+            raise EngineRefusal(f"vLLM cannot sample {self.model}: {error}; {REMEDY}") from error
 
     async def _settle(self, name: str, link: Link, weights: Weights) -> Link:
         """Return the process once it has verified the weights that it holds, or newer ones that arrived meanwhile."""
@@ -116,18 +116,20 @@ class Guests:
             try:
                 await _check_canary(link, weights.canary)
             except EngineError as error:
-                raise EngineRefusal(f"vLLM does not sample {self.model} as it is: {error}; {REMEDY}") from error
+                raise EngineRefusal(
+                    f"vLLM cannot sample {self.model} in its own implementation: {error}; {REMEDY}"
+                ) from error
             # A version may have been adopted meanwhile without this process.
             while self.weights is not None and self.weights is not weights:
                 if self.reloads is False:
-                    link.end("was ended: newer weights came while it started")
+                    link.end("was stopped: newer weights arrived while it was starting")
                     return await self.start(name)
                 weights = self.weights
                 folder = str(await link.carry(weights.staged.folder))
                 check_sums(link, weights.staged, await link.ask("stage", folder=folder))
                 await self.commit(link)
         except EngineError:
-            link.end("was ended: it does not compute with the weights that it was given")
+            link.end("was stopped: it does not compute with the weights that it was given")
             raise
         return link
 
@@ -138,7 +140,7 @@ class Guests:
         name of their folder."""
         assert self.weights is not None
         if self.reloads is False:
-            raise EngineError(f"a process of vLLM that runs does not take all new weights of {self.model}")
+            raise EngineError(f"a running vLLM process cannot load all new weights of {self.model}")
         weights = self.weights
         folder = await link.carry(weights.staged.folder) if carries else weights.staged.folder
         await link.ask("adopt", version=weights.version, folder=str(folder))
@@ -153,4 +155,4 @@ def check_sums(link: Link, staged: Staged, sums: Mapping[str, int]) -> None:
     """Raise EngineError naming the first tensor whose checksum in a process differs from the staged one."""
     tensor = find_difference(staged.file_sums, sums)
     if tensor is not None:
-        raise EngineError(f"{link.name} read another {tensor} than the trainer wrote")
+        raise EngineError(f"{link.name} read {tensor} with other values than the trainer wrote")

@@ -70,8 +70,7 @@ class WorkerEngine:
         """
         if model.device.type != "cpu":
             raise EngineError(
-                f"the model is on {model.device}; engine workers share weights in memory of the CPU, use "
-                "engine.kind='paged'"
+                f"the model is on {model.device}; engine workers share weights in CPU memory; use engine.kind='paged'"
             )
         # With one page only: it refuses what the workers would refuse, and watches the weights. It never runs.
         self._runner = build_runner(
@@ -130,7 +129,7 @@ class WorkerEngine:
         """See `Engine.generate`. Also raises EngineError if the request's worker ends: the other workers continue, and
         this one is replaced at the next request."""
         if self._is_closed:
-            raise EngineError(f"the engine is closed; the request of '{session}' comes too late")
+            raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         stamp = self._runner.weights_stamp()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -183,7 +182,7 @@ def _share(model: PreTrainedModel) -> PreTrainedModel:
     """
     tensors = [*model.parameters(), *model.buffers()]
     with boundary(
-        EngineError, "the weights cannot move to shared memory; make /dev/shm larger or use engine.kind='paged'"
+        EngineError, "cannot move the weights to shared memory; make /dev/shm larger or use engine.kind='paged'"
     ):
         for tensor in tensors:
             tensor.share_memory_()

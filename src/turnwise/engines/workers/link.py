@@ -94,7 +94,7 @@ class Link:
         try:
             await asyncio.wait_for(ready, start_s)
         except TimeoutError:
-            self.end(f"was not ready after {start_s:g} s")
+            self.end(f"was not ready within {start_s:g} s")
             raise EngineError(f"{self.name} {self._reason}; the machine may be overloaded") from None
         except (EngineError, asyncio.CancelledError):
             self.end("could not start")
@@ -205,7 +205,7 @@ class Link:
         if status is None:
             how = "was lost with what ran it"
         else:
-            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         self.end(f"{how}; its requests are lost, and the next ones get a new worker")
 
     async def _watch(self) -> None:
@@ -214,8 +214,8 @@ class Link:
             await asyncio.sleep(self._silence_s / 8)
             if self._waiting and READY_ID not in self._waiting and loop.time() - self._heard > self._silence_s:
                 self.end(
-                    f"said nothing for {self._silence_s:g} s and was ended; its requests are lost, and the next "
-                    "ones get a new worker"
+                    f"was silent for {self._silence_s:g} s and was stopped; its requests are lost, and the next ones "
+                    "get a new worker"
                 )
                 return
 

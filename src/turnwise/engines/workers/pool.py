@@ -122,7 +122,7 @@ class WorkerPool:
             tensor = find_difference(answers[0][1], sums)
             if tensor is not None:
                 raise EngineError(
-                    f"{link.name} holds another {tensor} than {answers[0][0].name} after it adopted version {version}"
+                    f"{link.name} and {answers[0][0].name} differ in {tensor} after adopting version {version}"
                 )
         return answers[0][1] if answers else None
 
@@ -172,7 +172,7 @@ class WorkerPool:
                 place.starting.cancel()
                 await asyncio.wait([place.starting])
             if place.link is not None:
-                place.link.end("was ended: the engine was closed", is_loss=False)
+                place.link.end("was stopped: the engine was closed", is_loss=False)
 
     def kill(self) -> None:
         """Kill the processes of an engine that was never closed."""
@@ -203,7 +203,7 @@ class WorkerPool:
             return await asyncio.shield(place.starting)
         except asyncio.CancelledError:
             if place.starting.cancelled():
-                raise EngineError(f"{place.name} was ended while it started: the engine was closed") from None
+                raise EngineError(f"{place.name} was stopped while starting: the engine was closed") from None
             raise
 
     async def _start(self, place: Place) -> Link:

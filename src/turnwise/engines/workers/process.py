@@ -79,5 +79,5 @@ class _Worker:
                     if not self.is_paused:
                         await self.engine.resume()
             case kind:
-                raise EngineError(f"the engine worker does not know messages of kind {kind!r}")
+                raise EngineError(f"unknown message kind {kind!r} for an engine worker")
         return None

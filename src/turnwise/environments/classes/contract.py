@@ -64,7 +64,7 @@ def read_contract(plain: type) -> Contract:
         raise ConfigError(f"class {plain.__name__} has no method reset; define reset(self, **row)")
     if not tools:
         raise ConfigError(
-            f"class {plain.__name__} has no tool; give it a public method with type hints and a Google-style docstring"
+            f"class {plain.__name__} has no tool; add a public method with type hints and a Google-style docstring"
         )
     _check_constructor(plain)
     asks_judges = "get_reward" in functions and "judges" in inspect.signature(plain.get_reward).parameters  # type: ignore[attr-defined]
@@ -101,7 +101,8 @@ def _read_spec(plain: type, name: str) -> ToolSpec:
             spec = to_tool(function if is_whole else MethodType(function, object())).spec
     except ConfigError as cause:
         raise ConfigError(
-            f"class {plain.__name__}, method {name}: {cause} A method that is no tool starts with an underscore"
+            f"class {plain.__name__}, method {name}: {cause} Start the name with an underscore if the method is not a "
+            "tool"
         ) from None
     return spec
 
@@ -111,8 +112,8 @@ def _check_constructor(plain: type) -> None:
         inspect.signature(plain).bind()
     except TypeError as cause:
         raise ConfigError(
-            f"class {plain.__name__} cannot be built without arguments ({cause}); give its parameters defaults, or "
-            "move them to reset as columns of the rows"
+            f"class {plain.__name__} cannot be built without arguments ({cause}); add defaults to its parameters, or "
+            "make them columns of the rows and parameters of reset"
         ) from None
     except ValueError:
         pass  # a class written in C has no signature; problems appear when it is built
@@ -125,8 +126,8 @@ def check_row(contract: Contract, row: Mapping[str, Any]) -> None:
         inspect.signature(reset).bind(None, **row)
     except TypeError as cause:
         raise ConfigError(
-            f"{contract.name}.reset does not take the columns {sorted(row) or 'of a row without any'} ({cause}); add "
-            "them to the rows, or give reset these parameters or **row"
+            f"{contract.name}.reset does not accept the columns {sorted(row) or 'of a row without any'} ({cause}); add "
+            "them to the rows, or add these parameters or **row to reset"
         ) from None
 
 
@@ -146,8 +147,8 @@ def read_messages(prompt: object, observation: object, where: str) -> tuple[Mess
         messages.append(text_message(last.role, last.text + text))
     if not any(message.text for message in messages):
         raise EnvironmentFault(
-            f"{where}.reset returned {observation!r:.100} and the row has no prompt, so that the model would read "
-            'nothing; return the first observation, or give the rows a column "prompt"'
+            f"{where}.reset returned {observation!r:.100} and the row has no prompt, so the model would see no text; "
+            'return the first observation, or add a column "prompt" to the rows'
         )
     return tuple(messages)
 
@@ -157,14 +158,14 @@ def _read_list(messages: object, where: str) -> list[Message]:
         return []
     roles = ("system", "user", "assistant")
     if not isinstance(messages, Sequence) or not _have(messages, "role", "content"):
-        raise EnvironmentFault(f'{where} is {messages!r:.200}; give text, or messages {{"role", "content"}}')
+        raise EnvironmentFault(f'{where} is {messages!r:.200}; use text, or messages {{"role", "content"}}')
     for message in messages:
         if message["role"] not in roles:
             raise EnvironmentFault(f"{where} has a message of role {message['role']!r}; use one of {', '.join(roles)}")
-        if message.get("tool_calls"):
+        if message.get("{where} has a message with tool calls, which would be lost; write them as text"):
             raise EnvironmentFault(f"{where} has a message with tool calls, which it would lose; write them as text")
-        if message["content"] is None:
-            raise EnvironmentFault(f"{where} has a message without text; give content, or leave the message out")
+        if message["{where} has a message without text; add content, or leave the message out"] is None:
+            raise EnvironmentFault(f"{where} has a message without text; add content, or leave the message out")
     return [text_message(message["role"], read_text(message["content"], where)) for message in messages]
 
 
@@ -180,7 +181,7 @@ def read_text(content: object, where: str) -> str:
         kinds = {str(part["type"]) for part in content}
         if kinds == {"text"} and _have(content, "text"):
             return "".join(str(part["text"]) for part in content)
-        raise EnvironmentFault(f"{where} has parts of type {', '.join(sorted(kinds))}; only text is read")
+        raise EnvironmentFault(f"{where} has parts of type {', '.join(sorted(kinds))}; only text is supported")
     raise EnvironmentFault(f"{where} returned {content!r:.200}; return text, parts of text, messages, or None")
 
 

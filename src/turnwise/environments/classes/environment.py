@@ -39,7 +39,9 @@ class ClassEnvironment(ToolEnvironment):
         argument `seed` is not used."""
         contract, row = self._contract, dict(task.payload["row"])
         if "question" in task.payload:  # set by `turnwise ask`, which changes a task's words
-            raise EnvironmentFault(f"{contract.name} opens with what reset returns and takes no other question")
+            raise EnvironmentFault(
+                f"{contract.name} starts with what reset returns and cannot be asked another question"
+            )
         self._played = await self._run(contract.build, f"{contract.name}()")
         observation = await self._run(lambda: self._played.reset(**row), f"{contract.name}.reset")
         if not contract.has_reward and not hasattr(self._played, "reward"):
@@ -50,8 +52,8 @@ class ClassEnvironment(ToolEnvironment):
         messages = read_messages(row.get("prompt"), observation, contract.name)
         if messages[-1].role == "assistant":
             raise EnvironmentFault(
-                f"{contract.name} opens with a message of the assistant, whose reply is asked for; end prompt, or what "
-                "reset returns, with the user's"
+                f"{contract.name} starts with a message from the assistant, but the model has to reply to it; end "
+                "prompt, or what reset returns, with a user message"
             )
         return messages, [getattr(self._played, name) for name in contract.tools]
 
@@ -119,5 +121,5 @@ class ClassEnvironment(ToolEnvironment):
             if not deadline.expired():
                 raise
             raise EnvironmentFault(
-                f"{name} ran past {timeout_s:g} s; make it faster or raise environment.tool_timeout_s"
+                f"{name} ran longer than {timeout_s:g} s; make it faster or raise environment.tool_timeout_s"
             ) from fault

@@ -59,9 +59,9 @@ class ClassArguments(FamilyArguments):
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
         if self.rows is not None and self.path:
-            raise ConfigError(f"path={self.path!r} and rows are both given; give one of them")
+            raise ConfigError(f"path={self.path!r} and rows are both set; set only one of them")
         if self.heldout_path and not self.path and self.rows is None:
-            raise ConfigError(f"heldout_path={self.heldout_path!r} without rows to train on; give path too")
+            raise ConfigError(f"heldout_path={self.heldout_path!r} without rows to train on; set path too")
         if self.rows is not None and not isinstance(self.rows, list):
             raise ConfigError(f"rows={self.rows!r:.100} is not a list of tables")
         return self
@@ -140,7 +140,7 @@ class ClassFamily(FromFiles):
         oracle = OraclePolicy(build=self._build)
         naive = NaivePolicy(skill=self._chosen.naive_skill, oracle=oracle, random=random)
         if name == "oracle" and not self._contract.has_oracle:
-            raise ConfigError(f"{self._contract.name} has no _oracle, and so no policy 'oracle'; {_REMEDY}")
+            raise ConfigError(f"{self._contract.name} has no _oracle, so there is no policy 'oracle'; {_REMEDY}")
         return choose_policy(name, {"oracle": oracle, "random": random, "naive": naive})
 
     def texts(self, count: int) -> list[str]:

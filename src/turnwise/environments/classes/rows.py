@@ -39,7 +39,7 @@ def check_rows(rows: Sequence[Row], contract: Contract) -> list[Row]:
         except (ConfigError, EnvironmentFault) as error:
             raise ConfigError(f"rows[{index}]: {error}") from None
     if not rows:
-        raise ConfigError("rows=[] has no row; give at least one, or leave it out")
+        raise ConfigError("rows=[] is empty; add at least one row, or leave rows out")
     return list(rows)
 
 
@@ -54,8 +54,8 @@ def split_rows(
     train, place = (rows.rows, rows.place) if isinstance(rows, RowFile) else (rows, "rows[{}]".format)
     if heldout is None and len(train) == 1 and not contract.takes_seed:
         raise ConfigError(
-            f"there is one row and {contract.name}.reset takes no seed, so that training and held-out tasks would "
-            "be the same; give more rows, heldout_path, or reset a parameter seed"
+            f"there is one row and {contract.name}.reset takes no seed, so training and held-out tasks would be the "
+            "same; add rows or heldout_path, or add a parameter seed to reset"
         )
     by_split: dict[Split, Sequence[Row]]
     places: dict[Split, Place]

@@ -47,7 +47,7 @@ class Countdown(GeneratedFamily[CountdownArguments]):
         """
         tasks = self._splits[split]
         if split == "heldout" and index >= len(tasks):
-            raise IndexError(f"held-out task {index}: there are {len(tasks)}")
+            raise IndexError(f"held-out task {index} does not exist: there are {len(tasks)}")
         numbers, target = tasks[index % len(tasks)]
         prompt = (text_message("user", f" {format_state(numbers, target)}"),)
         return prompt, {"numbers": list(numbers), "target": target}

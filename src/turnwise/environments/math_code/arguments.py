@@ -84,7 +84,7 @@ class MathArguments(FamilyArguments):
             check_unread(self, ("train_path", "heldout_path"), self.mode)
         if self.wall_s >= self.tool_timeout_s:
             raise ConfigError(
-                f"wall_s={self.wall_s} leaves no time to wait for a place in tool_timeout_s={self.tool_timeout_s}; "
-                "raise the second"
+                f"wall_s={self.wall_s} leaves no time within tool_timeout_s={self.tool_timeout_s} to wait for a free "
+                "place; raise tool_timeout_s"
             )
         return self

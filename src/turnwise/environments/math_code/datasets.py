@@ -64,7 +64,7 @@ def to_math_row(row: Mapping[str, Any]) -> MathRow:
         text = text.partition("\n\n")[2].rpartition(_DAPO_AFTER)[0] or text
     answers = _answers(row)
     if empty := next((answer for answer in answers if says_nothing(answer)), None):
-        raise DataError(f"the answer {shorten(empty)} holds nothing that a reply can be compared with; correct it")
+        raise DataError(f"the answer {shorten(empty)} contains nothing to compare a reply with; correct it")
     return MathRow(
         before=asked.before,
         question=read_text(text, "prompt without its instruction"),
@@ -87,7 +87,7 @@ def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
     if row.get("solution") is not None:
         boxed = extract_boxed(read_text(row["solution"], "solution"))
         if boxed is None:
-            raise DataError('"solution" has no \\boxed{}; give the answer as "answer"')
+            raise DataError('"solution" has no \\boxed{}; put the answer in "answer"')
         return (read_text(boxed, "the boxed answer of the solution"),)
     raise refuse_without_answer(row, _LAYOUTS)
 
@@ -96,5 +96,5 @@ def _read_last(text: str, name: str) -> str:
     """Return the answer after GSM8K's mark, or the whole text if it is one line."""
     _, mark, last = text.rpartition("####")
     if not mark and "\n" in text:
-        raise DataError(f'"{name}" is {shorten(text)}: several lines without ####; give the answer alone')
+        raise DataError(f'"{name}" is {shorten(text)}: several lines without ####; provide the answer alone')
     return read_text(last, f"{name} after ####")

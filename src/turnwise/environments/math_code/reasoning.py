@@ -59,7 +59,8 @@ def draw_entry(dataset: str, split: Split, random: Random) -> dict[str, Any]:
                 plain: dict[str, Any] = json.loads(json.dumps(entry))
             except (TypeError, ValueError) as cause:
                 raise DataError(
-                    f"reasoning-gym's data set {dataset!r} gave an entry that is no plain JSON ({cause}); drop it"
+                    f"reasoning-gym's data set {dataset!r} returned an entry that is not plain JSON ({cause}); drop "
+                    "the data set"
                 ) from cause
             return plain
     raise ConfigError(

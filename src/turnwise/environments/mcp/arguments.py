@@ -53,14 +53,14 @@ class ServedArguments(FamilyArguments):
     def _check(self) -> Self:
         if (self.reward == "tool") != bool(self.check_tool):
             raise ConfigError(
-                f"reward={self.reward!r} and check_tool={self.check_tool!r} do not fit; reward='tool' needs the name "
-                "of the tool that judges, and only it does"
+                f"reward={self.reward!r} and check_tool={self.check_tool!r} do not match; set check_tool to the name "
+                "of the judging tool with reward='tool', and only then"
             )
         if "{question}" not in self.prompt:
-            raise ConfigError(f"prompt={self.prompt!r} lacks {{question}}; put it where the question belongs")
+            raise ConfigError(f"prompt={self.prompt!r} lacks {{question}}; add it where the question belongs")
         for name, path in (("train_path", self.train_path), ("heldout_path", self.heldout_path)):
             if not path:
-                raise ConfigError(f"{name}={path!r}: give the path of a JSONL file of rows")
+                raise ConfigError(f"{name}={path!r}: set it to the path of a JSONL file of rows")
         return self
 
 
@@ -73,5 +73,5 @@ class McpArguments(ServedArguments):
     @model_validator(mode="after")
     def _check_servers(self) -> Self:
         if not self.servers:
-            raise ConfigError("servers={} names no MCP server; give environment.args.servers.LABEL.command or .url")
+            raise ConfigError("servers={} has no MCP server; set environment.args.servers.LABEL.command or .url")
         return self

@@ -136,15 +136,15 @@ class McpEnvironment(ToolEnvironment):
         tool = connection.find(name)
         if tool is None:
             names = ", ".join(tool.spec.name for tool in connection.tools)
-            raise ConfigError(f"{role} names the tool {name!r}, which no server has; use one of {names}")
+            raise ConfigError(f"{role} is the tool {name!r}, which no server has; use one of {names}")
         seconds = self._rules.chosen.tool_timeout_s
         try:
             async with asyncio.timeout(seconds):
                 return await connection.call(tool, {**self._bound(tool), **arguments})
         except TimeoutError:
             raise ToolTimeout(
-                f"{role}: tool {name!r} of server {tool.server!r} ran past {seconds:g} s; make it faster or raise "
-                "environment.tool_timeout_s"
+                f"{role}: tool {name!r} of server {tool.server!r} ran longer than {seconds:g} s; make it faster or "
+                "raise environment.tool_timeout_s"
             ) from None
         except ToolFailure as refusal:
             raise EnvironmentFault(f"{role}: tool {name!r} refused {dict(arguments)!r:.200}: {refusal}") from None
@@ -160,7 +160,7 @@ def choose_tools(connection: Connection, chosen: ServedArguments) -> list[Server
         tool = connection.find(name)
         if tool is None:
             names = ", ".join(tool.spec.name for tool in connection.tools)
-            raise ConfigError(f"tools names {name!r}, which no server has; use some of {names}")
+            raise ConfigError(f"tools includes {name!r}, which no server has; choose from {names}")
         named.append(tool)
     return [tool for tool in connection.tools if tool in named]
 
@@ -177,5 +177,5 @@ def _read_number(result: Mapping[str, Any], tool: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise EnvironmentFault(f"check_tool {tool!r} answered {value!r:.100}, which is no finite number; return one")
+        raise EnvironmentFault(f"check_tool {tool!r} answered {value!r:.100}, which is not a finite number; return one")
     return number

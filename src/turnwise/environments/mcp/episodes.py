@@ -103,7 +103,7 @@ class EpisodeDesk:
         if index is None:
             index = self._num_opened
         if isinstance(index, bool) or not isinstance(index, int):
-            raise EnvironmentFault(f"index={index!r} is no number of a task; give an integer from 0")
+            raise EnvironmentFault(f"index={index!r} is not a task number; pass an integer of at least 0")
         task = self._family.task(self._split, index)
         self._num_opened += 1
         key, seed = f"e{self._num_opened}", derive_seed(self._seed, "mcp", index)
@@ -119,7 +119,7 @@ class EpisodeDesk:
         """Step an episode with a call or an answer."""
         key = str(arguments.pop(EPISODE, ""))
         if key not in self._desk:
-            raise EnvironmentFault(f"there is no open episode {key[:50]!r}; call {OPEN} and give the name it returns")
+            raise EnvironmentFault(f"there is no open episode {key[:50]!r}; call {OPEN} and pass the name it returns")
         async with self._desk.use(key) as episode:
             conversation = None if episode.is_single else arguments.pop(CONVERSATION, None)
             reply = self._read_reply(name, arguments, episode)

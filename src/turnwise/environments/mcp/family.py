@@ -156,15 +156,17 @@ def _load_reward(name: str) -> RowReward | None:
     if name in ("exact_match", "f1", "tool"):
         return None
     if ":" not in name:
-        raise ConfigError(f"reward={name!r} is none of exact_match, f1, tool, nor a path 'package.module:function'")
+        raise ConfigError(
+            f"reward={name!r} is neither one of exact_match, f1, tool nor a path 'package.module:function'"
+        )
     reward: RowReward = import_object("reward", name)
     if not callable(reward):
-        raise ConfigError(f"reward={name!r} is not a function; name one over (row, replies, tool records)")
+        raise ConfigError(f"reward={name!r} is not a function; name a function of (row, replies, tool records)")
     try:
         inspect.signature(reward).bind(None, None, None)
     except TypeError as cause:
         raise ConfigError(
-            f"reward={name!r} cannot be called with (row, replies, tool records): {cause}; name a function over them"
+            f"reward={name!r} cannot be called with (row, replies, tool records): {cause}; name a function that can"
         ) from None
     except ValueError:  # one of C, without a signature
         pass

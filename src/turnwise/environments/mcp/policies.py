@@ -33,7 +33,8 @@ class OraclePolicy:
         row = from_payload(task.payload)
         if not row.calls and not row.answers:
             raise ConfigError(
-                f"task {task.id} has no solution to show; give its row `calls` and `answer`, or set sft.steps=0"
+                f"task {task.id} has no solution to demonstrate; add `calls` and `answer` to its row, or set "
+                "sft.steps=0"
             )
         made = count_replies(messages)
         if made < len(row.calls):

@@ -56,9 +56,9 @@ def to_row(row: Mapping[str, Any], *, needs_answer: bool) -> Row:
         raise DataError(f"{place}: {problem['msg']}; a row is an object with question, answer, calls") from None
     for name, texts in (("question", [checked.question]), ("answer", checked.answers)):
         if blank := [text for text in texts if is_blank(text)]:
-            raise DataError(f"{name} is {blank[0]!r}; give a text" + (", or leave it out" if name == "answer" else ""))
+            raise DataError(f"{name} is {blank[0]!r}; write text" + (", or leave it out" if name == "answer" else ""))
     if needs_answer and not checked.answers:
-        raise DataError("no answer, which the reward needs; give one, or judge with a tool or a function")
+        raise DataError("no answer, which the reward needs; add one, or judge with a tool or a function")
     return checked
 
 

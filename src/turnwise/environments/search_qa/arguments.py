@@ -95,5 +95,5 @@ class SearchArguments(FamilyArguments):
     def _check_kinds(self) -> Self:
         composed = {"intersection", "union"} & set(self.weights)
         if composed and self.wording == "natural":
-            raise ConfigError(f"wording='natural' has no words for kinds {', '.join(sorted(composed))}; drop them")
+            raise ConfigError(f"wording='natural' has no wording for kinds {', '.join(sorted(composed))}; drop them")
         return self

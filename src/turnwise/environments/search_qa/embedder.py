@@ -36,7 +36,7 @@ class SentenceEmbedder:
         weights = folder / "model.safetensors"
         if not weights.is_file():
             raise ConfigError(
-                f"environment.args.embedder: {str(folder)!r} has no model.safetensors; give the folder of a sentence "
+                f"environment.args.embedder: {str(folder)!r} has no model.safetensors; use the folder of a sentence "
                 "encoder, or run `turnwise models get minilm-l6`"
             )
         from transformers import AutoModel, AutoTokenizer

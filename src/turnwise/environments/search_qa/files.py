@@ -69,8 +69,8 @@ def load_corpus(path: Path, *, max_bad_share: float = 0.0) -> RowFile[Passage]:
     for line, passage in zip(file.numbers, file.rows, strict=True):
         if passage.id in lines:
             raise DataError(
-                f"{path}:{line}: id {passage.id!r} is also that of line {lines[passage.id]}; give every passage "
-                "its own id"
+                f"{path}:{line}: id {passage.id!r} is already used in line {lines[passage.id]}; give every passage its "
+                "own id"
             )
         lines[passage.id] = line
     return file

@@ -109,7 +109,7 @@ def parse(text: str) -> Projection:
     """
     query, at = _parse(text, 0)
     if text[at:].strip():
-        raise ValueError(f"formal query {text!r} goes on after its end at position {at}; remove {text[at:]!r}")
+        raise ValueError(f"formal query {text!r} continues after its end at position {at}; remove {text[at:]!r}")
     return query
 
 

@@ -23,9 +23,9 @@ class EngineCosts:
 
     def __post_init__(self) -> None:
         if self.step_s <= 0 or min(self.sequence_s, self.attended_s, self.context_s) < 0:
-            raise ValueError(f"{self}: step_s is above 0, the other seconds are at least 0")
+            raise ValueError(f"{self}: step_s must be above 0, the other seconds at least 0")
         if self.slots is not None and self.slots < 1:
-            raise ValueError(f"{self}: an engine has at least 1 slot")
+            raise ValueError(f"{self}: an engine needs at least 1 slot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ def read_times(rows: list[dict[str, Any]]) -> RunTimes:
     """Sums over the metrics of training steps. Raises DataError for fewer than `MIN_STEPS` steps."""
     rows = [row for row in rows if row["phase"] == "train"]
     if len(rows) < MIN_STEPS:
-        raise DataError(f"the run has {len(rows)} steps, which is too few to learn times from; train {MIN_STEPS}")
+        raise DataError(f"the run has {len(rows)} steps, too few to estimate times from; train at least {MIN_STEPS}")
     rest = rows[1:]
     seconds = rest[-1]["time"] - rows[0]["time"]
 
@@ -95,7 +95,7 @@ def read_work(run: Path) -> StoredWork:
     members = [[to_member(t) for t in group.trajectories if t.turns] for group in groups]
     draws = dict(enumerate(each for each in members if each))
     if not draws:
-        raise DataError(f"{run} has no stored groups; name a run folder that trained")
+        raise DataError(f"{run} has no stored groups; use the folder of a training run")
     return StoredWork(draws=draws)
 
 

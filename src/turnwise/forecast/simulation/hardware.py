@@ -100,8 +100,8 @@ class Cluster:
         count = (self.num_gpus - self.trainer_gpus) // self.engine_gpus
         if count < 1:
             raise ConfigError(
-                f"{self.num_gpus} GPUs less {self.trainer_gpus} of the trainer are too few for an engine of "
-                f"{self.engine_gpus}; give more --gpus or fewer --trainer-gpus or --engine-gpus"
+                f"{self.num_gpus} GPUs minus {self.trainer_gpus} for the trainer are too few for an engine of "
+                f"{self.engine_gpus}; raise --gpus, or lower --trainer-gpus or --engine-gpus"
             )
         return count
 
@@ -164,8 +164,8 @@ def estimate_costs(
     slots = int((ways * gpu.memory * reached.memory - weights) // (cached * context))
     if slots < 1:
         raise ConfigError(
-            f"an engine of {ways} GPUs with {gpu.memory / 1e9:g} GB does not hold {weights / 1e9:.1f} GB of weights "
-            f"and one trajectory of {context:,} tokens; raise --engine-gpus"
+            f"an engine of {ways} GPUs with {gpu.memory / 1000000000.0:g} GB each cannot hold "
+            f"{weights / 1000000000.0:.1f} GB of weights and one trajectory of {context:,} tokens; raise --engine-gpus"
         )
     token_s = 2 * shape.num_linear / (ways * gpu.flops * reached.computing)
     attention = 4 * shape.num_layers * shape.num_heads * shape.head_dim * context / 2

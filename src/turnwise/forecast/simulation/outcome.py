@@ -66,7 +66,9 @@ class Outcome:
         Raises ValueError if no step is left."""
         steps = self.steps[leave_out : len(self.steps) - leave_out]
         if leave_out < 1 or not steps:
-            raise ValueError(f"of {len(self.steps)} steps {leave_out} at either end leave none; simulate more")
+            raise ValueError(
+                f"leaving out {leave_out} at either end leaves none of {len(self.steps)} steps; simulate more"
+            )
         return sum(step.trajectories for step in steps) / (steps[-1].ended_s - self.steps[leave_out - 1].ended_s)
 
     def share(self, states: Mapping[str, float], name: str) -> float:

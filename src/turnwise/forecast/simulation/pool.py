@@ -15,7 +15,7 @@ class EnginePool:
 
     def __init__(self, agenda: Agenda, costs: Costs) -> None:
         if costs.num_engines < 1:
-            raise ValueError(f"{costs.num_engines} engines; a run has at least 1")
+            raise ValueError(f"got {costs.num_engines} engines; a run needs at least 1")
         self._placement = costs.placement
         self.engines = [SimulatedEngine(agenda, costs.engine) for _ in range(costs.num_engines)]
         self._by_load = [(0, index) for index in range(costs.num_engines)]

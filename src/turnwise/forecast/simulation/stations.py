@@ -14,7 +14,7 @@ class Station:
 
     def __init__(self, agenda: Agenda, num_servers: int | None) -> None:
         if num_servers is not None and num_servers < 1:
-            raise ValueError(f"{num_servers} servers; a station has at least 1, or None for no limit")
+            raise ValueError(f"got {num_servers} servers; a station needs at least 1, or None for no limit")
         self._agenda = agenda
         self._num_servers = num_servers
         self._num_busy = 0

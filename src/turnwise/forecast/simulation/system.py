@@ -104,7 +104,9 @@ class SimulatedRun:
         self._move()
         while len(self._steps) < self._last_step:
             if not self._agenda.advance():
-                raise RuntimeError(f"nothing moves at {self._agenda.now_s:g} s: {describe_waits(self.find_waits())}")
+                raise RuntimeError(
+                    f"the simulation is stuck at {self._agenda.now_s:g} s: {describe_waits(self.find_waits())}"
+                )
         now_s = self._agenda.now_s
         return Outcome(
             seconds=now_s,

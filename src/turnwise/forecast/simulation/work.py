@@ -35,7 +35,7 @@ class Spread:
 
     def __post_init__(self) -> None:
         if not (self.median == self.p99 == 0 or 0 < self.median <= self.p99):
-            raise ValueError(f"{self}: the median is above 0 and at most the 99th percentile, or both are 0")
+            raise ValueError(f"{self}: the median must be above 0 and at most the 99th percentile, or both must be 0")
 
     @property
     def scale(self) -> float:

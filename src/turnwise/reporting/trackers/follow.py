@@ -82,7 +82,7 @@ def _locked(run: Path, name: str) -> Iterator[None]:
             stack.enter_context(hold(path, LOCK_S))
         except TimeoutError:
             raise StoreError(
-                f"another process is sending {run} to {name}; wait for it, or end the run first"
+                f"another process is sending {run} to {name}; wait for it to finish, or stop it first"
             ) from None
         yield
 

@@ -109,7 +109,7 @@ class TrackerRecorder:
         self._report(
             Note(
                 kind="tracker",
-                text=f"tracker {self._name}: {reason}; metrics stay in the run folder, `turnwise track {self._run} "
+                text=f"tracker {self._name}: {reason}; metrics stay in the run folder; `turnwise track {self._run} "
                 f"--to {self._name}` sends them again",
             )
         )

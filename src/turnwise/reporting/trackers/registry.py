@@ -49,4 +49,4 @@ def _check_package(name: str) -> None:
         raise ConfigError(f"tracker {name} needs the package {wanted}; {remedy}") from None
     numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdecimal())
     if numbers < lowest:
-        raise ConfigError(f"tracker {name} needs the package {wanted}, {installed} is installed; {remedy}")
+        raise ConfigError(f"tracker {name} needs the package {wanted}, but {installed} is installed; {remedy}")

@@ -48,7 +48,7 @@ class Sent:
         except FileNotFoundError:
             return cls(path=path)
         except (OSError, ValueError, TypeError) as cause:
-            raise StoreError(f"{path} cannot be read ({cause}); delete it, and the run is sent again") from cause
+            raise StoreError(f"cannot read {path} ({cause}); delete it to send the run again") from cause
 
     def save(self) -> None:
         """Write the file. Raises StoreError when the disk refuses."""

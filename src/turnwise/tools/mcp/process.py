@@ -86,7 +86,7 @@ async def open_process(server: McpServer, label: str) -> AsyncIterator[ServerPro
             limit=MAX_LINE_BYTES,
         )
     except (OSError, ValueError) as cause:
-        raise EnvironmentFault(f"MCP server {label!r} cannot be started: {cause}") from cause
+        raise EnvironmentFault(f"cannot start MCP server {label!r}: {cause}") from cause
     incoming, read = anyio.create_memory_object_stream[Any](0)
     write, outgoing = anyio.create_memory_object_stream[Any](0)
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

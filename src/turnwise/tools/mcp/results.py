@@ -40,7 +40,7 @@ def name_tools(listed: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[ServerT
     for label, wire in listed:
         original = str(wire["name"])
         if (label, original) in seen:
-            raise ConfigError(f"MCP server {label!r} offers two tools named {original!r}; rename one of them")
+            raise ConfigError(f"MCP server {label!r} has two tools named {original!r}; rename one of them")
         seen.add((label, original))
         name = _writable(original)
         if name in tools:

@@ -39,8 +39,8 @@ def require_sdk() -> None:
     major, minor = (int(part) for part in version("mcp").split(".")[:2])
     if (major, minor) < OLDEST:
         raise ConfigError(
-            f"MCP servers need mcp>={OLDEST[0]}.{OLDEST[1]}, installed is {version('mcp')}; upgrade it with "
-            "`pip install -U 'turnwise[mcp]'`"
+            f"MCP servers need mcp>={OLDEST[0]}.{OLDEST[1]}, but {version('mcp')} is installed; upgrade it with `pip "
+            "install -U 'turnwise[mcp]'`"
         )
 
 
@@ -160,7 +160,7 @@ async def list_wire_tools(session: Any, label: str) -> list[dict[str, Any]]:
         cursor = wire.get("nextCursor")
         if cursor is None or cursor in cursors or not new:
             return tools
-    raise EnvironmentFault(f"MCP server {label!r} lists its tools on more than {MAX_PAGES} pages; let it list fewer")
+    raise EnvironmentFault(f"MCP server {label!r} lists its tools on more than {MAX_PAGES} pages; make it list fewer")
 
 
 def error_code(error: BaseException) -> int | None:

@@ -48,15 +48,15 @@ class McpServer(Section):
     def _check_target(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise ConfigError(
-                f"an MCP server needs one of command and url, given are command={self.command!r} and url={self.url!r}"
+                f"an MCP server needs either command or url; got command={self.command!r} and url={self.url!r}"
             )
         if "${" in self.url:
             raise ConfigError(
-                f"url={self.url!r} of an MCP server holds a reference, which is filled in in env and headers only; "
-                "write the address out"
+                f"url={self.url!r} of an MCP server contains a reference to a variable, which is only expanded in env "
+                "and headers; write the address out"
             )
         if self.url and (urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname):
-            raise ConfigError(f"url={self.url!r} of an MCP server is no HTTP address; give http://HOST:PORT/mcp")
+            raise ConfigError(f"url={self.url!r} of an MCP server is not an HTTP address; use http://HOST:PORT/mcp")
         return self
 
     def find_program(self) -> str:
@@ -71,7 +71,7 @@ class McpServer(Section):
         program = shutil.which(command, path=self.build_env().get("PATH"))
         if program is None:
             remedy = "put its arguments into args" if " " in self.command.strip() else "install it"
-            raise ConfigError(f"command={self.command!r} of an MCP server is no program that can run; {remedy}")
+            raise ConfigError(f"command={self.command!r} of an MCP server is not an executable program; {remedy}")
         return program
 
     def build_env(self) -> dict[str, str]:
@@ -86,12 +86,13 @@ class McpServer(Section):
         headers = _fill_in(self.headers, "headers")
         for name, value in headers.items():
             if not _HEADER_NAME.fullmatch(name):
-                raise ConfigError(f"headers of an MCP server has {name!r}, which is no name of a header; correct it")
+                raise ConfigError(
+                    f"headers of an MCP server has {name!r}, which is not a valid header name; correct it"
+                )
             if not _HEADER_VALUE.fullmatch(value):
                 what = "begins or ends with white space" if value != value.strip() else "is not printable ASCII"
                 raise ConfigError(
-                    f"headers.{name} of an MCP server {what}; see that the variables in it are set, in one line and "
-                    "in ASCII"
+                    f"headers.{name} of an MCP server {what}; check that its variables are set, to one line of ASCII"
                 )
         return headers
 
@@ -100,7 +101,8 @@ def _fill_in(values: Mapping[str, str], where: str) -> dict[str, str]:
     for key, value in values.items():
         if odd := _ODD_REFERENCE.search(value):
             raise ConfigError(
-                f"{where}.{key} of an MCP server holds {odd[0]!r}, which is no reference to a variable; write ${{NAME}}"
+                f"{where}.{key} of an MCP server contains {odd[0]!r}, which is not a reference to a variable; write "
+                "${NAME}"
             )
     return {
         key: _REFERENCE.sub(lambda match: _read_variable(match[1], f"{where}.{key}"), value)  # noqa: B023
@@ -111,5 +113,7 @@ def _fill_in(values: Mapping[str, str], where: str) -> dict[str, str]:
 def _read_variable(name: str, where: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        raise ConfigError(f"{where} of an MCP server names the environment variable {name}, which is not set; set it")
+        raise ConfigError(
+            f"{where} of an MCP server refers to the environment variable {name}, which is not set; set it"
+        )
     return value

@@ -102,7 +102,7 @@ async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> 
     try:
         listener.bind((HOST, port))
     except OSError as cause:
-        raise EnvironmentFault(f"port {port} of {HOST} cannot be used: {cause.strerror}; choose another") from cause
+        raise EnvironmentFault(f"cannot use port {port} of {HOST}: {cause.strerror}; choose another") from cause
     config = uvicorn.Config(app, lifespan="off", log_level="warning")
     started(f"http://{HOST}:{listener.getsockname()[1]}/mcp")
     async with manager.run():

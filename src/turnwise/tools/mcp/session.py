@@ -70,8 +70,8 @@ class McpSession:
         if self._ready not in done:
             await self.close()
             raise EnvironmentFault(
-                f"MCP server {self.label!r} did not shake hands and list its tools within {timeout_s:g} s; see that it "
-                "starts on its own, or raise environment.args.connect_timeout_s"
+                f"MCP server {self.label!r} did not complete the handshake and list its tools within {timeout_s:g} s; "
+                "check that it starts on its own, or raise environment.args.connect_timeout_s"
             )
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class McpSession:
                 self.tools = tuple(await _until(ended, sdk.list_wire_tools(session, self.label)))
                 if not self.tools:
                     raise ConfigError(
-                        f"MCP server {self.label!r} offers no tools; leave it out, or let it register them before it "
+                        f"MCP server {self.label!r} has no tools; leave it out, or make it register them before it "
                         "answers"
                     )
                 self._session = session

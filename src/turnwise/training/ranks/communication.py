@@ -29,7 +29,9 @@ def listen(address: str) -> socket.socket:
     try:
         return socket.create_server((address, 0))
     except OSError as cause:
-        raise TrainingError(f"nothing can listen at {address}, by which the ranks of other nodes reach it") from cause
+        raise TrainingError(
+            f"cannot listen at {address}, the address at which the ranks on other nodes look for it"
+        ) from cause
 
 
 def host_store(listener: socket.socket) -> Store:
@@ -75,7 +77,7 @@ def find_interface(address: str) -> str:
             if socket.inet_ntoa(found[20:24]) == address:
                 return name
     raise TrainingError(
-        f"no network interface of {socket.gethostname()} has the address {address}, by which its cluster knows it; "
+        f"no network interface of {socket.gethostname()} has the address {address} under which the cluster knows it; "
         "ranks on several machines need an IPv4 address of the node itself (ray start --node-ip-address)"
     )
 

@@ -69,7 +69,7 @@ def put_file(root: Path, piece: Piece) -> None:
     name, start, data = piece
     path = (root / name).resolve()
     if not path.is_relative_to(root.resolve()):
-        raise TrainingError(f"{name!r} is no path of a checkpoint")
+        raise TrainingError(f"{name!r} is not a path in a checkpoint")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab" if start else "wb") as file:
         file.write(memoryview(data))

@@ -147,7 +147,7 @@ class _Rank:
             case "publish":
                 self.nearness.publish(trainer.model)
             case kind:
-                raise ValueError(f"a rank does not know messages of kind {kind!r}")
+                raise ValueError(f"unknown message kind {kind!r} for a rank")
         return None
 
     def _check_weights(self) -> None:

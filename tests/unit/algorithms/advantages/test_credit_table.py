@@ -153,7 +153,7 @@ def test_a_missing_field_is_named_with_its_method_and_a_remedy(name: str, field:
         lacking = replace(whole, turns=(whole.turns[0], replace(whole.turns[1], **{field: missing})))
     with pytest.raises(
         ValueError,
-        match=f"trajectory 1 .*{field} is missing, credit method {name!r} needs it; {FIELD_REMEDIES[field][:9]}",
+        match=f"trajectory 1 .*{field} is missing; credit method {name!r} needs it; {FIELD_REMEDIES[field][:9]}",
     ):
         build_credit(name)([whole, lacking])
 
@@ -198,9 +198,9 @@ def test_a_function_of_ones_own_is_checked_too() -> None:
     batch = [full_trajectory(1.0), full_trajectory(None)]
     for returned, message in (
         ([], "0 results for 2"),
-        ([[np.zeros(2)], None], r"arrays of \[2\] tokens"),
+        ([[np.zeros(2)], None], r"arrays have \[2\] tokens"),
         ([[np.zeros(2), np.full(2, np.nan)], None], "not finite"),
-        ([[np.zeros(2), np.zeros(2)], [np.zeros(2), np.zeros(2)]], "reward of None"),
+        ([[np.zeros(2), np.zeros(2)], [np.zeros(2), np.zeros(2)]], "reward None"),
     ):
 
         def give(_: object, returned: Any = returned) -> Any:
@@ -229,7 +229,7 @@ def test_a_method_without_state_takes_none() -> None:
     credit = build_credit("grpo")
     assert credit.state_dict() == {}
     credit.load_state_dict({})
-    with pytest.raises(ValueError, match="keeps no state"):
+    with pytest.raises(ValueError, match="has no state"):
         credit.load_state_dict({"baselines": {}})
 
 

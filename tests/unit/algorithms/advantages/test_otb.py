@@ -52,9 +52,9 @@ def test_turns_join_and_unscored_members_stay_out() -> None:
 
 
 def test_lengths_must_fit() -> None:
-    with pytest.raises(ValueError, match=r"returns of \[1\] tokens, energies of \[2\]"):
+    with pytest.raises(ValueError, match=r"returns have \[1\] tokens, energies \[2\]"):
         compute_otb_advantages([np.zeros(1)], [np.zeros(2)])
-    with pytest.raises(ValueError, match="give one per sampled token"):
+    with pytest.raises(ValueError, match="pass one value per sampled token"):
         compute_path_energy(np.zeros(1), np.zeros(2))
 
 

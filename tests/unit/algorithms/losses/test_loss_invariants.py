@@ -248,7 +248,7 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
             advantages=good.advantages,
             sequence=SEQUENCE,
         )
-    with pytest.raises(ValueError, match="old_logprobs carries a gradient"):
+    with pytest.raises(ValueError, match="old_logprobs has a gradient"):
         LossInputs(
             policy_logprobs=good.policy_logprobs,
             old_logprobs=good.policy_logprobs,
@@ -256,7 +256,7 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
             advantages=good.advantages,
             sequence=SEQUENCE,
         )
-    with pytest.raises(ValueError, match="must be integer"):
+    with pytest.raises(ValueError, match="must be an integer"):
         LossInputs(
             policy_logprobs=good.policy_logprobs,
             old_logprobs=good.old_logprobs,

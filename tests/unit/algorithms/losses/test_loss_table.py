@@ -54,7 +54,7 @@ def test_every_row_is_complete_and_its_defaults_are_its_functions_options() -> N
         ("kl_cov", {"coefficient": -1.0}, "coefficient is -1.0"),
         ("dual_clip", {"dual_clip": 1.0}, "larger than 1"),
         ("sapo", {"temperature_negative": 0.0}, "must be positive"),
-        ("dppo_tv", {"delta_low": -0.1}, "deltas >= 0"),
+        ("dppo_tv", {"delta_low": -0.1}, "deltas must be >= 0"),
         ("vespo", {"decay_negative": 0.0}, "must be positive"),
         ("decoupled_ppo", {"weight_mode": "drop"}, "'drop'"),
     ],

@@ -114,7 +114,7 @@ def test_smoothing_by_hand() -> None:
     assert [smooth_advantage(3.0, k) for k in (1, 2, 3, 4)] == pytest.approx([3.0, 1.0, 1.0, 0.75])
     assert smooth_advantage(-3.0, 2, decay=2.0, clip=0.5) == -0.5
     assert smooth_advantage(-3.0, 2, decay=2.0, clip=5.0) == pytest.approx(-0.75)
-    with pytest.raises(ValueError, match="copies count from 1"):
+    with pytest.raises(ValueError, match="copy must be at least 1"):
         smooth_advantage(1.0, 0)
 
 

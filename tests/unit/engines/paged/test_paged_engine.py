@@ -323,7 +323,7 @@ def together(engine: PagedEngine, bad: tuple[list[int], SamplingParams]) -> tupl
         ([1], {"max_tokens": 4, "top_p": 0.0}, "top_p=0.0"),
         ([1], {"max_tokens": 4, "top_k": -1}, "top_k=-1"),
         ([1], {"max_tokens": 4, "min_p": 2.0}, "min_p=2.0"),
-        ([1], {"max_tokens": 4, "stop_token_ids": (VOCAB,)}, "stops at a token outside the vocabulary"),
+        ([1], {"max_tokens": 4, "stop_token_ids": (VOCAB,)}, "has a stop token outside the vocabulary"),
         ([1], {"max_tokens": 4, "grammar": Grammar(kind="regex", text="a")}, "turnwise[guided]"),
     ],
 )

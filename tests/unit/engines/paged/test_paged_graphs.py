@@ -142,10 +142,10 @@ def test_where_graphs_cannot_be_recorded_they_are_refused(model: PreTrainedModel
     with pytest.raises(EngineError, match=r"attention='gather', which copies.*use attention='flex'"):
         PagedEngine(model, **shape)
     with pytest.raises(
-        EngineError, match="records the fused decoder, which does not run here: fused=False; use cuda_graphs=False"
+        EngineError, match="needs the fused decoder, which does not run here: fused=False; use cuda_graphs=False"
     ):
         PagedEngine(model, **shape, attention="flex", fused=False)
     with pytest.raises(EngineError, match="model_type 'gemma'"):
         PagedEngine(build_model("gemma", CONFIG, vocab_size=VOCAB, seed=1), **shape, attention="flex")
-    with pytest.raises(EngineError, match="the model is on cpu; use cuda_graphs=False"):
+    with pytest.raises(EngineError, match="a model on a GPU, but this one is on cpu; use cuda_graphs=False"):
         PagedEngine(model, **shape, attention="flex")

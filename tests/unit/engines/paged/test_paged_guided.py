@@ -200,10 +200,10 @@ def test_tool_calls_are_well_formed(
 @pytest.mark.parametrize(
     ("grammar", "words"),
     [
-        (Grammar(kind="regex", text="[^\\s\\S]"), "admits no token after 0 sampled ones"),
+        (Grammar(kind="regex", text="[^\\s\\S]"), "allows no token after 0 sampled ones"),
         (Grammar(kind="json_schema", text='{"type": "integer", "minimum": 3, "maximum": 2}'), "Unsatisfiable schema"),
-        (Grammar(kind="json_schema", text="{"), "cannot be read"),
-        (Grammar(kind="lark", text="start: nothing"), "refused"),
+        (Grammar(kind="json_schema", text="{"), "cannot read"),
+        (Grammar(kind="lark", text="start: nothing"), "rejected"),
     ],
 )
 def test_a_grammar_that_admits_nothing_fails_its_request_alone(

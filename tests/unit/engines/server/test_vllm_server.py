@@ -128,7 +128,7 @@ def test_a_real_server_whose_logprobs_are_raw_is_refused(tmp_path: Path) -> None
 
     async def play(url: str) -> None:
         engine = ServerEngine(model, urls=[url], speaks="vllm", max_concurrency=8, max_context=256, timeout_s=60.0)
-        with pytest.raises(EngineError, match="not of the distribution that it samples from"):
+        with pytest.raises(EngineError, match="not belong to the distribution that it samples from"):
             await ask(engine)
         await engine.close()
 

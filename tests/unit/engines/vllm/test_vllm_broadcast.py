@@ -71,7 +71,7 @@ def test_what_arrived_changed_is_refused_before_it_is_loaded(stand_in: StandIn, 
             await measure_gaps(engine, model, 0)
             before = make_model()
             change(model, seed=1)
-            with pytest.raises(EngineError, match=f"read another {tensor} than the trainer wrote"):
+            with pytest.raises(EngineError, match=f"read {tensor} with other values than the trainer wrote"):
                 await engine.adopt(1)
             assert max(await measure_gaps(engine, before, 0)) < 1e-4
 

@@ -83,7 +83,7 @@ def test_what_vllm_does_not_compute_is_refused_in_one_line(python: Path, kind: s
             return str(caught.value)
 
     text = asyncio.run(play())
-    assert text.startswith(f"vLLM does not sample {type(model).__name__}")
+    assert text.startswith(f"vLLM cannot sample {type(model).__name__}")
     assert REFUSED[kind] in text
     assert "engine.kind='paged'" in text
     assert "\n" not in text
@@ -139,6 +139,6 @@ def test_a_run_and_its_rehearsal_end_before_the_warm_up_where_vllm_does_not_samp
     config = load_config([TINY], settings)
     assert config.sft.steps
     for start in (lambda: rehearse_train(config, resume=None), lambda: run_train(config, resume=None, display=False)):
-        with pytest.raises(EngineRefusal, match="vLLM does not sample Qwen3ForCausalLM"):
+        with pytest.raises(EngineRefusal, match="vLLM cannot sample Qwen3ForCausalLM"):
             start()
     assert list(tmp_path.iterdir()) == []

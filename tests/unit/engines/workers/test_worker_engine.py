@@ -286,7 +286,7 @@ def test_a_killed_worker_fails_its_requests_only_and_is_replaced(engine: WorkerE
     errors = [r for r in results if isinstance(r, BaseException)]
     assert len(errors) == 1
     assert isinstance(errors[0], EngineError)
-    assert f"engine worker 0 (process {pids[0]}) was ended by signal 9" in str(errors[0])
+    assert f"engine worker 0 (process {pids[0]}) was killed by signal 9" in str(errors[0])
     assert [len(r.token_ids) for r in results if isinstance(r, Completion)] == [400]
     assert_same(crowd(engine), expected)
     assert engine.worker_pids()[1] == pids[1]
@@ -386,7 +386,7 @@ def test_a_worker_that_hangs_is_ended_after_its_time(engine: WorkerEngine) -> No
         await engine.pause()
         assert hung not in engine.worker_pids()
         await until(tasks[1].done)
-        with pytest.raises(EngineError, match="said nothing for 5 s"):
+        with pytest.raises(EngineError, match="was silent for 5 s"):
             await tasks[1]
         with pytest.raises(ProcessLookupError):
             os.kill(hung, 0)

@@ -146,7 +146,7 @@ def test_what_reset_returns_behind_a_reply_is_the_users() -> None:
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
-        (EXCHANGE, "opens with a message of the assistant"),
+        (EXCHANGE, "starts with a message from the assistant"),
         ([{"role": "user", "content": None}], r"prompt of .* has a message without text"),
         ([{**EXCHANGE[1], "tool_calls": [{"function": {}}]}, EXCHANGE[0]], "with tool calls, which it would lose"),
     ],
@@ -159,9 +159,9 @@ def test_prompts_that_would_lose_something_are_refused(prompt: object, words: st
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        (None, "would read nothing"),
+        (None, "would see no text"),
         (7, "returned 7"),
-        ([{"type": "image", "image": "x"}], "only text is read"),
+        ([{"type": "image", "image": "x"}], "only text is supported"),
         ([{"role": "tool", "content": "x"}], "role 'tool'"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_flood_is_cut_and_nothing_is_text() -> None:
 
 def test_a_tool_that_hangs_is_left_behind() -> None:
     started = time.perf_counter()
-    with pytest.raises(ToolTimeout, match=r"'fail' ran past 0\.2 s"):
+    with pytest.raises(ToolTimeout, match=r"'fail' ran longer than 0.2 s"):
         play(Trouble, calls({"how": "hang"}, name="fail"), tool_timeout_s=0.2)
     assert time.perf_counter() - started < 4
 
@@ -383,7 +383,7 @@ def untyped(self: Any, number) -> str:  # type: ignore[no-untyped-def]
         (type("Bare", (), {"reset": lambda self: "Go."}), "class Bare has no tool"),
         (with_methods(__init__=lambda self, size: None), "cannot be built without arguments"),
         (with_methods(take=untyped), "class Changed: .*'untyped' needs type hints|tool 'untyped' needs type hints"),
-        (with_methods(reset=lambda self, question: "Go."), "does not take the columns .*question"),
+        (with_methods(reset=lambda self, question: "Go."), "does not accept the columns .*question"),
     ],
 )
 def test_a_class_that_cannot_be_an_environment_is_refused_at_once(plain: type, words: str) -> None:
@@ -425,7 +425,7 @@ def test_rows_of_a_file_are_split_and_shared_with_nobody(tmp_path: Path) -> None
     [
         (['{"goal": 1}', '{"goal": '], "rows.jsonl:2: not JSON"),
         (['{"goal": 1}', "", "[1]"], "rows.jsonl:3: list instead of an object"),
-        (['{"goal": 1}', '{"aim": 1}'], r"rows.jsonl:2: Strict.reset does not take the columns \['aim'\]"),
+        (['{"goal": 1}', '{"aim": 1}'], r"rows.jsonl:2: Strict.reset does not accept the columns \['aim'\]"),
         ([], "rows.jsonl: no rows"),
     ],
 )
@@ -437,13 +437,13 @@ def test_a_row_of_the_wrong_layout_is_named_by_file_and_line(tmp_path: Path, row
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"rows": []}, "has no row"),
+        ({"rows": []}, "is empty; add"),
         ({"rows": [{"goal": 1}, {"aim": 1}]}, r"rows\[1\]"),
         ({"rows": [{"goal": 1}]}, "takes no seed"),
         ({"rows": "x"}, "is not a list"),
-        ({"rows": [{"goal": 1}], "path": "x"}, "both given"),
+        ({"rows": [{"goal": 1}], "path": "x"}, "both set"),
         ({"heldout_path": "x"}, "without rows"),
-        ({"goal": 3}, "no such argument"),
+        ({"goal": 3}, "unknown argument"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
@@ -617,5 +617,5 @@ def test_done_must_be_true_or_false(value: object) -> None:
     if value is None:  # as if there were none
         assert not play(Own, calls({"amount": 1})).results[0].done
     else:
-        with pytest.raises(EnvironmentFault, match=r"Own\.done is .*make it True or False"):
+        with pytest.raises(EnvironmentFault, match=r"Own\.done is .*return True or False"):
             play(Own, calls({"amount": 1}))

@@ -59,7 +59,7 @@ def test_pairs_run_exactly_where_the_sandbox_behind_runs_them() -> None:
     paired = SharedSandbox(load_sandbox("stand_in_sandbox:PairSandbox", {}))
     assert (find_pair_runner(alone), find_pair_runner(paired)) == (None, paired)
     assert [run.stdout for run in asyncio.run(paired.run_pair(worker, grader, Limits()))] == [b"1\n", b"2\n"]
-    with pytest.raises(SandboxError, match="SubprocessSandbox runs no pairs of programs; use the local sandbox"):
+    with pytest.raises(SandboxError, match="SubprocessSandbox cannot run pairs of programs; use the local sandbox"):
         asyncio.run(alone.run_pair(worker, grader, Limits()))
 
 

@@ -103,7 +103,7 @@ def test_calls_that_a_client_makes_side_by_side_are_steps_one_after_the_other():
         answer = {"episode": name, "answer": "7"}
         first, second = await asyncio.gather(*(table.call("submit_answer", answer) for _ in range(2)))
         assert read(first)["reward"] == 0.0
-        assert "ended with an earlier call" in read(second)
+        assert "ended by an earlier call" in read(second)
         await table.close()
 
     asyncio.run(run())
@@ -113,8 +113,8 @@ def test_calls_that_a_client_makes_side_by_side_are_steps_one_after_the_other():
     ("name", "arguments", "message"),
     [
         ("search", {"query": "amber"}, "no open episode ''"),
-        ("open_episode", {"index": "two"}, "index='two' is no number"),
-        ("open_episode", {"index": -1}, "tasks count from 0"),
+        ("open_episode", {"index": "two"}, "index='two' is not a task number"),
+        ("open_episode", {"index": -1}, "the index must be at least 0"),
     ],
 )
 def test_a_wrong_call_is_a_result_that_says_so(name: str, arguments: dict[str, Any], message: str):
@@ -157,7 +157,7 @@ def test_an_environment_that_asks_in_several_conversations_is_played_in_any_orde
         wrong = await table.call("reply", {**left, "conversation": "middle", "text": "1"})
         assert (wrong["isError"], read(wrong)) == (
             True,
-            "no reply is wanted in conversation 'middle'; wanted is one in left",
+            "no reply is expected in conversation 'middle', only in left",
         )
         shown = read(await table.call("reply", {**left, "text": "1"}))
         assert shown["observations"] == [{"conversation": "left", "text": "left said 1"}]

@@ -90,7 +90,7 @@ def test_the_model_sees_the_servers_tools_without_what_the_row_fills_in(tmp_path
     assert asyncio.run(opening([{**ROWS[0], "bind": {"text": "x"}}])) == {"echo": {}, "pid": {}}
     assert list(asyncio.run(opening(ROWS, tools=["pid"]))) == ["pid"]
     assert list(asyncio.run(opening(ROWS, reward="tool", check_tool="pid"))) == ["echo"]
-    with pytest.raises(ConfigError, match="tools names 'saw', which no server has; use some of echo, pid"):
+    with pytest.raises(ConfigError, match="tools includes 'saw', which no server has; choose from echo, pid"):
         asyncio.run(opening(ROWS, tools=["saw"]))
 
 
@@ -108,7 +108,7 @@ def test_tools_of_one_name_at_two_servers_can_both_be_meant(tmp_path: Path):
     assert asyncio.run(shown(tools=["echo", "b_pid"])) == ["echo", "b_pid"]
     rows = [{**ROWS[0], "setup": [["b_echo", {"text": "x"}]]}]
     assert asyncio.run(shown(rows, reward="tool", check_tool="pid")) == ["echo", "b_echo", "b_pid"]
-    with pytest.raises(ConfigError, match="tools names 'saw', which no server has; use some of echo, pid, b_echo, b_p"):
+    with pytest.raises(ConfigError, match="tools includes 'saw', which no server has; choose from echo, pid, b_echo"):
         asyncio.run(shown(tools=["saw"]))
 
 
@@ -145,7 +145,7 @@ def test_a_shared_server_that_died_is_started_again_for_the_next_episode(tmp_pat
 
 @pytest.mark.parametrize(
     ("mode", "error", "message"),
-    [("hangs", ToolTimeout, r"'echo' ran past 0\.5 s"), ("protocol_error", EnvironmentFault, "disk full")],
+    [("hangs", ToolTimeout, r"'echo' ran longer than 0.5 s"), ("protocol_error", EnvironmentFault, "disk full")],
 )
 def test_a_shared_server_that_hangs_or_fails_is_replaced(
     tmp_path: Path, mode: str, error: type[Exception], message: str
@@ -198,7 +198,7 @@ def test_rewards(tmp_path: Path):
 
 def test_a_judge_that_gives_no_number_is_a_fault(tmp_path: Path):
     rows = [{"question": "q", "check": {"text": "well done"}}]
-    with pytest.raises(EnvironmentFault, match="answered 'well done', which is no finite number"):
+    with pytest.raises(EnvironmentFault, match="answered 'well done', which is not a finite number"):
         reward_of(build(tmp_path, rows=rows, reward="tool", check_tool="echo"), answer("x"))
 
 
@@ -209,14 +209,14 @@ def test_a_judge_that_gives_no_number_is_a_fault(tmp_path: Path):
             "fine",
             [["saw", {}]],
             ConfigError,
-            "setup names the tool 'saw', which no server has; use one of echo, pid",
+            "setup is the tool 'saw', which no server has; use one of echo, pid",
         ),
         ("is_error", [["echo", {"text": "a"}]], EnvironmentFault, "setup: tool 'echo' refused .*no such file"),
         (
             "hangs",
             [["echo", {"text": "a"}]],
             ToolTimeout,
-            r"setup: tool 'echo' of server 'hostile' ran past 0\.5 s",
+            r"setup: tool 'echo' of server 'hostile' ran longer than 0.5 s",
         ),
     ],
 )
@@ -247,19 +247,19 @@ def test_a_wrong_row_names_file_and_line(tmp_path: Path, row: str, message: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"servers": {}}, "names no MCP server"),
-        ({"servers": {"s": {}}}, "needs one of command and url"),
-        ({"servers": {"s": {"command": "no_such_program"}}}, "is no program that can run"),
-        ({"reward": "tool"}, "needs the name of the tool that judges"),
-        ({"check_tool": "pid"}, "needs the name of the tool that judges"),
-        ({"reward": "bleu"}, "none of exact_match, f1, tool"),
+        ({"servers": {}}, "has no MCP server"),
+        ({"servers": {"s": {}}}, "needs either command or url"),
+        ({"servers": {"s": {"command": "no_such_program"}}}, "is not an executable program"),
+        ({"reward": "tool"}, "check_tool to the name of the judging tool with reward='tool'"),
+        ({"check_tool": "pid"}, "check_tool to the name of the judging tool with reward='tool'"),
+        ({"reward": "bleu"}, "neither one of exact_match, f1, tool"),
         ({"reward": "json:nothing"}, "json has no .nothing."),
         (
             {"reward": "statistics:mean"},
             r"reward='statistics:mean' cannot be called with \(row, replies, tool records\)",
         ),
         ({"prompt": "hello"}, "lacks {question}"),
-        ({"train_path": ""}, "give the path of a JSONL file"),
+        ({"train_path": ""}, "set it to the path of a JSONL file"),
         ({"scop": "run"}, "did you mean 'scope'"),
     ],
 )

@@ -56,7 +56,7 @@ def test_times_are_read_from_metrics() -> None:
     rows += [{"phase": "train", "step": k, "time": 10.0 + 4 * k, "train/tokens": 100.0, **idle} for k in (1, 2, 3)]
     times = read_times(rows)
     assert times == RunTimes(steps=2, seconds=8.0, engine_busy_s=5.0, trainer_busy_s=3.0, publish_s=1.0, tokens=200.0)
-    with pytest.raises(DataError, match="2 steps, which is too few"):
+    with pytest.raises(DataError, match="2 steps, too few"):
         read_times(rows[:3])
 
 

@@ -224,7 +224,7 @@ def test_a_recipe_names_each_tracker_once() -> None:
 
 
 def test_weights_and_biases_takes_no_path_as_project() -> None:
-    with pytest.raises(ValueError, match=r"project='org/agents': Weights & Biases takes no / in a project"):
+    with pytest.raises(ValueError, match=r"project='org/agents': a Weights & Biases project cannot contain /"):
         RunConfig.model_validate({"trackers": {"names": ["wandb"], "project": "org/agents"}})
     assert RunConfig.model_validate({"trackers": {"names": ["mlflow"], "project": "org/agents"}})
 

@@ -49,7 +49,7 @@ def test_every_name_can_be_written_and_none_is_given_twice(pairs: list[tuple[str
 
 
 def test_a_server_with_two_tools_of_one_name_is_refused():
-    with pytest.raises(ConfigError, match="'s' offers two tools named 'a'"):
+    with pytest.raises(ConfigError, match="'s' has two tools named 'a'"):
         name_tools([("s", {"name": "a"}), ("s", {"name": "a"})])
 
 

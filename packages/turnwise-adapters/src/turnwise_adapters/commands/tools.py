@@ -23,9 +23,9 @@ def serve(
             "recipe files and overrides, or a name or import path.",
         ),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any.")] = 5000,
-    split: Annotated[str, typer.Option(help="Split of an environment's tasks: train or heldout.")] = "train",
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Seconds that one action may take.")] = 60.0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 means any free port.")] = 5000,
+    split: Annotated[str, typer.Option(help="Split of the environment's tasks: train or heldout.")] = "train",
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Time limit of one action in seconds.")] = 60.0,
     level: Annotated[str, typer.Option(help="Level of the sandbox: auto, full, uid or process.")] = "auto",
 ) -> None:
     """Serve `POST /get_observation` on this machine, as Verl-Tool's trainers call it, until interrupted."""

@@ -84,9 +84,9 @@ def from_family(family: EnvironmentFamily, split: Split) -> Build:
         index = extra.get("index", 0)
         if isinstance(index, bool) or not isinstance(index, int):
             raise EnvironmentFault(
-                f"the extra field index={index!r:.40} is no number of a task; give an integer from 0"
+                f"the extra field index={index!r:.40} is not a task number; pass an integer of at least 0"
             )
-        task = take_task(family, split, index, f"split {split!r} has no task {index}; ask for a smaller one")
+        task = take_task(family, split, index, f"split {split!r} has no task {index}; use a smaller index")
         return to_single(family.build_environment(task)), task
 
     return build
@@ -100,5 +100,7 @@ async def _list_tools(build: Build) -> list[str]:
     finally:
         await environment.close()
     if not opening.tools:
-        raise ConfigError("the environment has no tools to serve; choose one that has, or name tools of the sandbox")
+        raise ConfigError(
+            "the environment has no tools to serve; choose one that has tools, or name tools of the sandbox"
+        )
     return [spec.name for spec in opening.tools]

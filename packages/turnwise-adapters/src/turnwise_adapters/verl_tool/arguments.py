@@ -21,5 +21,5 @@ class VerlToolArguments(ServedArguments):
     @model_validator(mode="after")
     def _check_servers(self) -> Self:
         if not self.servers:
-            raise ConfigError("servers={} names no tool server; give environment.args.servers.LABEL.url and .tools")
+            raise ConfigError("servers={} has no tool server; set environment.args.servers.LABEL.url and .tools")
         return self

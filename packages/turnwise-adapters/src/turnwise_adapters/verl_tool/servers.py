@@ -36,11 +36,11 @@ class ActionTool(Section):
         try:
             names = self.parameters
         except ValueError as cause:
-            raise ConfigError(f"action={self.action!r} of a tool: {cause}; write {{{{ and }}}} for braces") from None
+            raise ConfigError(f"a tool has action={self.action!r}: {cause}; write {{{{ and }}}} for braces") from None
         if not all(name.isidentifier() for name in names):
             raise ConfigError(
-                f"action={self.action!r} of a tool: a parameter is a name in braces such as {{code}}; write {{{{ and "
-                "}} for braces"
+                f"a tool has action={self.action!r}: a parameter must be a name in braces such as {{code}}; write {{{{ "
+                "and }} for braces"
             )
         return self
 
@@ -70,10 +70,10 @@ class VerlToolServer(Section):
         target = urlsplit(self.url)
         if target.scheme not in ("http", "https") or not target.hostname:
             raise ConfigError(
-                f"url={self.url!r} of a tool server is no HTTP address; give http://HOST:PORT/get_observation"
+                f"url={self.url!r} of a tool server is not an HTTP address; use http://HOST:PORT/get_observation"
             )
         if not self.tools:
             raise ConfigError(
-                f"the tool server at {self.url} has no tools; give servers.LABEL.tools.NAME.action for each"
+                f"the tool server at {self.url} has no tools; set servers.LABEL.tools.NAME.action for each"
             )
         return self

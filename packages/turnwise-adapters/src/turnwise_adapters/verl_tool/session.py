@@ -58,8 +58,8 @@ class TrajectorySession:
         except TimeoutError:
             await self.close()
             raise EnvironmentFault(
-                f"tool server {self.label!r} at {self._server.url} did not answer within {timeout_s:g} s; see that it "
-                "runs, or raise environment.args.connect_timeout_s"
+                f"tool server {self.label!r} at {self._server.url} did not answer within {timeout_s:g} s; check that "
+                "it runs, or raise environment.args.connect_timeout_s"
             ) from None
         except httpx.HTTPError as cause:
             await self.close()
@@ -115,17 +115,17 @@ class TrajectorySession:
                     received += chunk
                     if len(received) > MAX_ANSWER_BYTES:
                         raise EnvironmentFault(
-                            f"tool server {self.label!r} answered more than {MAX_ANSWER_BYTES} bytes"
+                            f"tool server {self.label!r} sent an answer longer than {MAX_ANSWER_BYTES} bytes"
                         )
         except httpx.HTTPError as cause:
-            raise EnvironmentFault(f"tool server {self.label!r} gave no answer: {_describe(cause)}") from cause
+            raise EnvironmentFault(f"tool server {self.label!r} did not answer: {_describe(cause)}") from cause
         if response.status_code != 200:
             said = bytes(received[:300]).decode("utf-8", "replace")
-            raise EnvironmentFault(f"tool server {self.label!r} answered {response.status_code}: {said}")
+            raise EnvironmentFault(f"tool server {self.label!r} answered with status {response.status_code}: {said}")
         try:
             (outcome,) = read_response(bytes(received), 1)
         except ValueError as cause:
-            raise EnvironmentFault(f"tool server {self.label!r} does not speak the protocol: {cause}") from None
+            raise EnvironmentFault(f"the answer of tool server {self.label!r} violates the protocol: {cause}") from None
         return outcome
 
 

@@ -67,13 +67,13 @@ def read_request(body: bytes) -> list[Action]:
     if isinstance(ids, str | int) and not isinstance(ids, bool):
         ids = [ids]
     if not isinstance(ids, list) or not ids or not all(_is_id(each) for each in ids):
-        raise ValueError("trajectory_ids must be a list of texts or integers, with at least one")
+        raise ValueError("trajectory_ids must be a list of strings or integers, with at least one")
     texts = _read_column(columns, "actions", len(ids), "")
     finish = _read_column(columns, "finish", len(ids), False)
     extras = _read_column(columns, "extra_fields", len(ids), {})
     for name, values, kind in (("actions", texts, str), ("finish", finish, bool), ("extra_fields", extras, dict)):
         if not all(isinstance(value, kind) for value in values):
-            raise ValueError(f"{name} must be a list whose every item is of the type {kind.__name__}")
+            raise ValueError(f"{name} must be a list whose items are all of type {kind.__name__}")
     further = {name: _read_column(columns, name, len(ids), None) for name in columns if name not in _OWN_COLUMNS}
     rows = [{**extra, **{name: column[row] for name, column in further.items()}} for row, extra in enumerate(extras)]
     return [
@@ -112,10 +112,10 @@ def _write_observation(outcome: Outcome) -> str | dict[str, str]:
 def _read_outcome(observation: Any, done: Any, valid: Any) -> Outcome:
     """Read one row. Servers write truth values as booleans or as 0 and 1."""
     if done not in (0, 1) or valid not in (0, 1):
-        raise ValueError(f"dones and valids must be truth values, not {done!r:.40} and {valid!r:.40}")
+        raise ValueError(f"dones and valids must be booleans, not {done!r:.40} and {valid!r:.40}")
     parts = {"obs": observation} if isinstance(observation, str) else observation
     if not isinstance(parts, dict) or not isinstance(parts.get("obs"), str):
-        raise ValueError("an observation must be a text, or an object with a text under 'obs'")
+        raise ValueError("an observation must be a string, or an object with a string under 'obs'")
     problem = parts.get("error") or parts.get("invalid_reason") or ""
     return Outcome(
         text=parts["obs"],

@@ -99,7 +99,7 @@ async def grade_cases(
     limits: Limits | None = None,
     comparison: Comparison = "tokens",
 ) -> tuple[CaseOutcome, ...]:
-    """Run `program` in a fresh place for each case, with the case's input, as many at a time as the sandbox has slots.
+    """Run `program` in a fresh place for each case, with the case's input, as many at once as the sandbox has slots.
 
     A case passes if the program exited with status 0, hit no limit, lost no output, and its standard output matches the
     expected one under `comparison`. The program never sees the expected output.
@@ -114,9 +114,9 @@ async def grade_cases(
         SandboxError: The sandbox itself failed.
     """
     if not cases:
-        raise ValueError("there are no cases; give at least one, since a program that is not run cannot pass")
+        raise ValueError("there are no cases; add at least one, because a program that is not run cannot pass")
     if comparison not in COMPARISONS:
-        raise ValueError(f"comparison {comparison!r} does not exist; use one of {sorted(COMPARISONS)}")
+        raise ValueError(f"unknown comparison {comparison!r}; use one of {sorted(COMPARISONS)}")
     runs = [
         asyncio.ensure_future(sandbox.run(dataclasses.replace(program, stdin=case.stdin), limits or Limits()))
         for case in cases

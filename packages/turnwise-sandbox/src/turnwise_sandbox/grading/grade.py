@@ -151,16 +151,16 @@ def check_request(candidate: Mapping[str, bytes], module: str, tests: Mapping[st
     """Raise ValueError for a request that cannot be graded."""
     if not files:
         raise ValueError(
-            f"no test file among {sorted(tests)}: give at least one .py file besides conftest.py and __init__.py"
+            f"no test file among {sorted(tests)}: add at least one .py file other than conftest.py and __init__.py"
         )
     path = module.replace(".", "/")
     if not {f"{path}.py", f"{path}/__init__.py"} & candidate.keys() and not any(
         name.startswith(path + "/") for name in candidate
     ):
-        raise ValueError(f"module {module!r} is not among the candidate's files {sorted(candidate)}: give {path}.py")
+        raise ValueError(f"module {module!r} is not among the candidate's files {sorted(candidate)}: add {path}.py")
     for name in (*candidate, *tests):
         if name.startswith("/") or ".." in name.split("/") or "\0" in name:
-            raise ValueError(f"file {name!r} is not a path below its folder")
+            raise ValueError(f"file {name!r} is not a path inside its folder")
 
 
 def below(folder: str, files: Mapping[str, bytes]) -> dict[str, bytes]:

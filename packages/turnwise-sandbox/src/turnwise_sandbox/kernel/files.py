@@ -31,9 +31,7 @@ def split_path(path: str) -> list[str]:
     part over 255 bytes."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part or len(os.fsencode(part)) > 255 for part in parts):
-        raise ValueError(
-            f"path {path!r}: give a relative path without empty, '.' or '..' parts, each at most 255 bytes"
-        )
+        raise ValueError(f"path {path!r}: use a relative path without empty, '.' or '..' parts, each at most 255 bytes")
     return parts
 
 
@@ -96,7 +94,7 @@ def write_file(
     """Write a file, made as by `create_file`. Raises OSError(EFBIG), before it makes anything, for more than
     `max_bytes`; None means no bound."""
     if max_bytes is not None and len(content) > max_bytes:
-        raise OSError(errno.EFBIG, f"{len(content)} bytes, more than the {max_bytes} allowed", path)
+        raise OSError(errno.EFBIG, f"{len(content)} bytes are more than the {max_bytes} allowed", path)
     fd = create_file(dir_fd, path, mode=mode, owner=owner)
     try:
         view = memoryview(content)
@@ -111,7 +109,7 @@ def read_file(dir_fd: int, path: str, *, max_bytes: int) -> bytes:
     `max_bytes`."""
     fd = open_file(dir_fd, path)
     if fd is None:
-        raise FileNotFoundError(errno.ENOENT, "there is no such plain file that may be read", path)
+        raise FileNotFoundError(errno.ENOENT, "there is no readable regular file of this name", path)
     try:
         chunks: list[bytes] = []
         num_left = max_bytes + 1
@@ -307,7 +305,7 @@ def _open_existing(parent: int, name: str, path: str) -> int:
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise OSError(errno.EINVAL, "it is not a plain file", path)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def _open_beneath(dir_fd: int, parts: list[str], flags: int, mode: int) -> int:

@@ -79,4 +79,4 @@ def try_tree(path: str, lowers: str, owner: tuple[int, int] | None) -> None:
     os.rmdir("folder")
     os.mkdir("folder")  # needs an extended attribute that hides the layers' folder
     if os.listdir("folder"):
-        raise OSError("overlayfs shows a removed file again")
+        raise OSError("overlayfs still shows a removed file")

@@ -60,7 +60,7 @@ class Capabilities:
         Raises SandboxError if user ids cannot be changed.
         """
         if self.first_uid is None:
-            raise SandboxError(f"user ids cannot be changed: {self.failures.get('other_uid', 'not tried')}")
+            raise SandboxError(f"cannot change user ids: {self.failures.get('other_uid', 'not tried')}")
         return self.first_uid + (os.getpid() * _UIDS_PER_OWNER + index % _UIDS_PER_OWNER) % (self.num_uids - 1)
 
     @property
@@ -242,7 +242,7 @@ def _refuse_a_file(abi: int) -> None:
         os.close(os.open("/", os.O_RDONLY))
     except PermissionError:
         return
-    raise SandboxError("Landlock let an unlisted folder be opened")
+    raise SandboxError("Landlock allowed an unlisted folder to be opened")
 
 
 def _refuse_a_socket() -> None:
@@ -252,4 +252,4 @@ def _refuse_a_socket() -> None:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
     except OSError:
         return
-    raise SandboxError("seccomp let an internet socket be made")
+    raise SandboxError("seccomp allowed an internet socket to be created")

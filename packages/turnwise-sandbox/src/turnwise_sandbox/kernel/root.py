@@ -79,7 +79,7 @@ def build_root(*, extra_paths: Sequence[str] = (), store: str | None = None, siz
         os.umask(old_umask)
         _enter(staging)
     except OSError as error:
-        raise SandboxError(f"the sandbox's root file system could not be built: {error}") from error
+        raise SandboxError(f"could not build the sandbox's root file system: {error}") from error
     return has_proc
 
 
@@ -108,7 +108,7 @@ def mount_proc() -> bool:
     if os.path.lexists("/proc/self"):
         raise OSError(
             errno.EPERM,
-            "the host refuses a /proc for the new pid namespace, and the old one would remain visible",
+            "the host does not allow a /proc for the new pid namespace, and the old one would remain visible",
             "/proc",
         )
     return False
@@ -175,7 +175,9 @@ def _open_source(path: str, *, device: bool = False) -> tuple[int, bool]:
         readable = False
     if not readable:
         raise PermissionError(
-            errno.EACCES, "this user cannot read it; install Python where it can, or run as the owner", path
+            errno.EACCES,
+            "this user cannot read it; install Python in a folder that it can read, or run as the owner",
+            path,
         )
     tree = syscalls.open_tree(path)
     syscalls.set_mount_attributes(tree, _READ_ONLY | (0 if device else syscalls.MOUNT_ATTR_NODEV), recursive=True)

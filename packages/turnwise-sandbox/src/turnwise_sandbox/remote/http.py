@@ -111,7 +111,7 @@ class HttpSandbox:
         refuse_tree(tree, "the HTTP sandbox")
         if self._dialect != "turnwise":
             raise SandboxError(
-                f"{self._url} uses SandboxFusion's dialect, which has no sessions; use a Turnwise sandbox server"
+                f"{self._url} uses SandboxFusion's API, which has no sessions; use a Turnwise sandbox server"
             )
         body = SessionBody(language=language, limits=limits, seed=seed, profile=profile, network=network)
         answer = await self.request("POST", "/sessions", body, SessionAnswer)
@@ -153,11 +153,12 @@ class HttpSandbox:
                     received += chunk
                     if len(received) > _MAX_ANSWER_BYTES:
                         raise SandboxError(
-                            f"{self._url}{path} answered more than {_MAX_ANSWER_BYTES} bytes; ask for fewer files"
+                            f"{self._url}{path} sent an answer longer than {_MAX_ANSWER_BYTES} bytes; ask for fewer "
+                            "files"
                         )
         except TimeoutError:
             raise SandboxError(
-                f"{self._url}{path} gave no answer within {deadline_s:g} s; is the server overloaded?"
+                f"{self._url}{path} did not answer within {deadline_s:g} s; is the server overloaded?"
             ) from None
         except (httpx.HTTPError, RuntimeError) as cause:  # RuntimeError: the client is closed
             if isinstance(cause, SandboxError):
@@ -199,11 +200,11 @@ class HttpSession:
 
     async def changes(self) -> dict[str, bytes | None]:
         """Always raises SandboxError, because this backend takes no trees."""
-        raise SandboxError("the session has no tree; the HTTP sandbox takes none")
+        raise SandboxError("the session has no tree; the HTTP sandbox does not support trees")
 
     async def reset(self) -> None:
         """Always raises SandboxError, because this backend takes no trees."""
-        raise SandboxError("the session has no tree; the HTTP sandbox takes none")
+        raise SandboxError("the session has no tree; the HTTP sandbox does not support trees")
 
     async def close(self) -> None:
         """See `Session.close`."""
@@ -229,7 +230,7 @@ def _parse(answer: type[Answer], received: bytes, url: str) -> Answer:
     except ValidationError as cause:
         first = cause.errors()[0]
         raise SandboxError(
-            f"{url} sent an answer that is no {answer.__name__}: {first['loc']}: {first['msg']}"
+            f"{url} sent an answer that is not a valid {answer.__name__}: {first['loc']}: {first['msg']}"
         ) from None
 
 

@@ -128,7 +128,9 @@ def load_ledger(path: Path) -> Ledger:
             else:
                 ledger.add(Cost(**row))
         except (TypeError, ValueError) as error:
-            raise DataError(f"{place} is not of a ledger: {error}; name the file that `bugs make` wrote") from error
+            raise DataError(
+                f"{place} does not belong to a ledger: {error}; name the file written by `bugs make`"
+            ) from error
     return ledger
 
 

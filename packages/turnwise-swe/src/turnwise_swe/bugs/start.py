@@ -29,10 +29,10 @@ def locked(file: Path) -> Iterator[None]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(
-                f"another command is adding bugs to {file}; wait for it, or give another --out"
+                f"another command is adding bugs to {file}; wait for it, or choose another --out"
             ) from None
         except OSError as cause:
-            raise StoreError(f"cannot lock {file}: {cause.strerror}; give an --out on a local disk") from cause
+            raise StoreError(f"cannot lock {file}: {cause.strerror}; choose an --out on a local disk") from cause
         yield
 
 

@@ -107,7 +107,7 @@ def read_changes(folder: Path) -> dict[str, str]:
     Raises ConfigError if there is none."""
     files = sorted([*folder.glob("*.diff"), *folder.glob("*.patch")])
     if not files:
-        raise ConfigError(f"{folder} has no file *.diff or *.patch; `git format-patch` writes some")
+        raise ConfigError(f"{folder} has no *.diff or *.patch file; `git format-patch` creates them")
     return {file.name: file.read_text(encoding="utf-8", errors="replace") for file in files}
 
 

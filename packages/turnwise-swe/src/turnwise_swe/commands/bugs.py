@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Bugs for real repositories, found by their own tests.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="JSONL of instances that `bugs make` wrote.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="JSONL of instances written by `bugs make`.")]
 
 
 def ledger_path(file: Path) -> Path:
@@ -32,16 +32,16 @@ def ledger_path(file: Path) -> Path:
 @app.command()
 def make(
     repositories: Annotated[
-        list[str], typer.Argument(metavar="NAME==VERSION...", help="Repositories that `turnwise repos list` shows.")
+        list[str], typer.Argument(metavar="NAME==VERSION...", help="Repositories listed by `turnwise repos list`.")
     ],
-    out: Annotated[Path, typer.Option(help="JSONL that instances are appended to; its ledger lies beside it.")],
+    out: Annotated[Path, typer.Option(help="JSONL file to append instances to; the ledger is written beside it.")],
     num: Annotated[int, typer.Option(min=1, help="Instances per repository.")] = 100,
-    seed: Annotated[int, typer.Option(help="Decides which edits are tried, in which order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for which edits are tried, and in which order.")] = 0,
     kinds: Annotated[
         str, typer.Option(help="Kinds of edits, separated by commas; modifiers, slips and all are groups.")
     ] = "all",
-    combined: Annotated[int, typer.Option(min=0, help="Combinations of kept bugs per repository.")] = 0,
-    slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
+    combined: Annotated[int, typer.Option(min=0, help="Combinations of kept bugs to make per repository.")] = 0,
+    slots: Annotated[int, typer.Option(min=1, help="Number of programs to run at once.")] = 2,
 ) -> None:
     """Draw edits, screen them by fork, confirm each in a fresh process, and grade each again at the end.
 
@@ -107,20 +107,22 @@ async def _work_on(
 @app.command()
 def write(
     repositories: Annotated[
-        list[str], typer.Argument(metavar="NAME==VERSION...", help="Repositories that `turnwise repos list` shows.")
+        list[str], typer.Argument(metavar="NAME==VERSION...", help="Repositories listed by `turnwise repos list`.")
     ],
-    out: Annotated[Path, typer.Option(help="JSONL that instances are appended to; its ledger lies beside it.")],
+    out: Annotated[Path, typer.Option(help="JSONL file to append instances to; the ledger is written beside it.")],
     api: Annotated[str, typer.Option(help="Root of an OpenAI-style API, for example http://127.0.0.1:8000/v1.")] = "",
-    model: Annotated[str, typer.Option(help="The API's name of the model.")] = "",
-    run: Annotated[Path | None, typer.Option(help="A trained run, whose latest checkpoint writes instead.")] = None,
+    model: Annotated[str, typer.Option(help="Model name in the API.")] = "",
+    run: Annotated[
+        Path | None, typer.Option(help="Trained run whose latest checkpoint writes the bugs instead.")
+    ] = None,
     kind: Annotated[str, typer.Option(help="lm_modify, lm_rewrite or pr_mirror.")] = "lm_modify",
     changes: Annotated[
-        Path | None, typer.Option(help="Folder of past changes (*.diff, *.patch) that pr_mirror undoes.")
+        Path | None, typer.Option(help="Folder of past changes (*.diff, *.patch) that pr_mirror reverts.")
     ] = None,
     num: Annotated[int, typer.Option(min=1, help="Instances per repository.")] = 10,
-    seed: Annotated[int, typer.Option(help="Decides which functions are asked about, and seeds the replies.")] = 0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a reply.")] = 4096,
-    slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed for which functions are chosen, and for the replies.")] = 0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens per reply.")] = 4096,
+    slots: Annotated[int, typer.Option(min=1, help="Number of programs to run at once.")] = 2,
 ) -> None:
     """Let a model write bugs, and screen and confirm them as `make` does. The same command again continues."""
     from turnwise_swe.bugs.writing import KINDS_OF_FUNCTIONS, MIRROR, mirror_changes, read_changes, write_bugs
@@ -128,9 +130,9 @@ def write(
     if kind not in (*KINDS_OF_FUNCTIONS, MIRROR):
         raise ConfigError(f"--kind is {kind!r}; it must be one of {', '.join((*KINDS_OF_FUNCTIONS, MIRROR))}")
     if (run is None) == (not api) or bool(api) != bool(model):
-        raise ConfigError("give --api URL and --model NAME, or --run RUN")
+        raise ConfigError("pass --api URL and --model NAME, or --run RUN")
     if (kind == MIRROR) != (changes is not None):
-        raise ConfigError(f"--changes FOLDER belongs to --kind {MIRROR}, which needs it")
+        raise ConfigError(f"use --changes FOLDER with --kind {MIRROR}, and only with it")
     diffs = read_changes(changes) if changes else {}
 
     async def work_with_model() -> int:
@@ -171,7 +173,7 @@ async def _open_model(api: str, model: str, run: Path | None, seed: int, max_tok
 @app.command()
 def check(
     file: File,
-    slots: Annotated[int, typer.Option(min=1, help="Programs at a time.")] = 2,
+    slots: Annotated[int, typer.Option(min=1, help="Number of programs to run at once.")] = 2,
 ) -> None:
     """Grade each instance twice: without a change it must fail, with the gold patch it must be resolved."""
     from turnwise_swe.bugs.checking import check_instances
@@ -181,7 +183,10 @@ def check(
     problems = asyncio.run(check_instances(instances, num_slots=slots))
     for instance_id, problem in problems.items():
         print(f"{instance_id}: {problem}")
-    print(f"{len(instances) - len(problems)} of {len(instances)} instances: nothing fails them, gold resolves them")
+    print(
+        f"{len(instances) - len(problems)} of {len(instances)} instances are valid: unchanged they fail, with the gold "
+        "patch they pass"
+    )
     if problems:
         raise typer.Exit(1)
 
@@ -203,7 +208,7 @@ def _load(file: Path) -> Ledger:
     path = ledger_path(file)
     if not path.exists():
         raise ConfigError(
-            f"{path} does not exist; `turnwise bugs make ... --out {file}` writes it beside its instances"
+            f"{path} does not exist; `turnwise bugs make ... --out {file}` writes it next to its instances"
         )
     return load_ledger(path)
 

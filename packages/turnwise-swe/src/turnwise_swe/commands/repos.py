@@ -26,12 +26,12 @@ def add(
         list[str] | None,
         typer.Argument(metavar="[NAME==VERSION | SDIST | FOLDER]...", help="Repositories to fetch and measure."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every package that comes by name.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Add every repository in the list.")] = False,
     requires: Annotated[
-        list[str] | None, typer.Option(help="For a package of your own: what its tests import, as pip spells it.")
+        list[str] | None, typer.Option(help="For your own package: packages that its tests import, as named by pip.")
     ] = None,
     plugin: Annotated[list[str] | None, typer.Option(help="Module of a pytest plugin that its tests need.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="Argument of pytest that its tests need.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="pytest argument that its tests need.")] = None,
 ) -> None:
     """Fetch a tree, install what its tests need, and run its suite four times in the sandbox, and twice apart from the
     package.
@@ -41,7 +41,7 @@ def add(
     from turnwise_swe.repositories.packages import load_packages
 
     if bool(what) == all_:
-        raise ConfigError("name what to add, or give --all; `turnwise repos list` has the names")
+        raise ConfigError("name the repositories to add, or pass --all; `turnwise repos list` shows the names")
     from turnwise.tools.sandboxed import ask_sandbox
     from turnwise_swe.repositories.library import Needs
 
@@ -84,8 +84,8 @@ def list_repositories() -> None:
 
 @app.command()
 def show(
-    key: Annotated[str, typer.Argument(metavar="NAME==VERSION", help="A repository that `turnwise repos list` shows.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every test.")] = False,
+    key: Annotated[str, typer.Argument(metavar="NAME==VERSION", help="A repository listed by `turnwise repos list`.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, including every test.")] = False,
 ) -> None:
     """Show where a repository is, how its suite behaves, and what is left out and why."""
     from turnwise_swe.repositories.library import default_library, load_repository
@@ -124,7 +124,7 @@ def apart(
         passing = load_repository(key, default_library()).baseline.passing
         measured = load_separability(key, default_library())
         if measured is None:
-            print(f"{key:<26} not measured; `turnwise repos add {key}` does it")
+            print(f"{key:<26} not measured; run `turnwise repos add {key}`")
             continue
         num_apart, num_all = num_apart + len(measured.durations), num_all + len(passing)
         kinds = ", ".join(f"{count} {kind}" for kind, count in count_kinds(measured.reasons).items())

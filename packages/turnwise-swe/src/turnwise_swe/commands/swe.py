@@ -27,13 +27,15 @@ def grade(
         str,
         typer.Argument(
             metavar="PREDICTIONS",
-            help=f"JSON or JSONL with instance_id and model_patch; {GOLD!r}: the patches that take the bugs away, "
-            f"which must all resolve; {NOOP!r}: the bugs as they are, none of which may.",
+            help=f"JSON or JSONL with instance_id and model_patch; {GOLD!r}: the patches that remove the bugs, all of "
+            f"which must resolve; {NOOP!r}: the unchanged bugs, none of which may resolve.",
         ),
     ],
-    instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],
-    output: Annotated[Path | None, typer.Option(help="Write the report here instead of printing it.")] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="Patches at a time; default: one per processor.")] = None,
+    instances: Annotated[Path, typer.Option(help="JSONL of instances, with SWE-bench's field names.")],
+    output: Annotated[Path | None, typer.Option(help="Write the report to this file instead of printing it.")] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Number of patches to grade at once; default: one per processor.")
+    ] = None,
 ) -> None:
     """Apply each patch to its repository in the sandbox, run its tests, and print a JSON report.
 
@@ -67,12 +69,13 @@ def grade(
 
 @app.command()
 def show(
-    instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],
+    instances: Annotated[Path, typer.Option(help="JSONL of instances, with SWE-bench's field names.")],
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[INSTANCE_ID]...", help="Default: all of the file.")
+        list[str] | None, typer.Argument(metavar="[INSTANCE_ID]...", help="Default: all instances of the file.")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="JSON or JSONL with instance_id and model_patch, which are graded too.")
+        Path | None,
+        typer.Option(help="JSON or JSONL with instance_id and model_patch; these patches are graded as well."),
     ] = None,
 ) -> None:
     """Show instances as Markdown: the bug, the issue, the first failing test, the grades of no patch, of the gold patch
@@ -92,7 +95,7 @@ def show(
 @app.command("export")
 def export_tasks(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An empty or new folder for the task folders.")],
-    instances: Annotated[Path, typer.Option(help="JSONL of instances, in SWE-bench's field names.")],
+    instances: Annotated[Path, typer.Option(help="JSONL of instances, with SWE-bench's field names.")],
 ) -> None:
     """Write instances as Harbor's task folders, each with its tree, its judge and its solution."""
     from turnwise_swe.harbor.instances import write_instance
@@ -108,7 +111,9 @@ def export_tasks(
 
 @app.command("import")
 def import_tasks(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A task folder of Harbor, or a folder of them.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A Harbor task folder, or a folder of task folders.")
+    ],
     output: Annotated[Path, typer.Argument(metavar="INSTANCES", help="The JSONL file to write.")],
 ) -> None:
     """Read instances from Harbor's task folders whose repository is on this machine; the others are named."""
@@ -130,9 +135,9 @@ def import_tasks(
             refused += 1
             print(f"not read: {error}")
     if not read:
-        raise DataError(f"{folder}: none of {refused} task folders can be used here")
+        raise DataError(f"{folder}: none of its {refused} task folders can be used here")
     write_instances(output, read)
-    print(f"{len(read)} instances in {output}, {refused} folders not read")
+    print(f"{len(read)} instances in {output}, {refused} folders skipped")
 
 
 async def _show(tasks: Sequence[Instance], patches: Mapping[str, str]) -> None:

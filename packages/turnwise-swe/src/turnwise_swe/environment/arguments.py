@@ -62,12 +62,12 @@ class SweArguments(FamilyArguments):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.hide_tests and self.prompt == "oracle":
-            raise ConfigError("prompt='oracle' names a failing test, which hide_tests=true hides; change one of them")
+            raise ConfigError("prompt='oracle' shows a failing test, which hide_tests=true hides; change one of them")
         if "submit" not in self.tools:
-            raise ConfigError(f"tools={self.tools!r} lacks 'submit', without which no episode succeeds; add it")
+            raise ConfigError(f"tools={self.tools!r} lacks 'submit', which every episode needs to succeed; add it")
         if max(self.command_s, self.test_s) >= self.tool_timeout_s:
             raise ConfigError(
-                f"command_s={self.command_s:g} and test_s={self.test_s:g} leave no time to wait for a place in "
-                f"tool_timeout_s={self.tool_timeout_s:g}; raise the last"
+                f"command_s={self.command_s:g} and test_s={self.test_s:g} leave no time within "
+                f"tool_timeout_s={self.tool_timeout_s:g} to wait for a free place; raise tool_timeout_s"
             )
         return self

@@ -58,7 +58,7 @@ def load_cases(path: Path, library: Path, *, allow_installed: bool, max_lines: i
         repositories[key] = load_repository(key, library)
         if not allow_installed and is_installed(repositories[key].name):
             raise ConfigError(
-                f"{path} has instances of {key}, which this Python has installed too: an agent can read the source "
+                f"{path} has instances of {key}, which is also installed in this Python: an agent can read the source "
                 "without the bug there. Leave them out, or set allow_installed=true"
             )
     cases = {}
@@ -96,5 +96,5 @@ def split_cases(cases: Mapping[str, Case], heldout: Sequence[str] | None) -> dic
                 if len(names) > 1
                 else "a package trains or is held out as a whole, so add instances of a second one"
             )
-            raise DataError(f"the split {split!r} has no instance; the file has those of {', '.join(names)}: {remedy}")
+            raise DataError(f"the split {split!r} has no instances; the file has only {', '.join(names)}: {remedy}")
     return splits

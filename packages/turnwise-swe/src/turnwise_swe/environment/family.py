@@ -67,8 +67,8 @@ class Swe(GeneratedFamily[SweArguments]):
         case = self._load().cases.get(task.payload["instance"]["instance_id"])
         if case is None:
             raise ConfigError(
-                f"task {task.id} is of instance {task.payload['instance']['instance_id']!r}, which "
-                f"{self._chosen.instances} does not have"
+                f"task {task.id} belongs to instance {task.payload['instance']['instance_id']!r}, which "
+                f"{self._chosen.instances} does not contain"
             )
         build = MiniEnvironment if self._chosen.protocol == "mini" else SweEnvironment
         return build(sandbox=self._sandbox, case=case, chosen=self._chosen)
@@ -93,7 +93,7 @@ class Swe(GeneratedFamily[SweArguments]):
         with self._lock:
             if self._loaded is None:
                 if not chosen.instances:
-                    raise ConfigError("instances='' names no file; give one that `turnwise bugs make` wrote")
+                    raise ConfigError("instances='' names no file; set it to one written by `turnwise bugs make`")
                 library = Path(chosen.library) if chosen.library else default_library()
                 cases = load_cases(
                     Path(chosen.instances), library, allow_installed=chosen.allow_installed, max_lines=chosen.max_lines

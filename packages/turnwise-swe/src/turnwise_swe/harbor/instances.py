@@ -73,7 +73,7 @@ def write_instance(folder: Path, instance: Instance, repository: Repository) -> 
     disk refuses.
     """
     if not re.fullmatch(r"[\w\-][\w.\-]*", instance.instance_id):
-        raise DataError(f"instance {instance.instance_id!r} has an id that is no name of a folder; rename it")
+        raise DataError(f"instance {instance.instance_id!r} has an id that is not a valid folder name; rename it")
     bug = instance.bug_layer(repository)
     place = folder / instance.instance_id
     files = _list_files(repository, instance, bug)
@@ -100,15 +100,15 @@ def read_instance_folder(folder: Path) -> Instance:
     if path is None:
         raise DataError(
             f"{folder}: its environment is a Dockerfile, which Turnwise does not build, and it has none of "
-            f"{' and '.join(ROW_FILES)}, which would name a repository of this machine; run it with Harbor"
+            f"{' and '.join(ROW_FILES)}, which would name a repository on this machine; run it with Harbor"
         )
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
         instruction = (folder / "instruction.md").read_text(encoding="utf-8")
     except (OSError, ValueError) as cause:
-        raise DataError(f"{folder}: cannot be read: {cause}") from cause
+        raise DataError(f"cannot read {folder}: {cause}") from cause
     if not isinstance(row, dict) or not set(FIELDS) <= set(row):
-        raise DataError(f"{path}: not the row of an instance; expected an object with {', '.join(FIELDS)}")
+        raise DataError(f"{path}: not an instance row; expected an object with {', '.join(FIELDS)}")
     try:
         return read_instance({**row, "problem_statement": instruction.removesuffix(_WHERE)})
     except DataError as cause:
@@ -122,7 +122,7 @@ def check_tree(folder: Path, repository: Repository) -> None:
     digest = json.loads((folder / INSTANCE).read_text(encoding="utf-8")).get(DIGEST)
     if digest not in (None, repository.digest):
         raise DataError(
-            f"{folder}: made from another tree of {repository.key} ({str(digest)[:12]}, here is "
+            f"{folder}: made from a different tree of {repository.key} ({str(digest)[:12]}; here it is "
             f"{repository.digest[:12]}); add the source distribution that it was made from"
         )
 

@@ -63,7 +63,7 @@ def find_tasks(folder: Path) -> list[Path]:
         return [folder]
     tasks = sorted(path.parent for path in folder.glob("*/instruction.md"))
     if not tasks:
-        raise DataError(f"{folder}: no task folder; expected instruction.md in it or in the folders below")
+        raise DataError(f"{folder}: not a task folder; expected instruction.md in it or in its subfolders")
     return tasks
 
 
@@ -71,11 +71,11 @@ def read_task(folder: Path) -> TaskRow:
     """The row of a task folder. Raises DataError with the file that is missing or wrong."""
     for name in _BASE_NAMES:
         if not (folder / name).is_file():
-            raise DataError(f"{folder / name}: missing; a Harbor task has {' and '.join(_BASE_NAMES)}")
+            raise DataError(f"{folder / name}: missing; a Harbor task needs {' and '.join(_BASE_NAMES)}")
     files = _read_files(folder)
     instruction = _read_text(folder / "instruction.md")
     if not instruction.strip():
-        raise DataError(f"{folder / 'instruction.md'}: empty; expected what the agent is told")
+        raise DataError(f"{folder / 'instruction.md'}: empty; expected the instruction for the agent")
     question = next((file for file in files if file["path"] == QUESTION), None)
     if question is not None:
         task = _read_question(folder / QUESTION, question["text"])
@@ -97,17 +97,17 @@ def write_task(folder: Path, number: int, task: TaskRow) -> Path:
     """
     if len(task.prompt) != 1 or task.prompt[0].role != "user":
         roles = [message.role for message in task.prompt]
-        raise DataError(f"the prompt has messages of {roles}; instruction.md holds one message of the user")
+        raise DataError(f"the prompt has messages from {roles}; instruction.md can only contain one user message")
     if "harbor" in task.extra:
         name, files = _check_harbor(task.extra["harbor"])
         instruction = task.prompt[0].text
         lost = sorted(set(task.extra) - {"harbor"})
         if lost or task.answers:
-            raise DataError(f"a Harbor task has no place for {['answers', *lost] if task.answers else lost}; remove it")
+            raise DataError(f"a Harbor task cannot store {['answers', *lost] if task.answers else lost}; remove it")
     elif task.answers:
         name, files, instruction = f"task_{number:06d}", _generate_files(task), _write_instruction(task)
     else:
-        raise DataError('the row has neither answers nor a column "harbor" with tests; one of them must judge')
+        raise DataError('the row has neither answers nor a column "harbor" with tests; add one of them for scoring')
     place = folder / name
     try:
         place.mkdir(parents=True)
@@ -131,7 +131,7 @@ def _read_files(folder: Path) -> list[File]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
-            raise DataError(f"{path}: a link; a task folder holds its files itself")
+            raise DataError(f"{path}: a link; a task folder must contain the files themselves")
         if path.is_dir() or name == "instruction.md":
             continue
         size += path.stat().st_size
@@ -153,7 +153,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"{path}: not text in UTF-8 ({cause})") from cause
+        raise DataError(f"{path}: not UTF-8 text ({cause})") from cause
 
 
 def _read_kind(path: Path) -> str:
@@ -175,7 +175,7 @@ def _read_question(path: Path, text: str) -> TaskRow:
             extra=row["extra"],
         )
     except (ValueError, KeyError, TypeError) as cause:
-        raise DataError(f"{path}: not the row of a question ({type(cause).__name__}: {cause})") from cause
+        raise DataError(f"{path}: not a question row ({type(cause).__name__}: {cause})") from cause
 
 
 def _write_instruction(task: TaskRow) -> str:
@@ -211,10 +211,10 @@ def _toml_string(text: str) -> str:
 def _check_harbor(value: object) -> tuple[str, list[File]]:
     """Name and files in the column "harbor"; none may lead out of the folder."""
     if not isinstance(value, Mapping) or not isinstance(value.get("files"), list):
-        raise DataError('"harbor" is no object with "name" and "files"; expected what a Harbor folder was read as')
+        raise DataError('"harbor" is not an object with "name" and "files"; expected the content of a Harbor folder')
     name = value.get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[\w\-][\w.\-]*", name):
-        raise DataError(f'"harbor.name" is {name!r}; expected the name of a folder')
+        raise DataError(f'"harbor.name" is {name!r}; expected a folder name')
     for index, file in enumerate(value["files"]):
         kinds = {"path": str, "text": str, "base64": str, "executable": bool}
         if not isinstance(file, dict) or any(not isinstance(file.get(key), kind) for key, kind in kinds.items()):

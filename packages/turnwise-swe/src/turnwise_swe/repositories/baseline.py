@@ -77,7 +77,7 @@ async def _run_without_hangs(
             return run, suite
         reasons[run.running] = "does not end, and cannot be interrupted"
         suite = dataclasses.replace(suite, left_out=(*suite.left_out, run.running))
-    raise DataError(f"{name}: more than {MAX_HANGS} tests do not end, the last of them {run.running}; leave them out")
+    raise DataError(f"{name}: more than {MAX_HANGS} tests hang, most recently {run.running}; leave them out")
 
 
 def _check_run(run: TestRun, name: str) -> None:

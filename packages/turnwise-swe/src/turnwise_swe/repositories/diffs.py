@@ -117,7 +117,9 @@ def _read_hunk(lines: list[str], at: int, header: re.Match[str]) -> tuple[Hunk, 
             break
         at += 1
     if old_left or new_left or not body:
-        raise DataError(f"line {start} of the diff announces another number of lines than follows; make it again")
+        raise DataError(
+            f"the hunk at line {start} of the diff does not have the number of lines it states; create the diff again"
+        )
     return Hunk(old_start=int(header[1]), new_start=int(header[3]), lines=tuple(body)), at
 
 
@@ -131,7 +133,7 @@ def apply_exactly(diff: str, files: Mapping[str, bytes]) -> dict[str, bytes | No
     for file in parse_diff(diff):
         content = b"" if file.old_path is None else files.get(file.old_path)
         if content is None:
-            raise DataError(f"the diff changes {file.old_path}, which the tree does not have")
+            raise DataError(f"the diff changes {file.old_path}, which is not in the tree")
         if file.old_path is not None and file.old_path != file.new_path:
             changed[file.old_path] = None
         if file.new_path is not None:
@@ -146,7 +148,9 @@ def _apply_hunks(file: FileDiff, lines: list[str]) -> bytes:
         old = hunk.side("-")
         start = hunk.old_start - 1 if old else hunk.old_start  # a hunk without old lines names the line before it
         if start < at or lines[start : start + len(old)] != old:
-            raise DataError(f"the diff does not fit {file.old_path} at line {hunk.old_start}; its text is another")
+            raise DataError(
+                f"the diff does not apply to {file.old_path} at line {hunk.old_start}: the text there is different"
+            )
         result += [*lines[at:start], *hunk.side("+")]
         at = start + len(old)
     return _encode("".join([*result, *lines[at:]]))

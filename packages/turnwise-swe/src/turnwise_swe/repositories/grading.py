@@ -251,7 +251,9 @@ def check_tests(repository: Repository, instance: Instance) -> None:
     for test in (*instance.fail_to_pass, *instance.pass_to_pass):
         if test not in repository.baseline.outcomes:
             reason = repository.baseline.left_out.get(test, "it has no such test")
-            raise DataError(f"instance {instance.instance_id!r} names {test}, left out of {repository.key}: {reason}")
+            raise DataError(
+                f"instance {instance.instance_id!r} names {test}, which {repository.key} leaves out: {reason}"
+            )
 
 
 async def grade_all(

@@ -46,13 +46,15 @@ class Instance:
         if not self.fail_to_pass:
             raise DataError(f"{name} has no FAIL_TO_PASS test, so every patch would resolve it; leave it out")
         if both := set(self.fail_to_pass) & set(self.pass_to_pass):
-            raise DataError(f"{name} has {min(both)!r} in FAIL_TO_PASS and in PASS_TO_PASS; a test is in one of them")
+            raise DataError(
+                f"{name} has {min(both)!r} both in FAIL_TO_PASS and in PASS_TO_PASS; keep it in one of them"
+            )
         try:
             files = parse_diff(self.patch)
         except DataError as cause:
             raise DataError(f"{name}: {cause}") from None
         if not any(file.hunks for file in files):
-            raise DataError(f"{name} has a patch without a hunk; give the unified diff of the bug")
+            raise DataError(f"{name} has a patch without a hunk; provide the unified diff of the bug")
 
     @property
     def gold(self) -> str:
@@ -65,7 +67,7 @@ class Instance:
         Raises DataError if the instance belongs to another repository or its patch does not fit the tree.
         """
         if self.repository != repository.key:
-            raise DataError(f"instance {self.instance_id!r} is of {self.repository}, not of {repository.key}")
+            raise DataError(f"instance {self.instance_id!r} belongs to {self.repository}, not to {repository.key}")
         paths = [file.old_path for file in parse_diff(self.patch) if file.old_path is not None]
         files = {path: (repository.root / path).read_bytes() for path in paths if (repository.root / path).is_file()}
         try:
@@ -101,16 +103,18 @@ def read_instance(row: Mapping[str, Any]) -> Instance:
     name = f"instance {row.get('instance_id')!r}"
     if "image_name" in row and "base_commit" not in row:
         raise DataError(
-            f"{name} is one of SWE-smith's: its patch makes the bug, and its code is in the image "
-            f"{row['image_name']!r:.100}; make instances of packages with `turnwise bugs make`"
+            f"{name} comes from SWE-smith: its patch introduces the bug, and its code is in the image "
+            f"{row['image_name']!r:.100}; make instances from packages with `turnwise bugs make`"
         )
     if missing := [field for field in FIELDS if field not in row]:
         raise DataError(f"{name} lacks the field {missing[0]}")
     for field in ("instance_id", "repo", "version", "patch", "problem_statement"):
         if not isinstance(row[field], str):
-            raise DataError(f"{name} has {field} = {row[field]!r}; it must be a text")
+            raise DataError(f"{name} has {field} = {row[field]!r}; it must be text")
     if "/" in row["repo"]:
-        raise DataError(f"{name} has repo = {row['repo']!r:.100}; it must be the name of a package, not a repository's")
+        raise DataError(
+            f"{name} has repo = {row['repo']!r:.100}; it must be the name of a package, not of a repository"
+        )
     try:
         patch = reverse_diff(row["patch"])
     except DataError as cause:
@@ -134,7 +138,7 @@ def _read_tests(name: str, field: str, value: object) -> tuple[str, ...]:
         except ValueError:
             value = None
     if not isinstance(value, list | tuple) or not all(isinstance(test, str) for test in value):
-        raise DataError(f"{name} has a {field} that is not a list of texts")
+        raise DataError(f"{name} has a {field} that is not a list of strings")
     return tuple(value)
 
 
@@ -147,10 +151,10 @@ def load_instances(path: Path) -> tuple[Instance, ...]:
         except DataError as cause:
             raise DataError(f"{place}: {cause}") from None
         if instance.instance_id in instances:
-            raise DataError(f"{place}: instance {instance.instance_id!r} is there twice; ids are unique")
+            raise DataError(f"{place}: instance {instance.instance_id!r} appears twice; ids must be unique")
         instances[instance.instance_id] = instance
     if not instances:
-        raise DataError(f"{path} has no instance")
+        raise DataError(f"{path} has no instances")
     return tuple(instances.values())
 
 

@@ -94,7 +94,9 @@ async def add_repository(sandbox: LocalSandbox, what: str, library: Path, needs:
     origin = _make_tree(what, library)
     if needs not in (None, Needs()):
         if any(package.key == origin.key for package in load_packages()):
-            raise ConfigError(f"{origin.key} comes with what its suite needs; leave out --requires, --plugin, --option")
+            raise ConfigError(
+                f"{origin.key} already defines what its suite needs; leave out --requires, --plugin, --option"
+            )
         origin = replace(
             origin,
             requires=(*origin.requires, *needs.requires),
@@ -122,7 +124,10 @@ def load_separability(key: str, library: Path) -> Separability | None:
     try:
         return None if measured is None else read_separability(measured)
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
-        raise DataError(f"what of {key} runs apart is damaged ({cause}); delete separable/ and add it again") from cause
+        raise DataError(
+            f"the list of tests of {key} that run separately is damaged ({cause}); delete separable/ and add the "
+            "repository again"
+        ) from cause
 
 
 def load_repository(key: str, library: Path) -> Repository:
@@ -189,7 +194,7 @@ def _make_tree(what: str, library: Path) -> Origin:
             return _read_origin(package, library)
         sdist = sources.fetch_sdist(package, Path(scratch))
         if sources.hash_file(sdist) != package.sha256:
-            raise DataError(f"{sdist.name} has another SHA-256 than the manifest's {package.sha256}; it is not used")
+            raise DataError(f"{sdist.name} does not have the manifest's SHA-256 {package.sha256}; it is not used")
         return _add_tree(library, lambda root: sources.unpack_sdist(sdist, root), package.key, package)
 
 
@@ -351,7 +356,7 @@ def _writing(path: Path) -> Iterator[None]:
     except TurnwiseError:
         raise
     except OSError as cause:
-        raise StoreError(f"cannot write {path}: {cause.strerror}; free the disk or set XDG_CACHE_HOME") from cause
+        raise StoreError(f"cannot write {path}: {cause.strerror}; free disk space or set XDG_CACHE_HOME") from cause
 
 
 @contextlib.contextmanager
@@ -385,7 +390,7 @@ def _lock(library: Path, name: str) -> Iterator[None]:
             deadline = time.monotonic() + LOCK_S
             while not _try_lock(file.fileno()):
                 if time.monotonic() > deadline:
-                    raise StoreError(f"another command has held {file.name} for {LOCK_S:.0f} s; end it and try again")
+                    raise StoreError(f"another command has held {file.name} for {LOCK_S:.0f} s; stop it and try again")
                 time.sleep(0.1)
             yield
 

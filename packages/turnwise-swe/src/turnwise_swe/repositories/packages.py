@@ -72,8 +72,8 @@ def find_package(key: str) -> Package:
     if package is not None and package.version == version:
         return package
     if package is not None:
-        raise ConfigError(f"{name} comes in version {package.version}, not {version}; use {package.key}")
+        raise ConfigError(f"{name} is available in version {package.version}, not {version}; use {package.key}")
     raise ConfigError(
-        f"{key} does not come by name (`turnwise repos list` has what does), and pip would run its build script on "
-        "this machine to fetch it; download its source distribution yourself and name the file"
+        f"{key} cannot be added by name (`turnwise repos list` shows the names), because pip would run its build "
+        "script on this machine to fetch it; download its source distribution yourself and name the file"
     )

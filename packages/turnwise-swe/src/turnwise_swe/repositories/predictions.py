@@ -19,7 +19,7 @@ def load_predictions(path: Path, instances: Sequence[Instance]) -> dict[str, str
     first, *others = load_samples(path, instances)
     if others:
         name = next(iter(others[0]))
-        raise DataError(f"{path} has a second prediction for {name}; give one each")
+        raise DataError(f"{path} has a second prediction for {name}; keep one per instance")
     return first
 
 
@@ -35,7 +35,7 @@ def load_samples(path: Path, instances: Sequence[Instance]) -> list[dict[str, st
     for place, row in _read_predictions(path):
         name, patch = row.get("instance_id"), row.get("model_patch", "")
         if not isinstance(name, str):
-            raise DataError(f"{place} has no instance_id; it must be a text")
+            raise DataError(f"{place} has no instance_id; it must be a string")
         if "model_patch" not in row or not isinstance(patch, str | None):
             raise DataError(f"{place} has no model_patch; it must be a unified diff, or null")
         if name not in known:
@@ -45,7 +45,7 @@ def load_samples(path: Path, instances: Sequence[Instance]) -> list[dict[str, st
             rounds.append(free := {})
         free[name] = patch or ""
     if rounds == [{}]:
-        raise DataError(f"{path} holds no prediction; give each instance one, with model_patch null for none")
+        raise DataError(f"{path} has no predictions; add one per instance, with model_patch null for no patch")
     return rounds
 
 
@@ -61,10 +61,10 @@ def _read_predictions(path: Path) -> list[tuple[str, dict[str, Any]]]:
     if isinstance(value, dict):
         for name, row in value.items():
             if isinstance(row, dict) and row.get("instance_id", name) != name:
-                raise DataError(f"{path} has {row['instance_id']!r} under the key {name!r}; give both the same id")
+                raise DataError(f"{path} has {row['instance_id']!r} under the key {name!r}; make them equal")
         value = [{"instance_id": name, **row} if isinstance(row, dict) else row for name, row in value.items()]
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise DataError(f"{path} is neither a list of predictions nor an object of them")
+        raise DataError(f"{path} is neither a list nor an object of predictions")
     return [(f"{path} prediction {number}", row) for number, row in enumerate(value, 1)]
 
 

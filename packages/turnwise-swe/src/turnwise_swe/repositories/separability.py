@@ -93,7 +93,7 @@ _KINDS = (
     (r"No such file|FileExists|PermissionError|NotADirectory", "shares files between test and package"),
     (
         r"not ordered against|not trusted|must not give a bare",
-        "asks an object of the package about a value of the test",
+        "queries an object of the package about a value of the test",
     ),
     (r"cannot be passed|cannot be sent|cannot be pickled|nested more than", "passes an object that cannot be sent"),
     (
@@ -105,6 +105,6 @@ _KINDS = (
     (r"^not run", "not run"),
     (
         r"^(AttributeError|TypeError|ValueError|NameError|ImportError|RecursionError)",
-        "raises what it does not in one process",
+        "raises an error that it does not raise in one process",
     ),
 )

@@ -73,7 +73,7 @@ def _failure(instance: Instance, run: TestRun) -> Iterator[str]:
 
 def _row(patch: str, grade: Grade, instance: Instance) -> str:
     """One row of the table of grades."""
-    place = "in one process, forgeable" if grade.forgeable else "apart from the package"
+    place = "in one process, forgeable" if grade.forgeable else "separately from the package"
     counts, reason = ["none ran", "none ran"], f": {grade.reason}" if grade.reason else ""
     if grade.resolution is not None:
         counts = [

@@ -72,7 +72,7 @@ def run_pip(arguments: Iterable[str], what: str) -> None:
         # The users of sandboxed programs must be able to read what is installed.
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_S, check=False, umask=0o022)
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"pip did not {what} in {DOWNLOAD_S:.0f} s; try again") from None
+        raise ConfigError(f"pip did not {what} within {DOWNLOAD_S:.0f} s; try again") from None
     if done.returncode:
         raise ConfigError(describe_failure(done.stderr, what))
 
@@ -120,20 +120,25 @@ def unpack_sdist(sdist: Path, root: Path) -> None:
             for number, member in enumerate(archive):
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts or "\\" in member.name:
-                    raise DataError(f"{sdist.name} holds {member.name!r}, which leaves its folder; not unpacked")
+                    raise DataError(
+                        f"{sdist.name} contains {member.name!r}, which leaves its folder; it was not unpacked"
+                    )
                 if not (member.isfile() or member.isdir()):
-                    raise DataError(f"{sdist.name} holds {member.name!r}, which is no plain file; not unpacked")
+                    raise DataError(
+                        f"{sdist.name} contains {member.name!r}, which is not a regular file; it was not unpacked"
+                    )
                 total += member.size
                 if total > MAX_TREE_BYTES or number >= MAX_TREE_FILES:
                     raise DataError(
-                        f"{sdist.name} holds more than {MAX_TREE_BYTES >> 20} MiB or {MAX_TREE_FILES} files; too large"
+                        f"{sdist.name} contains more than {MAX_TREE_BYTES >> 20} MiB or {MAX_TREE_FILES} files, which "
+                        "is too large"
                     )
                 if member.isfile() and len(path.parts) > 1:
                     _write(root.joinpath(*path.parts[1:]), archive, member)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as cause:
-        raise DataError(f"{sdist} is not a whole .tar.gz source distribution: {cause}") from cause
+        raise DataError(f"{sdist} is not a complete .tar.gz source distribution: {cause}") from cause
     if not any(root.iterdir()):
-        raise DataError(f"{sdist.name} holds no files in a top folder; it is no source distribution")
+        raise DataError(f"{sdist.name} has no files in a top folder, so it is not a source distribution")
 
 
 def _write(target: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
@@ -156,12 +161,12 @@ def copy_tree(folder: Path, root: Path) -> None:
         for name in (*folders, *files):
             path = Path(here, name)
             if path.is_symlink():
-                raise DataError(f"{path} is a link; a repository holds plain files only")
+                raise DataError(f"{path} is a link; a repository may contain only regular files")
         for name in files:
             path = Path(here, name)
             total += path.stat().st_size
             if total > MAX_TREE_BYTES:
-                raise DataError(f"{folder} holds more than {MAX_TREE_BYTES >> 20} MiB; name a smaller folder")
+                raise DataError(f"{folder} contains more than {MAX_TREE_BYTES >> 20} MiB; name a smaller folder")
             target = root / path.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -188,13 +193,13 @@ def describe(root: Path, *, origin: str) -> Description:
             requires=tuple(map(str, project.get("dependencies", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise DataError(f"{origin} has no PKG-INFO and no pyproject.toml with a project's name; add one") from cause
+        raise DataError(f"{origin} has neither PKG-INFO nor a pyproject.toml with a project name; add one") from cause
 
 
 def _plain_name(name: str) -> str:
     plain = re.sub(r"[-_.]+", "-", name).lower()
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", plain):
-        raise DataError(f"the package's name is {name!r}, which is no name of a package")
+        raise DataError(f"the package's name is {name!r}, which is not a valid package name")
     return plain
 
 
@@ -218,7 +223,9 @@ def find_sources(root: Path, *, origin: str) -> tuple[str, ...]:
     prefix = "src/" if base != root else ""
     sources = [f"{prefix}{name}" for name in _packages(base)] or [f"{prefix}{name}" for name in _modules(base)]
     if not sources:
-        raise DataError(f"{origin} has no package and no module at its top or below src; name the folder that has")
+        raise DataError(
+            f"{origin} has no package or module at the top level or in src; name the folder that contains it"
+        )
     return tuple(sources)
 
 

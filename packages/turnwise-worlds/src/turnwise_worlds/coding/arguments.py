@@ -77,10 +77,10 @@ class CodingArguments(FamilyArguments):
         if self.mode != "files":
             check_unread(self, ("train_path", "heldout_path"), self.mode)
         if self.prompt == "short" and self.mode == "files":
-            raise ConfigError("prompt='short' has no words for mode='files'; use prompt='chat'")
+            raise ConfigError("prompt='short' has no wording for mode='files'; use prompt='chat'")
         if self.wall_s >= self.tool_timeout_s:
             raise ConfigError(
-                f"wall_s={self.wall_s} leaves no time to wait for a place in tool_timeout_s={self.tool_timeout_s}; "
-                "raise the second"
+                f"wall_s={self.wall_s} leaves no time within tool_timeout_s={self.tool_timeout_s} to wait for a free "
+                "place; raise tool_timeout_s"
             )
         return self

@@ -59,7 +59,7 @@ def to_coding_row(row: Mapping[str, Any]) -> CodingRow:
         raise DataError(f'"problem" is {problem!r}; expected a non-empty string')
     for name, text in (("solution", solution), ("starter_code", starter)):
         if not isinstance(text, str):
-            raise DataError(f'"{name}" is {text!r}; expected the text of a program')
+            raise DataError(f'"{name}" is {text!r}; expected a program as text')
     tests, is_columns = fields["tests"], isinstance(fields["tests"], dict)
     if is_columns:
         tests = _from_columns(tests)
@@ -67,15 +67,15 @@ def to_coding_row(row: Mapping[str, Any]) -> CodingRow:
         raise DataError('"tests" must be a list of at least one object with "input" and "output"')
     entries = {_entry(test, fields) for test in tests}
     if len(entries) > 1:
-        raise DataError(f'"tests" are of several forms or functions {sorted(entries)}; give a row one of them')
+        raise DataError(f'"tests" mixes forms or functions {sorted(entries)}; use a single one per row')
     (entry,) = entries
     form: Form = "functional" if entry else "stdin"
     read = tuple(_read_test(test, form, number) for number, test in enumerate(tests))
     rules: list[CallRule] = []
     if form == "stdin" and not any(test.output.split() for test in read):
-        raise DataError("every expected output is empty, so that any program that prints nothing would pass")
+        raise DataError("every expected output is empty, so a program that prints nothing would pass")
     if form == "functional" and (node := _find_node(entry, f"{starter}\n{problem}")):
-        raise DataError(f"{entry} takes or gives a {node}, and tests have plain values; take the row out")
+        raise DataError(f"{entry} takes or returns a {node}, but tests support only plain values; remove the row")
     if form == "functional" and _changes_in_place(entry, f"{starter}\n{problem}"):
         rules.append("in_place")
     if form == "functional" and (is_columns or all(test.get("type") == "function_call" for test in tests)):
@@ -111,7 +111,7 @@ def choose_hidden(tests: tuple[Test, ...], num_visible: int, num_hidden: int) ->
 def _from_columns(tests: Mapping[str, Any]) -> Any:
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-        raise DataError('"tests" has no "inputs" and "outputs" of the same length')
+        raise DataError('"tests" has no "inputs" and "outputs" of equal length')
     name = tests.get("fn_name") or ""
     kind = "functional" if name else "stdin"
     return [
@@ -131,7 +131,7 @@ def _entry(test: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     names = [home.get(key) for home in homes if isinstance(home, dict) for key in ("fn_name", "func_name")]
     name = next((name for name in names if isinstance(name, str) and name.isidentifier()), None)
     if name is None:
-        raise DataError('a functional test names no function; give it as "fn_name" or in "metadata"."func_name"')
+        raise DataError('a functional test names no function; add it as "fn_name" or in "metadata"."func_name"')
     return name
 
 
@@ -142,15 +142,15 @@ def _read_test(test: Mapping[str, Any], form: Form, number: int) -> Test:
     if form == "stdin":
         given, wanted = ("\n".join(map(str, text)) if isinstance(text, list) else text for text in (given, wanted))
         if not isinstance(given, str) or not isinstance(wanted, str):
-            raise DataError(f"tests[{number}]: input and output of a stdin test must be texts")
+            raise DataError(f"tests[{number}]: input and output of a stdin test must be text")
         return Test(input=given, output=wanted)
     if isinstance(given, str):  # LiveCodeBench: one JSON value per line and argument
         given = [read_json(line, f"tests[{number}].input") for line in given.split("\n") if line.strip()]
         wanted = read_json(wanted, f"tests[{number}].output")
     if not isinstance(given, list):
-        raise DataError(f"tests[{number}].input is {given!r}; expected the list of arguments")
+        raise DataError(f"tests[{number}].input is {given!r}; expected a list of arguments")
     if any(isinstance(value, float) and math.isnan(value) for value in _leaves(wanted)):
-        raise DataError(f"tests[{number}].output holds NaN, which equals nothing; leave the test out")
+        raise DataError(f"tests[{number}].output contains NaN, which equals nothing; remove the test")
     return Test(input=given, output=wanted)
 
 
@@ -179,4 +179,4 @@ def _check_texts(values: Mapping[str, Any]) -> None:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as cause:
             half = cause.object[cause.start : cause.start + 1].encode("unicode_escape").decode()
-            raise DataError(f'"{name}" holds {half}, half of a surrogate pair; take it out') from None
+            raise DataError(f'"{name}" contains {half}, half of a surrogate pair; remove it') from None

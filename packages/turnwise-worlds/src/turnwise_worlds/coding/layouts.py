@@ -44,11 +44,11 @@ def to_our_fields(row: Mapping[str, Any]) -> dict[str, Any]:
         return _to_fields(row, ("problem", "question", "prompt"), row.get("tests"), "tests")
     if found := sorted(set(_ASSERTIONS) & row.keys()):
         raise DataError(
-            f"tests that are assertions ({', '.join(found)}); this family compares outputs: give "
-            '"tests": [{"input": [arguments], "output": value, "testtype": "functional", "fn_name": name}]'
+            f'tests that are assertions ({", ".join(found)}); this family compares outputs: write "tests": [{{"input": '
+            '[arguments], "output": value, "testtype": "functional", "fn_name": name}]'
         )
     raise DataError(
-        f'no tests among the keys {sorted(row)}; expected "tests", "input_output", "reward_model", '
+        f'no tests under the keys {sorted(row)}; expected "tests", "input_output", "reward_model", '
         '"public_test_cases", "public_tests" or "verification_info"'
     )
 
@@ -60,7 +60,7 @@ def read_json(value: Any, name: str) -> Any:
     try:
         return json.loads(value, parse_int=read_whole)
     except (ValueError, RecursionError) as cause:
-        raise DataError(f'"{name}" is text that is no JSON ({cause})') from None
+        raise DataError(f'"{name}" is not valid JSON ({cause})') from None
 
 
 def _to_fields(row: Mapping[str, Any], statements: tuple[str, ...], tests: Any, name: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _from_live_code_bench(row: Mapping[str, Any]) -> dict[str, Any]:
             value = decode_private_tests(value)
         part = read_json(value, name)
         if not isinstance(part, list):
-            raise DataError(f'"{name}" is {type(part).__name__}; expected a list of tests')
+            raise DataError(f'"{name}" is of type {type(part).__name__}; expected a list of tests')
         tests += part
     return _to_fields(row, ("question_content", "problem", "prompt"), tests, "tests")
 
@@ -92,8 +92,8 @@ def _from_verl(row: Mapping[str, Any]) -> dict[str, Any]:
     tests = read_json(model.get("ground_truth") if isinstance(model, dict) else None, "reward_model.ground_truth")
     if isinstance(tests, dict) and "inputs" not in tests:
         raise DataError(
-            f'"reward_model.ground_truth" has {sorted(tests)}; expected "inputs" and "outputs" (assertions and '
-            "functions that judge are not run)"
+            f'"reward_model.ground_truth" has {sorted(tests)}; expected "inputs" and "outputs" (assertions and judging '
+            "functions are not run)"
         )
     return _to_fields(row, ("prompt", "problem"), tests, "tests")
 
@@ -101,13 +101,15 @@ def _from_verl(row: Mapping[str, Any]) -> dict[str, Any]:
 def _from_code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("input_file", "output_file"):
         if row.get(name):
-            raise DataError(f'"{name}" is {row[name]!r}: its programs use files, not standard input; leave the row out')
+            raise DataError(
+                f'"{name}" is {row[name]!r}: its programs use files instead of standard input; leave the row out'
+            )
     tests = []
     for name in ("public_tests", "private_tests", "generated_tests"):
         part = read_json(row.get(name) or {"input": [], "output": []}, name)
         inputs, outputs = (part.get(key) if isinstance(part, dict) else None for key in ("input", "output"))
         if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-            raise DataError(f'"{name}" has no "input" and "output" of the same length')
+            raise DataError(f'"{name}" has no "input" and "output" of equal length')
         tests += [{"input": given, "output": wanted} for given, wanted in zip(inputs, outputs, strict=True)]
     return _to_fields(row, ("description", "problem"), tests, "tests")
 
@@ -117,7 +119,9 @@ def _from_prime_intellect(row: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise DataError(f'"verification_info" is {info!r}; expected an object with "test_cases"')
     if info.get("language", "python") not in ("python", "python3"):
-        raise DataError(f'"verification_info.language" is {info["language"]!r}; only Python is run: leave the row out')
+        raise DataError(
+            f'"verification_info.language" is {info["language"]!r}, but only Python is supported; leave the row out'
+        )
     return _to_fields(row, ("prompt", "problem"), info.get("test_cases"), "verification_info.test_cases")
 
 
@@ -129,7 +133,9 @@ def _join_messages(prompt: Any) -> Any:
     for number, message in enumerate(prompt):
         role, text = (message.get(key) if isinstance(message, dict) else None for key in ("role", "content"))
         if role not in ("system", "user") or not isinstance(text, str):
-            raise DataError(f"prompt[{number}] is of role {role!r}; a coding problem takes texts of system and user")
+            raise DataError(
+                f"prompt[{number}] has role {role!r}; a coding problem accepts only text from system and user"
+            )
         texts.append(text.strip())
     return "\n\n".join(filter(None, texts))
 

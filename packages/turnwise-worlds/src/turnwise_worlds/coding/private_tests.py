@@ -40,11 +40,13 @@ def _read_pickled_text(content: bytes) -> str:
                 texts.append(argument)
             elif operation.name not in _FRAMES:
                 raise DataError(
-                    f'"private_test_cases" is a pickle of more than a text (it has {operation.name}), which may run '
-                    "code; give the tests as JSON text"
+                    f'"private_test_cases" is a pickle that contains more than text (it has {operation.name}) and may '
+                    "run code; provide the tests as JSON text"
                 )
     except (ValueError, IndexError, UnicodeError) as cause:
-        raise DataError(f'"private_test_cases" is not a whole pickle ({cause}); fetch the row again') from None
+        raise DataError(f'"private_test_cases" is an incomplete pickle ({cause}); fetch the row again') from None
     if len(texts) != 1:
-        raise DataError(f'"private_test_cases" is a pickle of {len(texts)} texts; expected one with the tests as JSON')
+        raise DataError(
+            f'"private_test_cases" is a pickle of {len(texts)} texts; expected one text with the tests as JSON'
+        )
     return str(texts[0])

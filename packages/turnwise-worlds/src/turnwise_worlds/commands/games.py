@@ -10,9 +10,9 @@ import typer
 
 
 def exploitability(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder of environment.name='games'.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder with environment.name='games'.")],
     device: Annotated[
-        str | None, typer.Option(help="Read the policies on auto, cpu or cuda; default: the device of the run.")
+        str | None, typer.Option(help="Device for the policies: auto, cpu or cuda; default: the run's device.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -12,17 +12,17 @@ import typer
 
 def search(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks of the comparison.")] = 80,
+    tasks: Annotated[int, typer.Option(min=1, help="Number of held-out tasks in the comparison.")] = 80,
     train_tasks: Annotated[int, typer.Option(min=1, help="Training tasks per set of trees.")] = 150,
     calls: Annotated[int, typer.Option(min=1, help="Policy calls per task.")] = 16,
     targets: Annotated[
-        Literal["progress", "reached"], typer.Option(help="What the value model learns from the trees.")
+        Literal["progress", "reached"], typer.Option(help="Target that the value model learns from the trees.")
     ] = "progress",
-    sft_steps: Annotated[int, typer.Option(min=0, help="Steps of self-training; 0 leaves it out.")] = 150,
+    sft_steps: Annotated[int, typer.Option(min=0, help="Number of self-training steps; 0 skips self-training.")] = 150,
     step: Annotated[
         str | None, typer.Option(help="RL step of the checkpoint, best (held-out) or latest; default: latest.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the run's device.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Search over forked environments with a value model, beside best-of-n at equal calls, and self-train once."""

@@ -79,7 +79,7 @@ class DebateEnvironment:
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Accept a quote, or the verdict."""
         if conversation not in self._wanted:
-            raise EnvironmentFault(f"DebateEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(f"DebateEnvironment got a reply in {conversation!r}, where it had not asked for one")
         self._wanted.remove(conversation)
         said = extract_answer(reply.text) or NOTHING
         if conversation == VERDICT:

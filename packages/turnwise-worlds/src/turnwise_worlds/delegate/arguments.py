@@ -36,9 +36,9 @@ class DelegateArguments(SearchArguments):
     def _check_chains(self) -> Self:
         if self.mode == "files" or self.wording != "formal":
             raise ConfigError(
-                f"mode={self.mode!r} with wording={self.wording!r}: the family delegate has formal questions about "
-                "generated worlds only; use mode='fresh' or 'fixed' with wording='formal', or the family search_qa"
+                f"mode={self.mode!r} with wording={self.wording!r}: the family delegate supports only formal questions "
+                "about generated worlds; use mode='fresh' or 'fixed' with wording='formal', or the family search_qa"
             )
         if composed := sorted(set(self.weights) - set(CHAINS)):
-            raise ConfigError(f"kinds has {', '.join(composed)}; the family delegate has {', '.join(CHAINS)}")
+            raise ConfigError(f"kinds has {', '.join(composed)}; the family delegate supports only {', '.join(CHAINS)}")
         return self

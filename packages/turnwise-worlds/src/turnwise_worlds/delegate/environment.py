@@ -60,7 +60,7 @@ class Agent(ToolEnvironment):
 
     async def score(self, replies: Sequence[Message], stop: object) -> Reward:
         """Not called: the episode is scored as a whole."""
-        raise EnvironmentFault("an agent of the family delegate has no score of its own; score the episode")
+        raise EnvironmentFault("a single agent of the family delegate is not scored; score the episode")
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -98,7 +98,9 @@ class DelegateEnvironment:
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Process an agent's call or answer; an answer goes to the agent that asked."""
         if conversation not in self._agents:
-            raise EnvironmentFault(f"DelegateEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(
+                f"DelegateEnvironment got a reply in {conversation!r}, where it had not asked for one"
+            )
         agent = self._agents[conversation]
         result = await agent.step(reply)
         if result.done:

@@ -30,7 +30,7 @@ class GamesArguments(FamilyArguments):
     def _check_prosocial(self) -> Self:
         if self.prosocial and GAMES[self.game].zero_sum:
             raise ConfigError(
-                f"environment.args.prosocial={self.prosocial} in {self.game}, where one player loses what the other "
-                "wins: nothing would be left to learn from; use 0, or game='negotiation'"
+                f"environment.args.prosocial={self.prosocial} in the zero-sum game {self.game}: nothing would be left "
+                "to learn from; use 0, or game='negotiation'"
             )
         return self

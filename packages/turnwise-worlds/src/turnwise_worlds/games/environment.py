@@ -58,7 +58,7 @@ class GameEnvironment:
         """Make a move and request the next one."""
         game, mover = self._game, self._game.mover(self._state)
         if mover is None or conversation != self._name(mover, self._num_moves - 1):
-            raise EnvironmentFault(f"GameEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(f"GameEnvironment got a reply in {conversation!r}, where it had not asked for one")
         move = extract_answer(reply.text)
         if move not in game.moves(self._state):
             self._broken = True
@@ -79,7 +79,7 @@ class GameEnvironment:
         """
         game, mover = self._game, self._game.mover(self._state)
         if mover is not None and not self._broken and end.stop is StopReason.DONE:
-            raise EnvironmentFault(f"the game of {game.name} is not over, and its episode is")
+            raise EnvironmentFault(f"the episode is over, but the game of {game.name} is not")
         returns = game.returns(self._state) if mover is None else forfeit(game, mover)
         names = [role.name for role in self.spec.roles]
         return {name: self._score_player(self._roles.index(name), returns, mover) for name in names}

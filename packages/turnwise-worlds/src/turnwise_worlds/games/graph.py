@@ -87,7 +87,7 @@ def build_graph(game: Game[S]) -> GameGraph:
                 moves.append(legal)
                 members.append([])
             if moves[place] != legal:
-                raise ValueError(f"{game.name}: the text {text!r} stands for positions with different moves")
+                raise ValueError(f"{game.name}: several positions with different moves share the text {text!r}")
             members[place].append(len(nodes))
             nodes.append(Node(place=place, children=children, returns=(0.0, 0.0)))
         index[state] = len(nodes) - 1

@@ -102,7 +102,9 @@ def average_policies(graph: GameGraph, policies: Sequence[Policy]) -> Policy:
     by paths of different probability, and no such policy exists.
     """
     if not graph.is_tree:
-        raise ValueError(f"{graph.name}: positions can be reached in several ways, so policies cannot be averaged")
+        raise ValueError(
+            f"{graph.name}: some positions can be reached in more than one way, so policies cannot be averaged"
+        )
     weights = [[compute_reach(graph, policy, player=player, deals=False) for player in (0, 1)] for policy in policies]
     averaged = []
     for place, found in enumerate(graph.information_sets):

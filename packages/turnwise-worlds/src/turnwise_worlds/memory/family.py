@@ -28,5 +28,5 @@ def build_family(**arguments: Any) -> EnvironmentFamily:
     """
     style = arguments.get("style", MemoryArguments.model_fields["style"].default)
     if style not in STYLES:
-        raise ConfigError(f"style={style!r} is no style of memory; use one of {', '.join(STYLES)}")
+        raise ConfigError(f"style={style!r} is not a memory style; use one of {', '.join(STYLES)}")
     return STYLES[style](**arguments)

@@ -64,7 +64,7 @@ class PlanEnvironment:
             opening = build_prompt(self._question, self._shown)
             return Asked(asks=(Ask(conversation=ACTOR, role=ACTOR, messages=opening),))
         if conversation != ACTOR or not self._shown:
-            raise EnvironmentFault(f"PlanEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(f"PlanEnvironment got a reply in {conversation!r}, where it had not asked for one")
         relation, _, entity = text.strip().partition(" ")
         self._calls.append(relation)
         self._reached = look_up(self._seed, relation, entity.strip())

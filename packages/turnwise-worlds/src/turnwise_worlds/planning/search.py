@@ -272,7 +272,7 @@ def _read_state(environment: Environment) -> str | None:
 
 async def _fork(environment: Environment) -> Environment:
     if not isinstance(environment, ForkableEnvironment):
-        raise EnvironmentFault(f"{type(environment).__name__} has no fork(), and a search needs one")
+        raise EnvironmentFault(f"{type(environment).__name__} has no fork(), which a search needs")
     return await environment.fork()
 
 
@@ -286,7 +286,7 @@ class _Held:
 
     async def reset(self, task: Task, seed: int) -> Opening:
         """Raises EnvironmentFault: it is in the middle of an episode."""
-        raise EnvironmentFault("a state of a search is not reset")
+        raise EnvironmentFault("a state in a search cannot be reset")
 
     async def step(self, message: Message) -> StepResult:
         """See `Environment.step`."""

@@ -53,7 +53,7 @@ class ExactValue:
         for state in states:
             if not isinstance(state.environment, SolvedEnvironment):
                 raise ConfigError(
-                    f"{type(state.environment).__name__} does not know exact values; give it exact_value(), or leave "
+                    f"{type(state.environment).__name__} cannot compute exact values; define exact_value(), or leave "
                     "out the exact value"
                 )
             values.append(state.environment.exact_value())

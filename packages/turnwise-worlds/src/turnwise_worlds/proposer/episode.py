@@ -142,7 +142,7 @@ class ProposerEnvironment:
             return score_flaw(self._flaw)
         solved = [reward.part("success") or 0.0 for reward in rewards if isinstance(reward, Scored)]
         if len(solved) < len(rewards):
-            return Invalid(reason="a solver could not be judged", retryable=True)
+            return Invalid(reason="a solver could not be scored", retryable=True)
         return score_proposal(self._chosen.pay, self._problem.kind, sum(solved) / len(solved), self._subject.kinds)
 
     async def close(self) -> None:

@@ -87,7 +87,7 @@ class RelayEnvironment:
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Accept a message, or an answer."""
         if conversation not in self._wanted:
-            raise EnvironmentFault(f"RelayEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(f"RelayEnvironment got a reply in {conversation!r}, where it had not asked for one")
         self._wanted.remove(conversation)
         step, _, number = conversation.partition(AGAIN)
         message = read_message(reply)

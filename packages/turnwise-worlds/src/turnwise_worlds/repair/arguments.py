@@ -85,15 +85,15 @@ class RepairArguments(FamilyArguments):
         _ = self.weights
         if self.min_functions > self.max_functions:
             raise ConfigError(
-                f"min_functions={self.min_functions} is above max_functions={self.max_functions}; lower the first"
+                f"min_functions={self.min_functions} is above max_functions={self.max_functions}; lower min_functions"
             )
         if self.naive_same + self.naive_next > 1:
             raise ConfigError(
-                f"naive_same={self.naive_same} and naive_next={self.naive_next} are above 1 together; lower one"
+                f"naive_same={self.naive_same} and naive_next={self.naive_next} add up to more than 1; lower one"
             )
         if self.wall_s >= self.tool_timeout_s:
             raise ConfigError(
-                f"wall_s={self.wall_s} leaves no time to wait for a place in tool_timeout_s={self.tool_timeout_s}; "
-                "raise the second"
+                f"wall_s={self.wall_s} leaves no time within tool_timeout_s={self.tool_timeout_s} to wait for a free "
+                "place; raise tool_timeout_s"
             )
         return self

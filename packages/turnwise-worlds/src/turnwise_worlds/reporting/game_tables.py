@@ -95,7 +95,7 @@ def draw_games(reported: Reported) -> str:
         tables = [cells for report in json.loads(path.read_bytes()) for cells in list_tables(report)]
     except (OSError, ValueError, KeyError, TypeError) as cause:
         remedy = f"run `turnwise exploitability {reported.run.path}` again"
-        raise StoreError(f"{path} cannot be read ({cause}); {remedy}") from cause
+        raise StoreError(f"cannot read {path} ({cause}); {remedy}") from cause
     return "".join(map(_draw_table, tables))
 
 

@@ -62,7 +62,7 @@ class RetryEnvironment:
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Accept an attempt, or the reflection on it."""
         if conversation != self._wanted:
-            raise EnvironmentFault(f"RetryEnvironment is told a reply in {conversation!r}, not in {self._wanted!r}")
+            raise EnvironmentFault(f"RetryEnvironment got a reply in {conversation!r}, not in {self._wanted!r}")
         said = " ".join((extract_answer(reply.text) or "").split())
         if conversation == REFLECTION:
             return self._reflect(said)

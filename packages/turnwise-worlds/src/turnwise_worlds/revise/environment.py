@@ -50,7 +50,7 @@ class ReviseEnvironment:
         if not self._is_open:
             raise EnvironmentFault("ReviseEnvironment is stepped before reset")
         if len(self._answers) == 2:
-            raise EnvironmentFault("ReviseEnvironment is stepped after its episode ended, which has two answers")
+            raise EnvironmentFault("ReviseEnvironment got a third answer; an episode has two")
         is_first = not self._answers
         said = (extract_answer(message.text) or "").strip()
         self._answers.append("" if is_first and message.reasoning else said)

@@ -213,8 +213,8 @@ class _Study:
         labelled = label_states(searches, plan.targets)
         if not labelled:
             raise DataError(
-                "no search on the training tasks found a right end, so there is nothing to learn values from; raise "
-                "--calls or --train-tasks, or train the policy further"
+                "the search on the training tasks found no correct solution, so there is nothing to learn values from; "
+                "raise --calls or --train-tasks, or train the policy further"
             )
         critic = build_critic(
             self.system.model,
@@ -265,7 +265,7 @@ class _Study:
 
     def _train_draws(self, first: int) -> list[Draw]:
         family = self.system.family
-        problem = f"the training split has fewer than {first + self.plan.train_tasks} tasks; plan fewer"
+        problem = f"the training split has fewer than {first + self.plan.train_tasks} tasks; use fewer"
         indices = range(self.plan.train_tasks)
         return [Draw(index=i, task=take_task(family, "train", first + i, problem)) for i in indices]
 

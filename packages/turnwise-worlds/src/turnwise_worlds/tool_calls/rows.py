@@ -69,7 +69,7 @@ def find_answers(paths: Iterable[str]) -> tuple[Answers, tuple[DataFile, ...]]:
             if not isinstance(row.get("id"), str) or "ground_truth" not in row:
                 raise DataError(f'{beside}:{number}: keys {list_keys(row)}; expected "id" and "ground_truth"')
             if answers.setdefault(row["id"], row["ground_truth"]) != row["ground_truth"]:
-                raise DataError(f'{beside}:{number}: "id" {row["id"]!r} has another "ground_truth" before; keep one')
+                raise DataError(f'{beside}:{number}: "id" {row["id"]!r} already has another "ground_truth"; keep one')
         found.append(DataFile(path=beside, num_rows=len(answers) - num_before))
     return answers, tuple(found)
 
@@ -80,7 +80,9 @@ def to_call_row(row: Mapping[str, Any], answers: Answers) -> CallRow:
     name = row.get("id") if isinstance(row.get("id"), str) else ""
     kind = _ID.sub("", str(name))
     if set(_SOURCE_TEXT).intersection(kind.split("_")):
-        raise DataError(f'"id" is {name!r}: values of Java and JavaScript are source text; only JSON values are judged')
+        raise DataError(
+            f'"id" is {name!r}: values in Java and JavaScript are source text, but only JSON values can be compared'
+        )
     messages = _read_question(row.get("question"))
     functions = tuple(_read_functions(row.get("function")))
     described = {str(function["name"]): function for function in functions}
@@ -113,11 +115,11 @@ def _read_question(value: object) -> tuple[Message, ...]:
         raise DataError(f'"question" is {shorten(turns)}; expected [[{{"role", "content"}}, ...]]')
     if len(turns) > 1:
         raise DataError(
-            f'"question" has {len(turns)} turns; expected one, as nothing here runs functions between turns'
+            f'"question" has {len(turns)} turns; expected one, because nothing runs the functions between turns'
         )
     messages = read_messages(turns[0], "question[0]")
     if messages[-1].role != "user":
-        raise DataError(f'"question[0]" ends with a message of role {messages[-1].role!r}; expected the user\'s')
+        raise DataError(f'"question[0]" ends with a message from {messages[-1].role!r}; expected a user message')
     return messages
 
 
@@ -140,7 +142,7 @@ def _read_functions(value: object) -> Iterable[Mapping[str, Any]]:
         for argument, described in properties.items():
             _check_type(described, f"{place}.parameters.properties.{argument}")
         if name in names:
-            raise DataError(f'"{place}.name" is {name!r}, as of an earlier function; expected names that differ')
+            raise DataError(f'"{place}.name" is {name!r}, like an earlier function\'s; expected different names')
         names.add(name)
         description = function.get("description")
         yield {
@@ -172,7 +174,7 @@ def _read_calls(value: object, functions: Mapping[str, Mapping[str, Any]]) -> It
         for argument, values in allowed.items():
             _check_allowed(values, f"{place}.{name}.{argument}")
         if AllowedCall(name=name, allowed=allowed, parameters=functions[name]["parameters"]).example() is None:
-            raise DataError(f'"{place}" is {shorten(each)}; no call fulfils it, by the parameters of {name!r:.80}')
+            raise DataError(f'"{place}" is {shorten(each)}; no call can match it, given the parameters of {name!r:.80}')
         yield name, allowed
 
 

@@ -35,7 +35,7 @@ class Adapter:
         self._engine.add_lora(self.request)
         held = sorted(self._engine.list_loras())
         if held != [self._number]:
-            raise RuntimeError(f"vLLM holds the adapters {held} instead of {self._number} alone")
+            raise RuntimeError(f"vLLM holds the adapters {held} instead of only {self._number}")
         self._engine.collective_rpc("turnwise_check_adapter", args=(folder, self._number))
 
 
@@ -59,9 +59,9 @@ class AdapterLoader(Loader):
                 for side, stacked, factor in (("A", module.lora_a_stacked, 1), ("B", module.lora_b_stacked, scaling)):
                     name, loaded = f"{side} of {layer}", stacked[index][slot, 0]
                     if not torch.equal(loaded, build_matrix(loaded, wanted.pop(name, None)) * factor):
-                        raise RuntimeError(f"vLLM computes with another {name} than is staged")
+                        raise RuntimeError(f"the values of {name} in vLLM differ from the staged ones")
         for name in wanted:
-            raise RuntimeError(f"vLLM has no place for {name}; leave the layer out of the adapter")
+            raise RuntimeError(f"vLLM has no module for {name}; leave the layer out of the adapter")
 
 
 def read_scaling(folder: Path) -> float:

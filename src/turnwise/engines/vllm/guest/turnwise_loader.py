@@ -38,7 +38,9 @@ def read_staged(folder: Path) -> dict[str, torch.Tensor]:
                 raise ValueError(f"the staged weights lack {name}")
             tensor = file.get_tensor(name)
             if str(tensor.dtype) != dtype or list(tensor.shape) != shape:
-                raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, the manifest says {dtype} {shape}")
+                raise ValueError(
+                    f"{name} is {tensor.dtype} {list(tensor.shape)}, but the manifest says {dtype} {shape}"
+                )
             staged[name] = tensor
     return staged
 

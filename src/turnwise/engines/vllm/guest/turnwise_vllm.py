@@ -126,7 +126,7 @@ class Worker:
             case "release":
                 pass  # the prefix cache drops old entries by itself
             case kind:
-                raise ValueError(f"messages of kind {kind!r} are unknown")
+                raise ValueError(f"unknown message kind {kind!r}")
 
     def _begin(self, request: Request) -> None:
         """Let vLLM sample a reply, or the rest of one."""
@@ -260,7 +260,7 @@ class Worker:
         from vllm import SamplingParams, TokensPrompt
 
         if self._requests:
-            raise RuntimeError(f"the canary is scored alone, and {len(self._requests)} requests are under way")
+            raise RuntimeError(f"the canary must be scored alone, but {len(self._requests)} requests are in progress")
         self._engine.add_request(
             "score",
             TokensPrompt(prompt_token_ids=token_ids),

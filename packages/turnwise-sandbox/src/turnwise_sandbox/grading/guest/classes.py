@@ -195,13 +195,13 @@ def build_type(name: str, parents: tuple[type, ...], body: dict[str, Any]) -> ty
             chosen = (Proxy, *chosen)
         with contextlib.suppress(TypeError):
             return type.__new__(RemoteType, name, chosen, dict(body))
-    raise WireError(f"class {name} cannot be built")
+    raise WireError(f"cannot build class {name}")
 
 
 def local_base(base: Any) -> type:
     """The stand-in for a base of a class of the other half."""
     if not isinstance(base, type):
-        raise WireError("a base that is no class")
+        raise WireError("a base that is not a class")
     return base if isinstance(base, RemoteType) or base in VALUE_BASES else mirror(base)
 
 
@@ -226,7 +226,7 @@ def build_object(peer: Peer, number: int, kind: Any, content: Any = None) -> Any
     if value_kind is None:
         made = object.__new__(kind)
     elif type(content) is not value_kind:
-        raise WireError("a value of another type than its class")
+        raise WireError("a value whose type is not its class")
     else:
         made = value_kind.__new__(kind, content)
     object.__setattr__(made, "_turnwise_at", (peer, number))

@@ -71,7 +71,7 @@ class Proxy:
         return str(ask(self, "format", spec))
 
     def __reduce_ex__(self, _: Any) -> Any:
-        raise TypeError("an object of the other half cannot be pickled")
+        raise TypeError("an object from the other side (test or candidate) cannot be pickled")
 
     __dict__ = property(lambda self: ask(self, "vars"))  # type: ignore[assignment]
 
@@ -130,7 +130,7 @@ def refuse_derived(proxy: Any, operation: str) -> None:
     """Raise TypeError if the proxy is derived and untrusted."""
     if is_derived(proxy) and is_guarded(proxy):
         raise TypeError(
-            f"{operation} of the result of arithmetic between a candidate's object and a test's value is not trusted; "
+            f"{operation} on the result of arithmetic between a candidate's object and a test's value is not trusted; "
             "the function should return a value of a built-in type"
         )
 

@@ -198,7 +198,7 @@ class Peer:
             if self.lost is not None:
                 raise PeerLost(self.lost)
             if self.depth >= MAX_REQUEST_DEPTH:
-                raise RecursionError(f"test and candidate call each other more than {MAX_REQUEST_DEPTH} deep")
+                raise RecursionError(f"test and candidate call each other more than {MAX_REQUEST_DEPTH} levels deep")
             encoder = self.encoder()
             frame = to_frame(
                 self.with_output({"q": operation, "a": [encoder.encode(argument) for argument in arguments]})
@@ -272,7 +272,7 @@ class Peer:
         self.depth += 1
         try:
             if self.depth > MAX_REQUEST_DEPTH:
-                raise RecursionError(f"test and candidate call each other more than {MAX_REQUEST_DEPTH} deep")
+                raise RecursionError(f"test and candidate call each other more than {MAX_REQUEST_DEPTH} levels deep")
             if self.policy is not None:
                 self.policy(self, message["q"], arguments)
             name, value = "r", run(*arguments)

@@ -58,7 +58,7 @@ def build(peer: Peer, tag: str, number: int, parts: list[Any]) -> Any:
         return exceptions.build_error(peer, number, *parts)
     if tag == "F" and not peer.guarded:
         return build_function(peer, number, *parts)
-    raise WireError(f"tag {tag!r} does not exist")
+    raise WireError(f"unknown tag {tag!r}")
 
 
 async def run_coroutine(peer: Peer, proxy: Any) -> Any:

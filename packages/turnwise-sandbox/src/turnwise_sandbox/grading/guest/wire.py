@@ -114,7 +114,7 @@ class Encoder:
             return value if -(1 << 63) < value < (1 << 63) else ["I", hex(value)]
         if self.depth >= MAX_DEPTH:
             raise WireError(
-                f"a value is nested more than {MAX_DEPTH} deep and cannot be sent between test and candidate"
+                f"a value is nested more than {MAX_DEPTH} levels deep and cannot be sent between test and candidate"
             )
         self.depth += 1
         try:
@@ -196,10 +196,10 @@ class Decoder:
         """The value behind JSON. Raises WireError for anything that `Encoder` does not produce."""
         if not isinstance(data, list):
             if isinstance(data, dict):
-                raise WireError("a message holds a JSON object where a value should be")
+                raise WireError("a message contains a JSON object where a value is expected")
             return data
         if not data or not isinstance(data[0], str) or self.depth > MAX_DEPTH + 1:
-            raise WireError("a message holds a list without a tag, or is nested too deeply")
+            raise WireError("a message contains a list without a tag, or is nested too deeply")
         self.depth += 1
         try:
             return self._tagged(data[0], data[1:], data)
@@ -228,7 +228,7 @@ class Decoder:
         elif tag == "a":
             target[...] = self._array(*data[1:])
         else:
-            raise WireError(f"content of kind {tag!r} for a {kind.__name__}")
+            raise WireError(f"got content of kind {tag!r} for a {kind.__name__}")
 
     def _tagged(self, tag: str, parts: list[Any], data: list[Any]) -> Any:
         if tag in ("l", "d", "s", "y"):
@@ -280,11 +280,11 @@ class Decoder:
 
     def _array(self, dtype: Any, shape: Any, content: Any) -> Any:
         if not DTYPE.fullmatch(checked(dtype, str)):
-            raise WireError(f"array of type {dtype!r}; only numbers and text are copied")
+            raise WireError(f"array of type {dtype!r}; only numbers and text can be copied")
         try:
             numpy = importlib.import_module("numpy")
         except ImportError as problem:
-            raise WireError("an array arrived where numpy is not installed") from problem
+            raise WireError("received an array, but numpy is not installed") from problem
         size = tuple(checked(length, int) for length in checked(shape, list))
         if min(size, default=0) < 0:
             raise WireError(f"array of shape {size}")
@@ -310,7 +310,7 @@ COPIED = {bool, int, float, complex, str, bytes, bytearray, tuple, list, dict, s
 def checked(value: Any, *kinds: type) -> Any:
     """`value`, if its type is exactly one of `kinds`. Raises WireError otherwise."""
     if type(value) not in kinds:
-        raise WireError(f"a {type(value).__name__} where {' or '.join(k.__name__ for k in kinds)} should be")
+        raise WireError(f"got a {type(value).__name__}, expected {' or '.join(k.__name__ for k in kinds)}")
     return value
 
 
@@ -342,5 +342,5 @@ def from_frame(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as problem:
         raise WireError(f"not JSON: {str(problem)[:100]}") from problem
     if not isinstance(message, dict):
-        raise WireError(f"a {type(message).__name__} where a message should be")
+        raise WireError(f"got a {type(message).__name__}, expected a message")
     return message

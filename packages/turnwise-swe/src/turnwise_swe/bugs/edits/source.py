@@ -75,11 +75,11 @@ class Source:
     def parse(path: str, content: bytes) -> Source:
         """Parse `content`. Raises DataError if it is not UTF-8 with ordinary line ends, or not Python."""
         if content.startswith(b"\xef\xbb\xbf") or re.search(rb"\r(?!\n)|\f", content):
-            raise DataError(f"{path} has a byte order mark, a lone carriage return or a form feed; leave it out")
+            raise DataError(f"{path} has a byte order mark, a lone carriage return or a form feed; leave the file out")
         try:
             tree = ast.parse(content.decode("utf-8"), filename=path)
         except (SyntaxError, ValueError, RecursionError) as error:
-            raise DataError(f"{path} cannot be parsed: {error}; leave it out") from error
+            raise DataError(f"cannot parse {path}: {error}; leave the file out") from error
         starts = [0, *(match.end() for match in re.finditer(rb"\n", content))]
         return Source(path=path, content=content, tree=tree, line_starts=tuple(starts), scopes=_find_scopes(tree))
 

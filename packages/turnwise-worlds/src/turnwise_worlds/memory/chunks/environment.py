@@ -54,7 +54,7 @@ class ChunksEnvironment:
         if conversation == ANSWER:
             return Asked(asks=())
         if conversation != self._name(self._next - 1):
-            raise EnvironmentFault(f"ChunksEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(f"ChunksEnvironment got a reply in {conversation!r}, where it had not asked for one")
         self._memory = extract_answer(reply.text) or ""
         if len(self._memory.split()) > self._chosen.max_memory_words:
             self._overflowed = True

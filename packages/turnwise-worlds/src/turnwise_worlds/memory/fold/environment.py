@@ -60,7 +60,7 @@ class FoldEnvironment:
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Accept an action or the answer of the main context, or the message that a branch returns."""
         if conversation != (self._branch or MAIN):
-            raise EnvironmentFault(f"FoldEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(f"FoldEnvironment got a reply in {conversation!r}, where it had not asked for one")
         said = extract_answer(reply.text) or ""
         if self._branch is not None:
             return self._take_return(said)

@@ -54,7 +54,7 @@ class OperationsEnvironment:
             return Asked(asks=())
         if conversation != f"event{self._next - 1}":
             raise EnvironmentFault(
-                f"OperationsEnvironment is told a reply in {conversation!r}, which it did not ask for"
+                f"OperationsEnvironment got a reply in {conversation!r}, where it had not asked for one"
             )
         self._lines = apply(self._lines, extract_answer(reply.text) or "")
         self._overflowed = len(self._lines) > self._chosen.capacity

@@ -62,7 +62,9 @@ class RollingEnvironment:
     async def tell(self, conversation: str, reply: Message) -> Asked:
         """Accept an action or a note."""
         if conversation != f"part{self._part}":
-            raise EnvironmentFault(f"RollingEnvironment is told a reply in {conversation!r}, which it did not ask for")
+            raise EnvironmentFault(
+                f"RollingEnvironment got a reply in {conversation!r}, where it had not asked for one"
+            )
         if self._is_full:
             return self._take_note(extract_answer(reply.text) or NONE)
         self._actions.append(reply)

@@ -43,7 +43,7 @@ class Rolling(MemoryFamily[RollingArguments]):
             if task.payload["kind"] in CHAINS and task.payload["query"] and _has_no_relation_twice(task):
                 return task.prompt, dict(task.payload)
         raise ConfigError(
-            f"search gives no chain in {MAX_TRIES} questions that names no relation twice; ask for kinds "
+            f"none of {MAX_TRIES} generated questions is a chain that uses each relation only once; set kinds to "
             f"{', '.join(CHAINS)}"
         )
 
