@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 
@@ -47,14 +47,15 @@ def describe(pids: set[int]) -> list[str]:
     return [f"{pid}: {processes[pid]}"[:200] for pid in sorted(pids) if pid in processes]
 
 
-def by_role(root: int) -> dict[str, list[int]]:
-    """Role to pids of the processes of the sandboxes in process `root`; "program" is what runs in cells."""
+def by_role(root: int, *, without: Collection[int] = ()) -> dict[str, list[int]]:
+    """Role to pids of the processes of the sandboxes in process `root`; "program" is what runs in cells. Sandboxes
+    whose launcher is in `without` are left out."""
     processes = read_processes()
 
     def below(parents: list[int]) -> list[int]:
         return [pid for pid, (parent, state, _) in processes.items() if parent in parents and state != "Z"]
 
-    launchers = [pid for pid in below([root]) if "turnwise_sandbox.zygote" in processes[pid][2]]
+    launchers = [pid for pid in below([root]) if "turnwise_sandbox.zygote" in processes[pid][2] and pid not in without]
     zygotes = below(launchers)
     cells = below(zygotes)
     return {"launcher": launchers, "zygote": zygotes, "cell": cells, "program": below(cells)}

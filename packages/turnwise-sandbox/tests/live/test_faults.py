@@ -56,6 +56,21 @@ def reaper():
     syscalls.set_child_subreaper(False)
 
 
+OTHERS: set[int] = set()
+"""Launchers of sandboxes that other tests of this process share."""
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    OTHERS.clear()
+    OTHERS.update(by_role(os.getpid())["launcher"])
+
+
+def own_roles() -> dict[str, list[int]]:
+    """As `by_role`, of the sandboxes that the running test has opened."""
+    return by_role(os.getpid(), without=OTHERS)
+
+
 # ------------------------------------------------------------------------------------------------ the supervisor
 
 
@@ -139,7 +154,7 @@ async def killing(sandbox, num_kills, seed):
     for _ in range(num_kills):
         programs = [asyncio.create_task(sandbox.run(Program(code=code), Limits(wall_s=5))) for _ in range(3)]
         await asyncio.sleep(draw.random() * 0.04)
-        roles = {role: pids for role, pids in by_role(os.getpid()).items() if pids}
+        roles = {role: pids for role, pids in own_roles().items() if pids}
         role = draw.choice([role for role in ("launcher", "zygote", "cell", "cell", "program") if role in roles])
         for pid in draw.sample(roles[role], 1):
             with contextlib.suppress(ProcessLookupError):
@@ -186,7 +201,7 @@ def test_the_death_of_all_idle_cells_at_once_costs_no_request(reaper, run, role)
         async with LocalSandbox(num_slots=3) as sandbox:
             for _ in range(8):
                 await asyncio.gather(*(sandbox.run(Program(code="import time\ntime.sleep(0.02)")) for _ in range(3)))
-                for pid in by_role(os.getpid())[role]:
+                for pid in own_roles()[role]:
                     os.kill(pid, signal.SIGKILL)
                 after = await sandbox.run(Program(code="print('next')"), Limits(wall_s=5))
                 assert after.stdout == b"next\n"
@@ -201,7 +216,7 @@ def test_a_session_whose_place_is_killed_says_so(reaper, run, role):
             session = await sandbox.open()
             waiting = asyncio.create_task(session.run("import time\ntime.sleep(30)"))
             await asyncio.sleep(0.1)
-            for pid in by_role(os.getpid())[role]:
+            for pid in own_roles()[role]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             started = time.monotonic()
@@ -225,7 +240,7 @@ def test_a_place_that_is_killed_between_two_requests_is_replaced(reaper, run):
             session = await sandbox.open()
             for role in ("cell", "zygote", "launcher"):
                 await sandbox.run(Program(code=""))
-                for pid in by_role(os.getpid())[role]:
+                for pid in own_roles()[role]:
                     os.kill(pid, signal.SIGKILL)
                 await asyncio.sleep(0.05)
                 assert (await sandbox.run(Program(code="print(1)"))).stdout == b"1\n"
@@ -245,11 +260,11 @@ def test_a_pair_of_which_a_cell_is_killed_runs_again(reaper, run, which):
         async with LocalSandbox(num_slots=2) as sandbox:
             await sandbox.level()
             pair = asyncio.create_task(sandbox.run_pair(worker, grader, Limits(wall_s=30)))
-            while len(by_role(os.getpid())["program"]) < 2:
+            while len(own_roles()["program"]) < 2:
                 assert not pair.done()
                 await asyncio.sleep(0.02)
             processes = read_processes()
-            cells = sorted(processes[pid][0] for pid in by_role(os.getpid())["program"])
+            cells = sorted(processes[pid][0] for pid in own_roles()["program"])
             os.kill(cells[which], signal.SIGKILL)
             executions = await pair
             assert [execution.stdout for execution in executions] == [b"", b"graded\n"]
@@ -278,9 +293,9 @@ def test_a_cell_that_comes_late_because_others_run_costs_no_program_its_cell(run
         async with LocalSandbox(num_slots=2) as sandbox:
             await sandbox.level()
             first = asyncio.create_task(sandbox.run(Program(code="import time\ntime.sleep(2)\nprint(1)")))
-            while not by_role(os.getpid())["program"]:
+            while not own_roles()["program"]:
                 await asyncio.sleep(0.02)
-            (zygote,) = by_role(os.getpid())["zygote"]
+            (zygote,) = own_roles()["zygote"]
             measure = handles.measure_work
             # As on a machine whose processors are busy: the zygote wants to run and is not let.
             monkeypatch.setattr(handles, "measure_work", lambda pids: (True, {}) if zygote in pids else measure(pids))
@@ -289,7 +304,7 @@ def test_a_cell_that_comes_late_because_others_run_costs_no_program_its_cell(run
             await asyncio.sleep(0.6)
             os.kill(zygote, signal.SIGCONT)
             assert [(await each).stdout for each in (second, first)] == [b"2\n", b"1\n"]
-            assert by_role(os.getpid())["zygote"] == [zygote]
+            assert own_roles()["zygote"] == [zygote]
 
     run(work())
 
@@ -300,7 +315,7 @@ def test_a_stopped_zygote_is_replaced_also_for_requests_that_wait(reaper, run, m
     monkeypatch.setattr(handles, "MAX_UNANSWERED", 2)
 
     def stop():
-        for pid in by_role(os.getpid())["zygote"]:
+        for pid in own_roles()["zygote"]:
             os.kill(pid, signal.SIGSTOP)
 
     async def work():
@@ -346,7 +361,7 @@ def test_a_missed_deadline_is_named_in_the_error(run, monkeypatch):
         async with LocalSandbox(num_slots=1) as sandbox:
             await sandbox.run(Program(code=""))
             monkeypatch.setattr(handles, "SPAWN_DEADLINE_S", 0.2)
-            for pid in by_role(os.getpid())["zygote"]:
+            for pid in own_roles()["zygote"]:
                 os.kill(pid, signal.SIGSTOP)
             for zygote in list(sandbox._zygotes.values()):
                 with pytest.raises(
@@ -389,7 +404,7 @@ def test_cancelling_at_any_point_leaves_nothing(reaper, run, num_tasks):
                         await opened.close()
             assert (await sandbox.run(Program(code="print(1)"))).stdout == b"1\n"
             assert open_descriptors() <= before + 16
-            assert not by_role(os.getpid())["program"]
+            assert not own_roles()["program"]
 
     run(work())
     assert wait_until(lambda: not reaper(), SLOWED_S), describe(reaper())
