@@ -46,10 +46,11 @@ def test_training_problems_come_again_and_practice_takes_the_place_of_some() -> 
     tasks = [Revise(practice=0.5).task("train", index) for index in range(400)]
     practice = [task for task in tasks if not task.payload["is_training"]]
     assert 150 < len(practice) < 250
-    assert {task.payload["digits"] for task in practice} <= set(problems.practice)
-    assert {task.payload["digits"] for task in tasks if task.payload["is_training"]} <= set(problems.training)
+    assert {tuple(task.payload["digits"]) for task in practice} <= set(problems.practice)
+    training = [task for task in tasks if task.payload["is_training"]]
+    assert {tuple(task.payload["digits"]) for task in training} <= set(problems.training)
     fresh = [Revise().task("heldout", index).payload for index in range(324)]
-    assert {payload["digits"] for payload in fresh} == set(problems.fresh)
+    assert {tuple(payload["digits"]) for payload in fresh} == set(problems.fresh)
     assert not any(payload["is_training"] for payload in fresh)
 
 
@@ -138,11 +139,13 @@ def test_what_cannot_be_is_refused() -> None:
         Revise(problems=325)
 
     async def answer_thrice() -> None:
-        environment = Revise().build_environment(Revise().task("train", 0))
+        task = Revise().task("train", 0)
+        environment = Revise().build_environment(task)
+        await environment.reset(task, 0)
         for _ in range(3):
             await environment.step(RIGHT)
 
-    with pytest.raises(EnvironmentFault, match="a third answer"):
+    with pytest.raises(EnvironmentFault, match="after its episode ended, which has two answers"):
         asyncio.run(answer_thrice())
 
 

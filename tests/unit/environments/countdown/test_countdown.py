@@ -98,7 +98,7 @@ def test_a_fork_goes_its_own_way_and_a_broken_rule_ends_the_episode() -> None:
         reward = await environment.score([], StopReason.DONE)
         assert isinstance(reward, Scored)
         assert (step.done, reward.total, reward.part("broke_rules"), environment.exact_value()) == (True, 0.0, 1.0, 0.0)
-        with pytest.raises(EnvironmentFault, match="outside an episode"):
+        with pytest.raises(EnvironmentFault, match="after its episode ended"):
             await environment.step(say("1 + 1"))
 
     asyncio.run(run())
