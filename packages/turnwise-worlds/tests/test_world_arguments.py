@@ -57,7 +57,7 @@ def test_what_is_wrong_with_an_argument_of_a_world_is_said(name: str, arguments:
 
 def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
     assert read_arguments(ToolCallsArguments, {"schema": "blanked"}).schema_ == "blanked"
-    with pytest.raises(ConfigError, match=r"schema_='blanked': there is no such argument; did you mean 'schema'\?"):
+    with pytest.raises(ConfigError, match=r"schema_='blanked': unknown argument; did you mean 'schema'\?"):
         read_arguments(ToolCallsArguments, {"schema_": "blanked"})
 
 

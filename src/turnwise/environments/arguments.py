@@ -41,7 +41,7 @@ def check_unread(arguments: FamilyArguments, names: Iterable[str], mode: str) ->
         field = type(arguments).model_fields[name]
         if getattr(arguments, name) != field.get_default(call_default_factory=True):
             raise ConfigError(
-                f"{field.alias or name}={getattr(arguments, name)!r} says nothing in mode={mode!r}; leave it out or "
+                f"{field.alias or name}={getattr(arguments, name)!r} has no effect in mode={mode!r}; leave it out or "
                 "change the mode"
             )
 

@@ -60,5 +60,5 @@ def test_a_file_that_the_mode_does_not_read_is_refused(section: type[FamilyArgum
 
 
 def test_a_corpus_that_the_mode_does_not_read_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"corpus_path='c.jsonl' says nothing in mode='fixed'"):
+    with pytest.raises(ConfigError, match=r"corpus_path='c.jsonl' has no effect in mode='fixed'"):
         read_arguments(SearchArguments, {"corpus_path": "c.jsonl", "mode": "fixed"})

@@ -183,9 +183,9 @@ def test_a_row_that_cannot_be_judged_is_refused_by_line(tmp_path: Path, change: 
 
 
 def test_arguments_of_the_other_mode_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="schema='blanked' says nothing in mode='files'"):
+    with pytest.raises(ConfigError, match="schema='blanked' has no effect in mode='files'"):
         make_family(tmp_path, schema="blanked")
-    with pytest.raises(ConfigError, match="train_path='x' says nothing in mode='generated'"):
+    with pytest.raises(ConfigError, match="train_path='x' has no effect in mode='generated'"):
         ToolCalls(train_path="x")
     with pytest.raises(ConfigError, match="heldout_path='' but mode='files' needs it"):
         make_family(tmp_path, heldout_path="")
