@@ -293,7 +293,7 @@ def test_explain_shows_what_was_trained_and_what_others_would_have_given(finishe
 def test_explain_refuses_what_it_cannot_know(finished: Path) -> None:
     with pytest.raises(DataError, match="not of the form DRAW/MEMBER, such as 57/0"):
         explain_trajectory(finished, "best", [])
-    with pytest.raises(DataError, match="has no group of draw 77; it has stored groups of draws 0 to 5"):
+    with pytest.raises(DataError, match="has no group for draw 77; it has stored groups of draws 0 to 5"):
         explain_trajectory(finished, "77/0", [])
     with pytest.raises(ConfigError, match="did you mean 'grpo'"):
         explain_trajectory(finished, "0/0", ["grop"])

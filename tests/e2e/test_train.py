@@ -140,7 +140,7 @@ def test_a_checkpoint_of_another_model_is_refused(finished: Path, tmp_path: Path
     config = json.loads((copy / "config.json").read_text())
     config["model"]["config"]["hidden_size"] = 64
     (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="another model"):
+    with pytest.raises(CheckpointError, match="a different model"):
         run_train(None, resume=copy, display=False)
 
 

@@ -428,7 +428,7 @@ def test_a_server_that_says_nothing_costs_its_deadline_and_no_more() -> None:
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
         client = HttpSandbox(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", max_queue_s=0.3)
         started = time.monotonic()
-        with pytest.raises(SandboxError, match="no answer within"):
+        with pytest.raises(SandboxError, match="did not answer within"):
             await client.run(Program(code="x"), Limits(wall_s=0.2))
         assert 0.4 < time.monotonic() - started < 2.0
         await client.close()

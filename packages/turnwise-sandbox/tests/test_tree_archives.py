@@ -232,5 +232,5 @@ def test_what_no_other_place_can_show_is_refused_with_the_remedy(repository: Pat
         async with TreeShelf("the tested sandbox", "name them in read_only").take(Program(code="", tree=tree)):
             pass
 
-    with pytest.raises(SandboxError, match="the tested sandbox shows no folders of this machine; name them in"):
+    with pytest.raises(SandboxError, match="the tested sandbox cannot show folders of this machine; name them in"):
         asyncio.run(take())

@@ -118,5 +118,5 @@ def test_entropy_bonus_and_its_coefficient() -> None:
         )
     assert update_entropy_coefficient(0.0, 1.0, target=0.2, step=0.005, max_coefficient=1.0) == 0.0
     assert update_entropy_coefficient(1.0, 0.0, target=0.2, step=0.005, max_coefficient=1.0) == 1.0
-    with pytest.raises(ValueError, match="cannot follow"):
+    with pytest.raises(ValueError, match="the coefficient needs a finite value"):
         update_entropy_coefficient(0.0, math.nan, target=0.2, step=0.005, max_coefficient=1.0)

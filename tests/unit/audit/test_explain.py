@@ -68,7 +68,7 @@ def test_a_group_that_did_not_train_is_credited_alone(run: Path) -> None:
 def test_what_there_is_not_is_named(run: Path) -> None:
     with pytest.raises(DataError, match=r"not of the form DRAW/MEMBER, such as 57/0"):
         explain_trajectory(run, "step1/task0/0", [])
-    with pytest.raises(DataError, match=r"has no group of draw 6; it has stored groups of draws 0 to 5"):
+    with pytest.raises(DataError, match=r"has no group for draw 6; it has stored groups of draws 0 to 5"):
         explain_trajectory(run, "6/0", [])
     with pytest.raises(DataError, match=r"draw 0 of .* has no member 1; it has \[0, 2\]"):
         explain_trajectory(run, "0/1", [])

@@ -69,7 +69,7 @@ def test_equal_scores_pass() -> None:
 def test_other_scores_are_refused_by_their_cause() -> None:
     with pytest.raises(
         TrainingError,
-        match=r"parity gate before step 8: .* the same 24 tokens .*float32 explains.*found: temperature: ",
+        match=r"parity gate before step 8: .* the same 24 tokens .*float32 explains.*Cause: temperature: ",
     ):
         check_parity(
             make_samples(score(0.5)),
@@ -122,7 +122,7 @@ def test_half_precision_may_be_twice_as_far_apart_as_the_trainer_is_from_float32
 
 
 def test_a_cause_found_is_refused_however_coarse_the_rounding() -> None:
-    with pytest.raises(TrainingError, match="Cause found: temperature"):
+    with pytest.raises(TrainingError, match="Cause: temperature"):
         check_in_bfloat16(score(0.9), exact=score(1.0) + 1.0)
 
 

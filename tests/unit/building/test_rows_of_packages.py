@@ -179,7 +179,7 @@ def test_an_annotator_may_be_a_function_of_a_group(folder: Path) -> None:
         annotator = find_annotator(name, method="mine").build(None)  # type: ignore[arg-type]
         group = asyncio.run(annotator.annotate(make_group(make_trajectory(make_turn([1], [2])))))
         assert group.role == "labelled"
-    with pytest.raises(ConfigError, match=r"credit.method='mine': annotator='label' is none of greedy_baseline"):
+    with pytest.raises(ConfigError, match=r"credit.method='mine': annotator='label' is neither one of greedy_baseline"):
         find_annotator("label", method="mine")
 
 

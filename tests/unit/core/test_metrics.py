@@ -51,7 +51,7 @@ def test_merge_by_name(a: Metric, b: Metric, value: float) -> None:
 
 
 def test_one_name_of_two_kinds_is_refused() -> None:
-    with pytest.raises(TypeError, match="'x' is Sum and Max"):
+    with pytest.raises(TypeError, match="'x' is both Sum and Max"):
         merge({"x": Sum(1)}, {"x": Max(1)})
 
 

@@ -192,7 +192,7 @@ def test_one_that_hangs_and_ignores_its_cancellation_is_left_behind() -> None:
         annotator = named(hang, timeout_s=0.05)
         try:
             with pytest.raises(
-                AnnotatorError, match=r"ran past 0.05 s; make it faster or raise rollout.trajectory_tim"
+                AnnotatorError, match=r"ran longer than 0.05 s; make it faster or raise rollout.trajectory_tim"
             ):
                 async with asyncio.timeout(5):
                     await run_annotators(GROUP, [annotator])

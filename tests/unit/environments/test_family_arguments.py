@@ -50,7 +50,7 @@ def test_a_family_that_leads_nowhere_is_named() -> None:
 
 def test_an_unknown_field_within_an_argument_is_told_those_that_are_there():
     server = {"command": "python", "type": "stdio"}
-    with pytest.raises(ConfigError, match=r"servers\.a\.type='stdio': there is no 'type' there; use command, args"):
+    with pytest.raises(ConfigError, match=r"servers\.a\.type='stdio': unknown name 'type'; use command, args"):
         read_arguments(McpArguments, {"servers": {"a": server}, "train_path": "a", "heldout_path": "b"})
 
 

@@ -109,7 +109,7 @@ def test_tasks_come_from_the_families_in_their_own_order() -> None:
     assert len({task.id for task in tasks}) == 8
     assert mix(a=3, b=1).task("train", 7) == tasks[7]  # a pure function: no earlier call is needed
     assert tasks[0].id != Numbers("a").task("train", 0).id  # the label is part of the content
-    with pytest.raises(IndexError, match="starts at 0"):
+    with pytest.raises(IndexError, match="the index must be at least 0"):
         family.task("train", -1)
 
 

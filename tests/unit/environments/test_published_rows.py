@@ -395,7 +395,7 @@ def test_lines_that_no_reader_takes_are_named(tmp_path: Path, content: bytes, me
 def test_a_folder_and_a_path_with_a_zero_byte_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.jsonl").mkdir()
     for path in (tmp_path / "folder.jsonl", Path("zero\0.jsonl")):
-        with pytest.raises(DataError, match="cannot be read"):
+        with pytest.raises(DataError, match="cannot read"):
             list(read_rows(path))
 
 

@@ -407,7 +407,7 @@ def test_a_malformed_corpus_names_file_line_and_fault(tmp_path, rows, words):
 
 
 def test_missing_and_undecodable_files(tmp_path):
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot read"):
         load_questions(tmp_path / "none.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b'{"question": "\xff", "answers": ["A"]}\n')
     with pytest.raises(DataError, match=":1: not JSON in UTF-8"):

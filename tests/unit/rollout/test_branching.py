@@ -338,7 +338,7 @@ def test_a_fork_that_cannot_be_forked_is_closed(renderer: TagRenderer) -> None:
     Maze.num_open = 0
     trajectory, _ = play(renderer, ValueEstimates(num_continuations=1), {"": [RIGHT]}, maze=Once)
     assert isinstance(trajectory.reward, Invalid)
-    assert "gave a Maze, which has no fork()" in trajectory.reward.reason
+    assert "returned a Maze, which has no fork()" in trajectory.reward.reason
     assert Maze.num_open == 0
 
 

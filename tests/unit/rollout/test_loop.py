@@ -307,7 +307,7 @@ def test_the_whole_trajectory_has_a_deadline(tokenizer: PreTrainedTokenizerBase)
     log, renderer = Log([], []), TagRenderer(tokenizer)
     trajectory, _ = run(renderer, Echo(log), Broken(renderer, "hang"), replace(LIMITS, timeout_s=0.05))
     assert trajectory.stop is StopReason.ERROR
-    assert trajectory.error == "TimeoutError: ran past rollout.trajectory_timeout_s=0.05"
+    assert trajectory.error == "TimeoutError: exceeded rollout.trajectory_timeout_s=0.05"
     assert trajectory.reward == Invalid(reason=trajectory.error, retryable=True)
     assert log.events[-1] == "close"
 
@@ -338,7 +338,7 @@ def test_a_step_that_ignores_its_deadline_is_left_behind(
     log, renderer = Log([], []), TagRenderer(tokenizer)
     environment, limits = Clinging(log, on_step="swallow"), replace(LIMITS, timeout_s=0.05)
     trajectory, seconds = run(renderer, environment, ScriptedEngine(renderer, [SEARCH]), limits)
-    assert trajectory.error == "TimeoutError: ran past rollout.trajectory_timeout_s=0.05"
+    assert trajectory.error == "TimeoutError: exceeded rollout.trajectory_timeout_s=0.05"
     assert len(trajectory.turns) == 1  # what was sampled before
     assert log.events[-1] == "close"
     assert seconds < 5

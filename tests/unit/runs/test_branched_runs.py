@@ -306,7 +306,7 @@ def test_what_the_environment_cannot_do_is_refused_with_the_reason() -> None:
 
 def test_one_tree_per_task_is_a_group() -> None:
     check_methods(load("credit.method=tree", "rollout.group_size=1"))
-    with pytest.raises(ConfigError, match="has nothing to compare"):
+    with pytest.raises(ConfigError, match="leaves nothing to compare"):
         check_methods(load("credit.method=grpo", "rollout.group_size=1"))
 
 

@@ -109,7 +109,7 @@ def test_attention_and_graphs_that_cannot_work_are_refused_with_the_remedy(overr
 
 @no_gpu
 def test_graphs_are_refused_where_auto_is_the_cpu() -> None:
-    with pytest.raises(ConfigError, match=r"cuda_graphs=true with a model on cpu: graphs are"):
+    with pytest.raises(ConfigError, match=r"cuda_graphs=true with a model on cpu: graphs need"):
         find_device(load_config([TINY], [*SMALL, *GRAPHS]))
     assert load_config([TINY], [*SMALL, *GRAPHS, "model.device=cuda"]).engine.options["cuda_graphs"]
 

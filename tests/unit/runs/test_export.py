@@ -182,5 +182,5 @@ def test_what_cannot_be_exported_is_named_and_nothing_is_written(run, tmp_path):
     assert not (tmp_path / "out").exists()
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         export_policy(run, tmp_path / "taken")

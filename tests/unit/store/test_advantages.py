@@ -55,8 +55,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
         stored = {name: data[name] for name in data.files}
     for changes in ({"advantages": np.ones(2, np.float32)}, {"num_tokens": np.array([], np.int64)}):
         np.savez(path, **(stored | changes))
-        with pytest.raises(StoreError, match=r"step_000012\.npz cannot be read"):
+        with pytest.raises(StoreError, match=r"cannot read .*step_000012\.npz"):
             load_advantages(run, 12)
     path.write_bytes(b"PK")
-    with pytest.raises(StoreError, match=r"step_000012\.npz cannot be read"):
+    with pytest.raises(StoreError, match=r"cannot read .*step_000012\.npz"):
         load_advantages(run, 12)

@@ -49,7 +49,7 @@ def test_damage_and_absence_are_named(store: GroupStore, number: int) -> None:
     path = store.paths(5)[number]
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(StoreError, match=rf"the group of draw 5 .* has digest .*, {digest} was written"):
+    with pytest.raises(StoreError, match=rf"the group of draw 5 .* has digest .*, but {digest} was written"):
         store.load(5, digest=digest)
     path.unlink()
     with pytest.raises(StoreError, match=r"000000005\.\w+ cannot be read"):

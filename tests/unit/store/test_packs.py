@@ -38,7 +38,7 @@ def test_settled_hundreds_are_packed_and_read_as_before(run: Path) -> None:
     assert store.list_draws() == sorted(digests)
     for draw, digest in digests.items():
         assert_equal(store.load(draw, digest=digest), group_of_draw(draw))
-    with pytest.raises(StoreError, match=r"000000007\.npz cannot be read"):
+    with pytest.raises(StoreError, match=r"cannot read .*000000007\.npz"):
         store.load(7)
     store.pack(lambda: range(250))
     assert count_files(run / "groups") == 2 + 2 * 50

@@ -43,7 +43,7 @@ def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"cannot make the run folder .*file/run"):
+    with pytest.raises(StoreError, match=r"cannot create the run folder .*file/run"):
         RunFolder.create(tmp_path / "file" / "run")
 
 

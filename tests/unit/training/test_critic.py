@@ -181,5 +181,5 @@ def test_a_critic_survives_its_checkpoint_bit_for_bit(tmp_path: Path, kind: Kind
     for left, right in zip(one[2].module.parameters(), other[2].module.parameters(), strict=True):
         assert torch.equal(left, right)
     (tmp_path / "critic.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="cannot read"):
         load_training_state(tmp_path, other[0], other[1], {"critic": other[2]})

@@ -207,7 +207,7 @@ def test_a_step_without_experts_is_refused() -> None:
     model = build()
     samples = sample(model, num=2)
     check_routing(model, samples)
-    with pytest.raises(TrainingError, match=r"takes 2 experts in each of 2 layers.*0/1 recorded none.*engine.kind"):
+    with pytest.raises(TrainingError, match=r"uses 2 experts in each of 2 layers.*0/1 recorded none.*engine.kind"):
         check_routing(model, [samples[0], *forget_experts(samples[1:])])
     other = replace(samples[0], experts=to_experts(np.zeros((53, 3, 2))))
     with pytest.raises(TrainingError, match=r"recorded \(3, 2\)"):

@@ -292,7 +292,7 @@ def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
 
     wider = build_model("qwen3", {**CONFIG, "hidden_size": 64}, vocab_size=VOCAB, seed=0)
-    with pytest.raises(CheckpointError, match="belongs to another model"):
+    with pytest.raises(CheckpointError, match="belongs to a different model"):
         load_training_state(tmp_path, wider, twin_optimizer)
     data = (tmp_path / "state.safetensors").read_bytes()
     (tmp_path / "state.safetensors").write_bytes(data[: len(data) // 2])

@@ -196,5 +196,5 @@ def test_without_a_mount_namespace_privilege_it_says_which_step(in_child, as_roo
         root.build_root()
 
     assert in_child(attempt).startswith(
-        "SandboxError: the sandbox's root file system could not be built: [Errno 1] mount"
+        "SandboxError: could not build the sandbox's root file system: [Errno 1] mount"
     )

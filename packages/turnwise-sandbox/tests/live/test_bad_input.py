@@ -475,7 +475,7 @@ def test_require_refuses_every_time(run):
     async def twice():
         refused = LocalSandbox(require=("no_such_property",))
         for _ in range(2):
-            with pytest.raises(SandboxError, match="no sandbox property 'no_such_property'"):
+            with pytest.raises(SandboxError, match="unknown sandbox property 'no_such_property'"):
                 await refused.run(Program(code="print(1)"))
         await refused.close()
 

@@ -366,7 +366,7 @@ def test_a_missed_deadline_is_named_in_the_error(run, monkeypatch):
             for zygote in list(sandbox._zygotes.values()):
                 with pytest.raises(
                     SandboxError,
-                    match=r"interpreter is gone \(no answer within 0.2 s, in which it did not run\); the next request",
+                    match=r"interpreter is gone \(no answer within 0.2 s, while it was not running\); the next request",
                 ):
                     await zygote.spawn(None, {}, [])
 

@@ -170,7 +170,7 @@ def test_a_missing_key_or_sdk_is_said_when_it_is_built(name: str, monkeypatch: p
 def test_there_are_no_sessions_and_nothing_after_close(machines: Any) -> None:
     async def scene() -> None:
         sandbox = build_e2b_sandbox()
-        with pytest.raises(SandboxError, match="not support live python sessions"):
+        with pytest.raises(SandboxError, match="no live python sessions"):
             await sandbox.open()
         await sandbox.close()
         await sandbox.close()

@@ -247,7 +247,7 @@ def test_a_ledger_gives_back_what_was_written_and_drops_a_cut_line(tmp_path: Pat
     assert (ledger.entries, ledger.costs) == (rows, [cost])
     assert file.read_bytes() == whole
     file.write_bytes(whole.replace(b'"survived"', b'"eaten"'))
-    with pytest.raises(DataError, match=r"line 2 is not of a ledger: fate 'eaten'"):
+    with pytest.raises(DataError, match=r"line 2 does not belong to a ledger: fate 'eaten'"):
         load_ledger(file)
     assert load_ledger(tmp_path / "other").entries == []
 

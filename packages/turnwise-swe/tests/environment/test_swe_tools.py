@@ -340,7 +340,7 @@ def test_a_full_disk_loses_nothing(hasty: Swe) -> None:
 
 def test_sparse_files_beyond_the_quota_are_a_named_ending(hasty: Swe) -> None:
     shown, reward = play(hasty, bash("truncate -s 900k one two"), ("test", {}), SUBMIT)
-    assert shown[1].startswith("error: the changes of the tree hold more than 1048576 bytes")
+    assert shown[1].startswith("error: the changes of the tree have more than 1048576 bytes")
     assert parts(reward).items() >= {"success": 0.0, "too_large": 1.0}.items(), shown
 
 

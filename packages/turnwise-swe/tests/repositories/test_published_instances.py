@@ -46,9 +46,9 @@ LAYOUTS = {
         row={**SWE_BENCH, "repo": "a/b", "base_commit": "9f2c"},
         refused="repo = 'a/b'; it must be the name of a package",
     ),
-    "SWE-smith": Layout(reader=read_bug, row=SWE_SMITH, refused="'a__b.9f2c.func__1' is one of SWE-smith's"),
+    "SWE-smith": Layout(reader=read_bug, row=SWE_SMITH, refused="'a__b.9f2c.func__1' comes from SWE-smith"),
     "SWE-smith, with a version": Layout(
-        reader=read_bug, row={**SWE_SMITH, "version": "1.2"}, refused="'a__b.9f2c.func__1' is one of SWE-smith's"
+        reader=read_bug, row={**SWE_SMITH, "version": "1.2"}, refused="'a__b.9f2c.func__1' comes from SWE-smith"
     ),
 }
 

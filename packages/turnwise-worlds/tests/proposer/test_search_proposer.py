@@ -196,7 +196,7 @@ def test_the_prior_is_that_of_the_arguments() -> None:
     task = family.task("train", 0)
     reply = family.policy("prior").reply(task, task.prompt, Random(0))
     assert len(reply.text.partition("[")[0].split()) == 1 + 3
-    with pytest.raises(ConfigError, match=r"prior.4hop=1.0: there is no such kind; use 1hop, 2hop, 3hop"):
+    with pytest.raises(ConfigError, match=r"prior.4hop=1.0: unknown kind; use 1hop, 2hop, 3hop"):
         SearchProposer(prior={"4hop": 1.0})
 
 

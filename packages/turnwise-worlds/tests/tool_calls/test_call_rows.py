@@ -154,7 +154,7 @@ def test_the_allowed_calls_may_stand_in_a_folder_beside_the_file(tmp_path: Path)
     named = [(file.path.name, file.path.parent.name, file.num_rows) for file in family.data_files]
     assert (named[-1], len(named)) == (("rows.json", "possible_answer", 1), 3)
     write(Path(answers), truth, {**truth, "ground_truth": []})
-    with pytest.raises(DataError, match=r"possible_answer/rows.json:2: .*'parallel_3' has another"):
+    with pytest.raises(DataError, match=r"possible_answer/rows.json:2: .*'parallel_3' already has another"):
         make_family(tmp_path, train_path=path)
     write(Path(answers), {"id": "parallel_3"})
     with pytest.raises(DataError, match=r'possible_answer/rows.json:1: .*expected "id" and "ground_truth"'):

@@ -14,12 +14,13 @@ import pytest
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, Task, ToolCallError, text_message
 from turnwise.environments.replies import answer_message
+from turnwise_worlds import RECIPES
 from turnwise_worlds.tool_calls.environment import ToolCallsEnvironment
 from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise_worlds.tool_calls.policies import NaivePolicy, Reading, calls_message
 from turnwise_worlds.tool_calls.problems import NUM_CALLS
 
-RECIPE = Path("toolrl/tiny")
+RECIPE = RECIPES / "toolrl/tiny.toml"
 WITH_CALLS = {"1call": 1.0, "2calls": 1.0, "3calls": 1.0}
 WITHOUT = {"missing": 1.0, "irrelevant": 1.0}
 

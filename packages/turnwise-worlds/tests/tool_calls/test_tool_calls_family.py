@@ -14,11 +14,12 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
+from turnwise_worlds import RECIPES
 from turnwise_worlds.tool_calls.family import ToolCalls
 from turnwise_worlds.tool_calls.problems import NUM_CALLS
 from turnwise_worlds.tool_calls.words import CAPABILITIES, NUMBERS, SLOTS, VALUES
 
-RECIPE = Path("toolrl/tiny")
+RECIPE = RECIPES / "toolrl/tiny.toml"
 
 
 def test_tasks_are_a_function_of_split_and_index() -> None:
@@ -30,7 +31,7 @@ def test_tasks_are_a_function_of_split_and_index() -> None:
     assert len({task.id for task in tasks} | {first.task("heldout", index).id for index in range(200)}) == 400
     assert json.dumps(dict(tasks[0].payload))
     assert {task.payload["kind"] for task in tasks} == set(NUM_CALLS)
-    with pytest.raises(IndexError, match="starts at 0"):
+    with pytest.raises(IndexError, match="the index must be at least 0"):
         first.task("train", -1)
     with pytest.raises(ConfigError, match="split 'test'"):
         first.task("test", 0)  # type: ignore[arg-type]

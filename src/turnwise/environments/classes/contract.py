@@ -162,9 +162,9 @@ def _read_list(messages: object, where: str) -> list[Message]:
     for message in messages:
         if message["role"] not in roles:
             raise EnvironmentFault(f"{where} has a message of role {message['role']!r}; use one of {', '.join(roles)}")
-        if message.get("{where} has a message with tool calls, which would be lost; write them as text"):
+        if message.get("tool_calls"):
             raise EnvironmentFault(f"{where} has a message with tool calls, which it would lose; write them as text")
-        if message["{where} has a message without text; add content, or leave the message out"] is None:
+        if message["content"] is None:
             raise EnvironmentFault(f"{where} has a message without text; add content, or leave the message out")
     return [text_message(message["role"], read_text(message["content"], where)) for message in messages]
 

@@ -141,7 +141,7 @@ def test_unscored_and_empty_trajectories_stay_out_of_the_whitening(name: str) ->
 def test_gae_refuses_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="one number per step"):
         compute_gae(np.zeros(2), np.zeros(3), gamma=1.0, gae_lambda=1.0)
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         compute_gae(np.zeros(2), np.array([0.0, np.nan]), gamma=1.0, gae_lambda=1.0)
     with pytest.raises(ValueError, match="gae_lambda"):
         compute_gae(np.zeros(2), np.zeros(2), gamma=1.0, gae_lambda=1.5)

@@ -44,7 +44,7 @@ def test_clipping_never_lowers_the_loss(
 
 
 def test_shapes_and_clip_are_checked() -> None:
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         compute_value_loss(torch.zeros(2), torch.zeros(1), torch.zeros(2))
     with pytest.raises(ValueError, match="clip"):
         compute_value_loss(torch.zeros(2), torch.zeros(2), torch.zeros(2), clip=-0.1)

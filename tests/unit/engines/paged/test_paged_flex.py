@@ -221,7 +221,7 @@ def test_heads_too_small_for_the_compiled_kernel_are_refused(
     models: dict[str, PreTrainedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("turnwise.engines.paged.runner.COMPILED_DEVICES", ("cpu",))
-    with pytest.raises(EngineError, match="here one has 8; use attention='gather'"):
+    with pytest.raises(EngineError, match="but one has 8; use attention='gather'"):
         build(models["float32"], attention="flex")
 
 

@@ -97,7 +97,7 @@ def test_one_that_cannot_start_is_refused_in_one_line_with_its_reason(stand_in: 
             return str(caught.value)
 
     text = asyncio.run(play())
-    assert text.startswith("vLLM does not sample Lfm2ForCausalLM: vLLM cannot start: RuntimeError: no memory")
+    assert text.startswith("vLLM cannot sample Lfm2ForCausalLM: vLLM cannot start: RuntimeError: no memory")
     assert "engine.kind='paged'" in text
     assert "\n" not in text
 

@@ -166,7 +166,7 @@ def test_a_grammar_holds_in_a_worker(engine: WorkerEngine, alone: PagedEngine) -
     assert theirs.full_logprobs is not None
     assert mine.full_logprobs.tolist() == theirs.full_logprobs.tolist()
     assert mine.full_logprobs.tolist() != mine.logprobs.tolist()
-    with pytest.raises(EngineError, match=r"json_schema .* cannot be read"):
+    with pytest.raises(EngineError, match=r"cannot read the json_schema"):
         LOOP.run(engine.generate(to_ids(prompt_of(1)), impossible, session=Session("g", "1")))
 
 
@@ -307,7 +307,7 @@ def test_closing_fails_what_is_open(model: PreTrainedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "text"), [({"decode": lambda ids: ""}, "cannot be started"), ({"start_s": 0.01}, "not ready after")]
+    ("settings", "text"), [({"decode": lambda ids: ""}, "cannot be started"), ({"start_s": 0.01}, "not ready within")]
 )
 def test_a_worker_that_cannot_start_says_why(model: PreTrainedModel, settings: dict[str, Any], text: str) -> None:
     engine = WorkerEngine(model, num_workers=1, **SHAPE, **settings)

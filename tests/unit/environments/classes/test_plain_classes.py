@@ -281,7 +281,7 @@ def hangs(self: Any, *_: Any, **__: Any) -> Any:
     ("methods", "words"),
     [
         ({"reset": broken}, "Changed.reset failed: RuntimeError: broken"),
-        ({"reset": hangs}, r"Changed.reset ran past 0\.2 s"),
+        ({"reset": hangs}, r"Changed.reset ran longer than 0\.2 s"),
         ({"__init__": broken}, r"Changed\(\) failed: RuntimeError: broken"),
     ],
 )
@@ -363,7 +363,7 @@ def test_methods_of_every_kind_are_tools() -> None:
 
 
 def test_a_helper_without_an_underscore_is_told_how_to_be_none() -> None:
-    words = "class Changed, method close: tool '<lambda>' needs type hints.* starts with an underscore"
+    words = "class Changed, method close: tool '<lambda>' needs type hints.* Start the name with an underscore"
     with pytest.raises(ConfigError, match=words):
         play(with_methods(close=lambda self: None))
 
@@ -452,7 +452,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], words: str) -> N
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot read"):
         ClassFamily(Strict, path=str(tmp_path / "none.jsonl"))
 
 

@@ -92,7 +92,7 @@ def test_malformed_rows_are_named(tmp_path: Path, content: bytes, message: str) 
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"ends with '.csv'; give a .jsonl, .ndjson, .json or .parquet file"):
+    with pytest.raises(DataError, match=r"ends with '.csv'; use a .jsonl, .ndjson, .json or .parquet file"):
         read_problems(tmp_path / "rows.csv")
 
 

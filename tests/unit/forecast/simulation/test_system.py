@@ -107,7 +107,7 @@ def test_what_never_answers_is_named() -> None:
         return (Turn(0, 10, math.inf if draw == 1 else 1.0), Turn(0, 1))
 
     expected = (
-        "nothing moves at 2.1 s: trainer → group 1 (unfinished); group 1 → member 1/0 (0 ended); "
+        "the simulation is stuck at 2.1 s: trainer → group 1 (unfinished); group 1 → member 1/0 (0 ended); "
         "member 1/0 → a tool (turn 2 of 2)"
     )
     with pytest.raises(RuntimeError, match=re.escape(expected)):

@@ -151,7 +151,7 @@ def _list_files(repository: Repository, instance: Instance, bug: dict[str, bytes
         INSTANCE: json.dumps(row, indent=1, ensure_ascii=False),
         "tests/request.json": json.dumps(_build_request(repository, instance, tree), indent=1),
         "tests/launcher.py": guest_source(PACKAGE, "launcher.py"),
-        "tests/judge.py": resources.files(__package__).joinpath("harbor_judge.py").read_text(encoding="utf-8"),
+        "tests/judge.py": resources.files(__package__).joinpath("judge.py").read_text(encoding="utf-8"),
         "tests/test.sh": _TEST,
         "solution/solve.sh": _write_solution(tree, bug),
     }
