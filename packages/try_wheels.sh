@@ -25,5 +25,4 @@ venv/bin/turnwise train search_r1/tiny $short
 # shellcheck disable=SC2086
 venv/bin/turnwise train games/nim $short
 venv/bin/turnwise recipes copy mcp/tiny
-venv/bin/turnwise tasks recipes/mcp/tiny.toml --count 1
 ls "$checkout/dist"
