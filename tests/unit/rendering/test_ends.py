@@ -62,7 +62,7 @@ def test_ids_of_another_tokenizer_are_no_ends(llama: PreTrainedTokenizerBase, tm
 def test_a_broken_file_is_named(llama: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     for text in ("{", "[1]"):
         (tmp_path / "generation_config.json").write_text(text)
-        with pytest.raises(ConfigError, match=r"generation_config\.json cannot be read"):
+        with pytest.raises(ConfigError, match=r"cannot read .*generation_config\.json"):
             read_end_ids([tmp_path], llama)
 
 

@@ -288,22 +288,6 @@ def test_a_branched_trajectory_can_be_explained(run: Path) -> None:
 # ------------------------------------------------------------------------------------------------ refusals
 
 
-def test_what_the_environment_cannot_do_is_refused_with_the_reason() -> None:
-    def check_calls(*overrides: str) -> None:
-        check_methods(load_config([TINY.parents[1] / "toolrl" / "tiny.toml"], overrides))
-
-    for method in ("vine", "tree", "arpo"):
-        with pytest.raises(
-            ConfigError, match=rf"credit\.method='{method}'.*cannot fork; define `async def fork\(self\)` on it"
-        ):
-            check_calls(f"credit.method={method}")
-        check_methods(load(f"credit.method={method}"))
-    # Nothing is forked, so nothing is asked for.
-    check_calls("credit.method=vine", "credit.branching.num_continuations=0")
-    with pytest.raises(ConfigError, match=r"credit\.method='igpo'.*does not define it; add `gold_answer`"):
-        check_calls("credit.method=igpo")
-
-
 def test_one_tree_per_task_is_a_group() -> None:
     check_methods(load("credit.method=tree", "rollout.group_size=1"))
     with pytest.raises(ConfigError, match="leaves nothing to compare"):

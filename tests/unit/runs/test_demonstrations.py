@@ -47,7 +47,7 @@ class CountingFamily(WorldFamily):
 
 def collect(family: WorldFamily, *, at_once: int, count: int = 12) -> list[Sample]:
     config = make_config(engine={"max_concurrency": at_once})
-    system = SimpleNamespace(config=config, family=family, renderer=TagRenderer(make_tokenizer()))
+    system = SimpleNamespace(config=config, family=family, renderer=TagRenderer(make_tokenizer()), judges=None)
     return asyncio.run(collect_demonstrations(cast(System, system), Demonstrator(), count))[""]
 
 

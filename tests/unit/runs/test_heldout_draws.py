@@ -33,7 +33,7 @@ def test_copies_are_evaluated_once_and_counted() -> None:
     assert [draw.index for draw in heldout.draws] == [0, 1, 3]
     assert heldout.notes == [
         "3 different tasks are evaluated; left out as copies of earlier ones: 3 (task 2 of split 'heldout' "
-        "(heldout.jsonl:3) is task 0 of split 'heldout' (heldout.jsonl:1) again)"
+        "(heldout.jsonl:3) equals task 0 of split 'heldout' (heldout.jsonl:1))"
     ]
 
 
