@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_taken_for_g
             try:
                 complete.append(read_changes(fd, stored, is_overlay=True, max_bytes=100, max_files=100) == written)
             except SandboxError as failure:
-                complete.append("cannot be read" in str(failure))
+                complete.append("cannot read" in str(failure))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         os.close(fd)

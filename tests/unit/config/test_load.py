@@ -141,7 +141,7 @@ def test_missing_file_directory_and_broken_toml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"broken\.toml' is not valid TOML.*line 2"):
         load_config([write(tmp_path, "[train]\nsteps = = 3", "broken.toml")])
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
-    with pytest.raises(ConfigError, match=r"latin\.toml' is no UTF-8 .*; save it as UTF-8"):
+    with pytest.raises(ConfigError, match=r"latin\.toml' is not UTF-8 .*; save it as UTF-8"):
         load_config([tmp_path / "latin.toml"])
     with pytest.raises(ConfigError, match=r"train\.yaml' is not valid TOML: .*; a recipe is TOML: a line \[train\]"):
         load_config([write(tmp_path, "train:\n  steps: 3", "train.yaml")])

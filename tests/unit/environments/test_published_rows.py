@@ -331,10 +331,10 @@ def test_gold_answers_that_nothing_can_be_compared_with_are_named_at_the_load(tm
 @pytest.mark.parametrize(
     ("row", "needs_answer", "said"),
     [
-        ({"answer": ""}, True, "answer is ''; give a text, or leave it out"),
+        ({"answer": ""}, True, "answer is ''; write text, or leave it out"),
         ({"answer": ["4", " "]}, False, "answer is ' '"),  # an empty reply would be a success
         ({"answer": []}, True, "no answer, which the reward needs"),
-        ({"question": "\u200b", "answer": "4"}, True, r"question is '\\u200b'; give a text"),
+        ({"question": "\u200b", "answer": "4"}, True, r"question is '\\u200b'; write text"),
     ],
 )
 def test_a_row_of_servers_without_a_question_or_with_a_blank_answer_is_refused(

@@ -54,7 +54,7 @@ def test_what_json_has_no_form_for_is_refused_by_row_and_column_and_kept_in_parq
     source = write_parquet(tmp_path / "in.parquet", make_verl(extra=1), make_verl(extra=1))
     source = write_parquet(tmp_path / "in.parquet", make_verl(seen=value), make_verl(seen=value))
     target = tmp_path / "out.jsonl"
-    with pytest.raises(DataError, match=r"in.parquet:1: column 'seen' holds a value that JSON .*--drop COLUMN"):
+    with pytest.raises(DataError, match=r"in.parquet:1: column 'seen' contains a value that JSON .*--drop COLUMN"):
         convert(source, target, source_format="verl", target_format="turnwise", columns={})
     assert not target.exists()
     convert(source, target, source_format="verl", target_format="turnwise", columns={}, drop=["seen"])

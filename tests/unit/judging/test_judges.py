@@ -223,7 +223,7 @@ def test_an_installed_package_offers_a_judge_by_a_short_name(tmp_path: Path, mon
             r"judges\.grader\.options\.model is missing; judges\.grader\.kind='api' needs it",
         ),
         ("api", {"url": "x", "model": "m"}, r"judges\.grader\.options\.url x must be http"),
-        ("frozen", {"pth": "x"}, r"judges\.grader\.options\.pth is unknown to .*did you mean 'path'"),
+        ("frozen", {"pth": "x"}, r"judges\.grader\.options\.pth is not an option .*did you mean 'path'"),
         ("frozen", {"path": "x"}, r"the checkpoint 'x' judges with the model's tokens, and nothing here has a model"),
         ("test_judges:nothing", {}, "test_judges has no 'nothing'"),
     ],

@@ -112,16 +112,16 @@ def test_sound_renderers_pass() -> None:
     ("renderer", "message"),
     [
         # "Who wrote it?>" is tokens 0-13, so the first call, which a full rendering forgets, begins at token 14.
-        (WholeRenderer("rewrites"), r"at token 14 the turns gave 118 \('v'\) and a full rendering gives 110 \('n'\)"),
+        (WholeRenderer("rewrites"), r"at token 14 the turns gave 118 \('v'\), but a full rendering gives 110 \('n'\)"),
         (
             CharacterRenderer("clock"),
-            r"at token 0 the turns gave 49 \('1'\) and opening the same conversation again gives 50 \('2'\)",
+            r"at token 0 the turns gave 49 \('1'\), but opening the same conversation again gives 50 \('2'\)",
         ),
         (CharacterRenderer("forgeable"), "can forge control tokens"),
-        (CharacterRenderer("lossy"), r"does not survive encoding and parsing.*renderer.kind"),
+        (CharacterRenderer("lossy"), r"a reply changes when it is encoded and parsed.*renderer.kind"),
         (
             CharacterRenderer("second encoding"),
-            r"token 0 the turns gave 118 \('v'\) and encoding the parsed reply again gives 97 \('a'\)",
+            r"token 0 the turns gave 118 \('v'\), but encoding the parsed reply again gives 97 \('a'\)",
         ),
     ],
 )

@@ -155,8 +155,8 @@ def test_a_checkpoint_is_decided_by_its_tokenizer_and_the_note_says_what_is_odd(
     ("path", "message"),
     [
         ("ORG/NAME", r"^model.path='ORG/NAME': there is no such folder; .* `hf download ORG/NAME --local-dir DIR`"),
-        ("model.gguf", r"^model.path='.*model.gguf' is a file and no folder; convert it with `turnwise models convert"),
-        ("model.safetensors", r"^model.path='.*' is a file and no folder; give the folder that holds it"),
+        ("model.gguf", r"^model.path='.*model.gguf' is a file, not a folder; convert it with `turnwise models convert"),
+        ("model.safetensors", r"^model.path='.*' is a file, not a folder; use the folder that contains it"),
     ],
 )
 def test_a_path_that_is_no_model_is_told_before_its_tokenizer_is_read(tmp_path: Path, path: str, message: str) -> None:

@@ -52,7 +52,7 @@ def test_damage_and_absence_are_named(store: GroupStore, number: int) -> None:
     with pytest.raises(StoreError, match=rf"the group of draw 5 .* has digest .*, but {digest} was written"):
         store.load(5, digest=digest)
     path.unlink()
-    with pytest.raises(StoreError, match=r"000000005\.\w+ cannot be read"):
+    with pytest.raises(StoreError, match=r"cannot read .*000000005\.\w+"):
         store.load(5, digest=digest)
 
 

@@ -237,8 +237,8 @@ def test_damage_is_named(tmp_path: Path, suffix: str) -> None:
         path.write_bytes(damaged)
         if suffix == ".jsonl" and not damaged:
             continue  # a file without groups is a file
-        with pytest.raises(StoreError, match=rf"s\{suffix} cannot be read"):
+        with pytest.raises(StoreError, match=rf"cannot read .*s\{suffix}"):
             load_groups(tmp_path, "s")
     path.unlink()
-    with pytest.raises(StoreError, match=rf"s\{suffix} cannot be read"):
+    with pytest.raises(StoreError, match=rf"cannot read .*s\{suffix}"):
         load_groups(tmp_path, "s")

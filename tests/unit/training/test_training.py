@@ -296,7 +296,7 @@ def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         load_training_state(tmp_path, wider, twin_optimizer)
     data = (tmp_path / "state.safetensors").read_bytes()
     (tmp_path / "state.safetensors").write_bytes(data[: len(data) // 2])
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="cannot read"):
         load_training_state(tmp_path, twin, twin_optimizer)
 
 

@@ -50,7 +50,7 @@ class Counter(ToolEnvironment):
         if text == "end":
             self.done = True
         if not text.isdigit():
-            raise ToolFailure(f"{text} is not a task number")
+            raise ToolFailure(f"{text} is no number")
         Counter.num_running += 1
         Counter.most_running = max(Counter.most_running, Counter.num_running)
         await asyncio.sleep(0.001)

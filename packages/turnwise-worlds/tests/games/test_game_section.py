@@ -24,6 +24,6 @@ def test_what_was_measured_of_a_game_is_shown_and_damage_is_named(tmp_path: Path
     assert "<td>&lt;last&gt;</td><td>0.0664</td><td>0.1000</td><td>0.0328</td><td>-0.0500</td><td>+0.250</td>" in page
     assert "<td>40</td><td>+0.500</td><td>+0.000</td>" in page
     (run.path / MEASURED).write_text("[{}]")
-    assert f"exploitability.json cannot be read (&#x27;rows&#x27;); run `turnwise exploitability {run.path}` again" in (
+    assert f"exploitability.json (&#x27;rows&#x27;); run `turnwise exploitability {run.path}` again" in (
         write_report(run).read_text()
     )

@@ -67,7 +67,7 @@ LAYOUTS = {
     "BFCL, a call that nothing fulfils": Layout(
         reader=read_calls,
         row={**BFCL, "ground_truth": [{"area": {"base": [10], "size": [5]}}]},
-        refused=r"ground_truth\[0\].*no call fulfils it",
+        refused=r"ground_truth\[0\].*no call can match it",
     ),
 }
 

@@ -71,7 +71,7 @@ def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"question": "q", "answers": ["1"]}\n{"question": "q"}\n', r":2: no answer among the keys \['question'\]"),
+        (b'{"question": "q", "answers": ["1"]}\n{"question": "q"}\n', r":2: no answer under the keys \['question'\]"),
         (b"\n\n[1]\n", ":3: list instead of an object"),
         (b"{", ":1: not JSON in UTF-8"),
         (b'{"question": "\xff"}', ":1: not JSON in UTF-8"),

@@ -182,7 +182,7 @@ def test_what_a_tracker_raises_is_named(tmp_path: Path) -> None:
         ("tensorbord", "tracker 'tensorbord' is unknown; use one of tensorboard, wandb, mlflow, trackio"),
         ("no_such_module:Tracker", "No module named 'no_such_module'"),
         ("own_trackers:None_", "has no 'None_'"),
-        ("misspelt_trackers:Tracker", r"tracker='misspelt_trackers:Tracker' cannot be imported .*SyntaxError"),
+        ("misspelt_trackers:Tracker", r"tracker='misspelt_trackers:Tracker' cannot be imported.*SyntaxError"),
     ],
 )
 def test_a_tracker_that_does_not_exist(
