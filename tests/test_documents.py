@@ -216,7 +216,7 @@ LEFT_OUT_METHODS = ("learning_progress",)
 def test_environments_have_a_page_or_a_folder_on_the_page_of_the_house() -> None:
     pages = read_pages()
     paths = {each.name: each.path for each in list_environments() if each.source.startswith(("built in", "turnwise"))}
-    adapters = {name for name, path in paths.items() if "turnwise_adapters" in path}
+    adapters = {name for name, path in paths.items() if path.startswith("turnwise_adapters.") and name != "verl_tool"}
     listed = list_column(pages["packages/turnwise-adapters/docs/adapters.md"], "`environment.name`")
     assert check_list("packages/turnwise-adapters/docs/adapters.md", "adapters", listed, adapters) == []
     folders = {path.split(":")[0].split(".")[-2] for name, path in paths.items() if name not in adapters}

@@ -337,7 +337,7 @@ def test_an_environment_is_used_once(single: Subject) -> None:
         if not (await fresh.step(reply)).done:
             while not (await fresh.step(text_message("assistant", "<answer> \\boxed{nothing} </answer>"))).done:
                 pass
-        with pytest.raises(EnvironmentFault, match="after its episode ended|a third answer"):
+        with pytest.raises(EnvironmentFault, match=r"after its episode ended|a third answer"):
             await fresh.step(reply)
         assert isinstance(await fresh.score([reply], StopReason.DONE), Scored)
         await fresh.close()

@@ -55,9 +55,9 @@ def test_an_installed_package_names_its_environments(folder: Path) -> None:
 def test_a_package_cannot_take_a_name_that_is_taken(folder: Path) -> None:
     install(folder, "first_package", {"coin": "first_package:Coin", "search_qa": "first_package:Coin"})
     install(folder, "second_package", {"coin": "second_package:Coin"})
-    with pytest.raises(ConfigError, match=r"name='coin' is provided more than once \(first_package and second_package\)"):
+    with pytest.raises(ConfigError, match=r"'coin' is provided more than once \(first_package and second_package\)"):
         load_family("coin", {})
-    with pytest.raises(ConfigError, match=r"name='search_qa' is provided more than once \(built in and first_package\)"):
+    with pytest.raises(ConfigError, match=r"'search_qa' is provided more than once \(built in and first_package\)"):
         load_family("search_qa", {})
     assert find_class("math_code").__module__.startswith("turnwise.")
     assert load_family("second_package:Coin", {}).task("train", 0)

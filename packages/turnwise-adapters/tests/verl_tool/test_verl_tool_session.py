@@ -140,5 +140,5 @@ def test_an_action_that_is_no_template_is_refused(action: str):
 
 @pytest.mark.parametrize("fields", [{"url": "127.0.0.1:5000"}, {"url": "ftp://a/b"}, {"tools": {}}])
 def test_a_server_needs_an_address_and_tools(fields: dict[str, Any]):
-    with pytest.raises(ValueError, match="use http|set "):
+    with pytest.raises(ValueError, match=r"use http|set "):
         VerlToolServer(**{"url": "http://127.0.0.1:5000/get_observation", "tools": {"x": {"action": "x"}}, **fields})

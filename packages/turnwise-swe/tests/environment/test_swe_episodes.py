@@ -83,7 +83,7 @@ def test_the_oracle_prompt_shows_a_failing_test_and_the_function_with_the_bug(ar
 def test_instances_of_one_package_need_those_of_a_second(arguments: dict[str, Any], tmp_path: Path) -> None:
     one = tmp_path / "one.jsonl"
     one.write_text(Path(arguments["instances"]).read_text().split("\n")[0])
-    with pytest.raises(DataError, match=r"the file has only sums: a package trains or is held out as a whole, so add instances"):
+    with pytest.raises(DataError, match=r"the file has only sums: .* held out as a whole, so add instances"):
         Swe(**{**arguments, "instances": str(one)}).task("train", 0)
 
 

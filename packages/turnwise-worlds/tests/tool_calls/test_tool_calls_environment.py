@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
-from pathlib import Path
 from random import Random
 from typing import Any
 
