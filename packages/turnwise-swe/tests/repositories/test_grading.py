@@ -125,7 +125,7 @@ def test_a_repository_whose_tests_do_not_run_is_no_verdict(sums: Repository) -> 
 def test_an_instance_of_another_tree_is_refused(sums: Repository) -> None:
     for instance, message in (
         (replace(INSTANCE, repository="sums==2.0"), "belongs to sums==2.0"),
-        (replace(INSTANCE, patch=INSTANCE.patch.replace("return a + b", "return a ^ b")), "does not apply to src/sums/"),
+        (replace(INSTANCE, patch=INSTANCE.patch.replace("return a + b", "return a ^ b")), "does not apply to src/sums"),
         (replace(INSTANCE, fail_to_pass=("tests/test_core.py::other",)), "it has no such test"),
     ):
         with pytest.raises(DataError, match=message):
