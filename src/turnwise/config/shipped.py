@@ -6,6 +6,7 @@ A package offers a folder of recipes in the entry-point group `turnwise.recipes`
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,7 +91,9 @@ def find_shipped(name: str) -> Shipped:
         raise ConfigError(f"recipe {name!r} is offered several times: {owners}; name the file of one")
     if not matches:
         home = describe_home(GROUP, short.partition("/")[0]) if "/" in short else ""
-        remedy = home or "does not exist, and no installed package has it; `turnwise recipes` lists theirs"
+        near = difflib.get_close_matches(short, [each.name for each in shipped], n=1, cutoff=0.8)
+        hint = f"did you mean {near[0]!r}?" if near else "`turnwise recipes` lists theirs"
+        remedy = home or f"does not exist, and no installed package has it; {hint}"
         raise ConfigError("; ".join([f"recipe {name!r} {remedy}", *broken]))
     return matches[0]
 

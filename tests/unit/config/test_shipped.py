@@ -123,3 +123,8 @@ def test_a_package_whose_recipes_cannot_be_listed_hinders_no_other(
     assert "search_r1/tiny" in {recipe.name for recipe in shipped}
     assert run_command("recipes").stdout.splitlines()[-1] == line
     assert load_config([Path("search_r1/tiny")]).run.name == "search_r1_tiny"
+
+
+def test_a_misspelt_recipe_is_told_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"'search_r1/tinny' does not exist.*; did you mean 'search_r1/tiny'\?$"):
+        find_shipped("search_r1/tinny")
