@@ -192,6 +192,7 @@ def test_environments_that_ask_are_those_of_the_page() -> None:
     assert set(list_names(page)) == asking | {"Environment"}
 
 
+@of_all_packages
 def test_families_with_gold_answers_are_those_of_the_page() -> None:
     page = " ".join((Path(__file__).parents[2] / "docs" / "branching.md").read_text(encoding="utf-8").split())
     listed = page.partition("`answer_reply(task, answer)`; ")[2].partition(" do.")[0]

@@ -97,17 +97,6 @@ def test_tables_are_lists_of_dictionaries_without_pandas(run: Any) -> None:
     assert tw.load_run(run.path).trajectories(step=1) == run.trajectories(step=1)
 
 
-def test_an_episode_of_several_roles_has_one_row_for_each(tmp_path: Path, without_pandas: None) -> None:
-    run = train("relay", tmp_path, roles={"b": "scripted:oracle"}, train__steps=1, evaluate__tasks=0)
-    rows = run.trajectories(step=1)
-    # Two tasks, two members, two roles.
-    assert sorted((row["draw"], row["member"], row["role"]) for row in rows) == [
-        (draw, member, role) for draw in range(2) for member in range(2) for role in ("a", "b")
-    ]
-    assert {(row["role"], row["fate"]) for row in rows} == {("a", "trained"), ("b", "not_learning")}
-    assert [group.draw.index for group in run.groups(1)] == [0, 1]
-
-
 def test_tables_are_data_frames_with_pandas(run: Any) -> None:
     pandas = pytest.importorskip("pandas")
     frame = tw.load_run(str(run.path)).trajectories()
