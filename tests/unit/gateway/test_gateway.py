@@ -284,7 +284,7 @@ def test_a_gateway_with_a_key_opens_for_it_alone() -> None:
 
 def test_pages_of_other_machines_are_refused() -> None:
     served = serve(is_open=True)
-    for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+    for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}, {"host": "[::1"}):
         answer = asyncio.run(served.client().post("/v1/chat/completions", json=CHAT, headers=headers))
         assert answer.status_code == 403
     assert asyncio.run(served.client().head("/")).status_code == 200
@@ -327,6 +327,7 @@ def test_rewards_belong_to_a_session_or_to_one_of_its_replies() -> None:
         for body, status, field in (
             ({"reward": "much"}, 400, "reward"),
             ({}, 400, "reward"),
+            ({"reward": 10**400}, 400, "reward"),
             ({"reward": 1, "reply": "call_0"}, 404, "reply"),
         ):
             refused = await client.post("/reward", json=body)
@@ -402,7 +403,17 @@ def test_the_queue_has_a_bound() -> None:
         (b'{"model": "\xff"}', 400, "no UTF-8: byte 11"),
         (b'{"model": "\\ud800"}', 400, "half a surrogate pair"),
         (b'{"temperature": NaN}', 400, "NaN is not JSON"),
+        (b'{"temperature": 1e999}', 400, "1e999 is no finite number"),
+        (b'{"model": "policy", "temperature": 1%s}' % (b"0" * 400), 400, "temperature: must be a number from 0 to 2"),
+        (b'{"model": "policy", "prompt": [5, 2147483648]}', 400, "prompt: must be one text or one list of token ids"),
         (b"[" * 200_000, 400, "no JSON"),
+        (b'{"tools": [{"type": "%s"}]}' % (b"x" * 2000), 400, "are supported"),
+        (b'{"model": "a\\nb", "messages": [{"role": "user", "content": "x"}]}', 404, "is not served here"),
+        (
+            b'{"tools": [{"function": {"name": "f"}}], "tool_choice": {"type": "function", "name": {}}}',
+            400,
+            "which is none of the tools",
+        ),
         (b" " * (MAX_BODY_BYTES + 1), 413, "more than 10,485,760 bytes"),
         (b'{"model": "gpt", "messages": [{"role": "user", "content": "x"}]}', 404, "ask for 'policy'"),
         (b'{"model": "policy", "messages": []}', 400, "messages: must end"),
@@ -423,6 +434,7 @@ def test_bad_input_is_one_clear_error_and_nothing_is_lost(content, status, probl
     served = serve()
     client = served.open()
     path = "/v1/responses" if b'"input"' in content else "/v1/chat/completions"
+    path = "/v1/completions" if b'"prompt"' in content else path
 
     async def play() -> httpx.Response:
         first = await post(client, "/v1/chat/completions", CHAT)
@@ -436,6 +448,7 @@ def test_bad_input_is_one_clear_error_and_nothing_is_lost(content, status, probl
     assert (answer.status_code, answer.headers["x-should-retry"]) == (status, "false")
     assert problem in answer.json()["error"]["message"]
     assert "\n" not in answer.json()["error"]["message"]
+    assert len(answer.json()["error"]["message"]) < 600
     assert len(served.engine.requests) == 2
 
 
