@@ -124,9 +124,11 @@ async def send(
     *,
     method: str = "POST",
     leaves_after: int | None = None,
+    answer: Answer | None = None,
 ) -> Answer:
-    """Send a request. The client hangs up after so many parts of the answer: -1 within its own body, None never."""
-    answer, left = Answer(), asyncio.Event()
+    """Send a request. The client hangs up after so many parts of the answer: -1 within its own body, None never.
+    `answer` is filled with what comes, and returned."""
+    answer, left = answer or Answer(), asyncio.Event()
     first = {"type": "http.request", "body": body[: len(body) // 2], "more_body": True}
     rest = {"type": "http.request", "body": body[len(body) // 2 :], "more_body": False}
     coming = [first] if leaves_after == -1 else [first, rest]

@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from fuzzed_requests import Answer, send
 from gateway_world import QUESTION, TOOLS, serve
 
 from turnwise.core.errors import EngineError
 from turnwise.core.messages import ToolCall, reply_message
 from turnwise.core.types import Scored
-from turnwise.gateway.http import MAX_BODY_BYTES
-from turnwise.gateway.sampling import Limits
+from turnwise.gateway.gateway import Gateway
+from turnwise.gateway.http import MAX_BODY_BYTES, Application
+from turnwise.gateway.sampling import Limits, SamplingRule
 
 CHAT: Any = {"model": "policy", "messages": [QUESTION], "tools": TOOLS}
 
@@ -471,6 +474,24 @@ def test_an_engine_that_fails_is_an_error_of_one_call() -> None:
         await post(client, "/v1/chat/completions", CHAT)
 
     asyncio.run(play())
+
+
+def test_a_failure_of_the_server_is_an_error_of_its_protocol_and_reaches_the_log() -> None:
+    def decode(ids: Any) -> str:
+        raise LookupError("a broken tokenizer")
+
+    policy = replace(serve().policy, decode=decode)
+    gateway = Gateway(policy, Limits(max_context=999, max_reply_tokens=99), SamplingRule(), is_open=True)
+    body = json.dumps({**CHAT, "logprobs": True}).encode()
+    answer = Answer()
+
+    async def play() -> None:
+        await send(Application(gateway), "/v1/chat/completions", body, {}, answer=answer)
+
+    with pytest.raises(LookupError, match="a broken tokenizer"):
+        asyncio.run(play())
+    assert (answer.status, answer.headers["x-should-retry"]) == (500, "false")
+    assert json.loads(answer.body)["error"]["code"] == "internal_error"
 
 
 def test_unknown_paths_are_refused() -> None:
