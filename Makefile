@@ -12,7 +12,7 @@ PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters vllm test-vllm test-scale voices wheels clean
+.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters gateway-clients vllm test-vllm test-scale voices wheels clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -82,6 +82,9 @@ golden-check: peers ## Compare the committed numbers with those of verl and TRL.
 
 test-adapters: ## Install the packages that adapters serve, a group at a time, and run the adapters' tests.
 	PYTHON=$(PYTHON) sh adapters/setup.sh
+
+gateway-clients: $(STAMP) ## Install other people's clients, a group at a time, and print how the gateway recognises them.
+	PYTHON=$(PYTHON) TURNWISE=$(BIN)/python sh clients/setup.sh
 
 wheels: ## Build the wheels of all packages, install them outside the checkout and train there by short names.
 	PYTHON=$(PYTHON) sh packages/try_wheels.sh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NoReturn
@@ -52,6 +53,10 @@ class Application:
             await request.refuse(writer, refusal)
         except ConnectionError:
             pass  # the client is gone
+        except Exception:
+            broken = "the server failed at this request; its log says how"
+            await request.refuse(writer, Refusal(broken, status=500, code="internal_error"))
+            raise  # for the log
 
     async def _route(self, request: _Request, session: str | None, path: str) -> None:
         method = request.method
@@ -221,10 +226,18 @@ class _Request:
 
 def _admit(request: _Request) -> None:
     """Refuse requests from web pages: a Host or an Origin with another name than this machine's."""
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
     origin = request.headers.get("origin")
-    if host not in LOCAL_NAMES or (origin is not None and urlsplit(origin).hostname not in LOCAL_NAMES):
+    named = [f"//{request.headers.get('host', '')}", *([] if origin is None else [origin])]
+    if any(_find_host(name) not in LOCAL_NAMES for name in named):
         raise Refusal("this server is for programs of its own machine", status=403, code="not_allowed")
+
+
+def _find_host(url: str) -> str | None:
+    """Return the host that a URL names; None if it names none."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _split_path(path: str) -> tuple[str | None, str]:
@@ -249,6 +262,12 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
+def _read_float(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text[:60]} is no finite number")
+    return value
+
+
 def _read_json(body: bytes) -> Mapping[str, Any]:
     """Return the object of a body. Raises Refusal for what is no JSON object in UTF-8."""
     try:
@@ -258,7 +277,7 @@ def _read_json(body: bytes) -> Mapping[str, Any]:
             f"the body is no UTF-8: byte {error.start} is {body[error.start]:#04x}", code="bad_json"
         ) from None
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_read_float)
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise Refusal("the body has half a surrogate pair; send whole characters", code="bad_json") from None

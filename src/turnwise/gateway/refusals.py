@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from turnwise.core.errors import TurnwiseError
 
+MAX_LINE = 500
+"""Most characters of what is told about a refusal: it may show what a client sent."""
+
 
 @dataclass(eq=False)
 class Refusal(TurnwiseError):
@@ -24,4 +27,5 @@ class Refusal(TurnwiseError):
     """When the same request may be answered; None if never."""
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.problem}" if self.field else self.problem
+        line = " ".join((f"{self.field}: {self.problem}" if self.field else self.problem).split())
+        return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE // 2]} ... {line[-MAX_LINE // 2 :]}"

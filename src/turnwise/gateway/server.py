@@ -44,7 +44,7 @@ class GatewayServer:
             def capture_signals(self) -> Iterator[None]:
                 yield
 
-        listener = socket.socket()
+        listener = socket.socket(proto=socket.IPPROTO_TCP)  # named, else asyncio leaves small packets waiting
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, port))

@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from fuzzed_requests import Answer, send
 from gateway_world import QUESTION, TOOLS, serve
 
 from turnwise.core.errors import EngineError
 from turnwise.core.messages import ToolCall, reply_message
 from turnwise.core.types import Scored
-from turnwise.gateway.http import MAX_BODY_BYTES
-from turnwise.gateway.sampling import Limits
+from turnwise.gateway.gateway import Gateway
+from turnwise.gateway.http import MAX_BODY_BYTES, Application
+from turnwise.gateway.sampling import Limits, SamplingRule
 
 CHAT: Any = {"model": "policy", "messages": [QUESTION], "tools": TOOLS}
 
@@ -284,7 +287,7 @@ def test_a_gateway_with_a_key_opens_for_it_alone() -> None:
 
 def test_pages_of_other_machines_are_refused() -> None:
     served = serve(is_open=True)
-    for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+    for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}, {"host": "[::1"}):
         answer = asyncio.run(served.client().post("/v1/chat/completions", json=CHAT, headers=headers))
         assert answer.status_code == 403
     assert asyncio.run(served.client().head("/")).status_code == 200
@@ -327,6 +330,7 @@ def test_rewards_belong_to_a_session_or_to_one_of_its_replies() -> None:
         for body, status, field in (
             ({"reward": "much"}, 400, "reward"),
             ({}, 400, "reward"),
+            ({"reward": 10**400}, 400, "reward"),
             ({"reward": 1, "reply": "call_0"}, 404, "reply"),
         ):
             refused = await client.post("/reward", json=body)
@@ -402,7 +406,17 @@ def test_the_queue_has_a_bound() -> None:
         (b'{"model": "\xff"}', 400, "no UTF-8: byte 11"),
         (b'{"model": "\\ud800"}', 400, "half a surrogate pair"),
         (b'{"temperature": NaN}', 400, "NaN is not JSON"),
+        (b'{"temperature": 1e999}', 400, "1e999 is no finite number"),
+        (b'{"model": "policy", "temperature": 1%s}' % (b"0" * 400), 400, "temperature: must be a number from 0 to 2"),
+        (b'{"model": "policy", "prompt": [5, 2147483648]}', 400, "prompt: must be one text or one list of token ids"),
         (b"[" * 200_000, 400, "no JSON"),
+        (b'{"tools": [{"type": "%s"}]}' % (b"x" * 2000), 400, "are supported"),
+        (b'{"model": "a\\nb", "messages": [{"role": "user", "content": "x"}]}', 404, "is not served here"),
+        (
+            b'{"tools": [{"function": {"name": "f"}}], "tool_choice": {"type": "function", "name": {}}}',
+            400,
+            "which is none of the tools",
+        ),
         (b" " * (MAX_BODY_BYTES + 1), 413, "more than 10,485,760 bytes"),
         (b'{"model": "gpt", "messages": [{"role": "user", "content": "x"}]}', 404, "ask for 'policy'"),
         (b'{"model": "policy", "messages": []}', 400, "messages: must end"),
@@ -423,6 +437,7 @@ def test_bad_input_is_one_clear_error_and_nothing_is_lost(content, status, probl
     served = serve()
     client = served.open()
     path = "/v1/responses" if b'"input"' in content else "/v1/chat/completions"
+    path = "/v1/completions" if b'"prompt"' in content else path
 
     async def play() -> httpx.Response:
         first = await post(client, "/v1/chat/completions", CHAT)
@@ -436,6 +451,7 @@ def test_bad_input_is_one_clear_error_and_nothing_is_lost(content, status, probl
     assert (answer.status_code, answer.headers["x-should-retry"]) == (status, "false")
     assert problem in answer.json()["error"]["message"]
     assert "\n" not in answer.json()["error"]["message"]
+    assert len(answer.json()["error"]["message"]) < 600
     assert len(served.engine.requests) == 2
 
 
@@ -458,6 +474,24 @@ def test_an_engine_that_fails_is_an_error_of_one_call() -> None:
         await post(client, "/v1/chat/completions", CHAT)
 
     asyncio.run(play())
+
+
+def test_a_failure_of_the_server_is_an_error_of_its_protocol_and_reaches_the_log() -> None:
+    def decode(ids: Any) -> str:
+        raise LookupError("a broken tokenizer")
+
+    policy = replace(serve().policy, decode=decode)
+    gateway = Gateway(policy, Limits(max_context=999, max_reply_tokens=99), SamplingRule(), is_open=True)
+    body = json.dumps({**CHAT, "logprobs": True}).encode()
+    answer = Answer()
+
+    async def play() -> None:
+        await send(Application(gateway), "/v1/chat/completions", body, {}, answer=answer)
+
+    with pytest.raises(LookupError, match="a broken tokenizer"):
+        asyncio.run(play())
+    assert (answer.status, answer.headers["x-should-retry"]) == (500, "false")
+    assert json.loads(answer.body)["error"]["code"] == "internal_error"
 
 
 def test_unknown_paths_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import httpx
@@ -154,6 +155,10 @@ def test_the_server_listens_on_this_machine_and_notices_who_leaves() -> None:
             engine.opened.set()
             streamed = await client.post("/v1/chat/completions", json={**BODY, "stream": True})
             assert streamed.text.endswith("data: [DONE]\n\n")
+            [connection] = server._server.server_state.connections
+            accepted = connection.transport.get_extra_info("socket")
+            # Else the body of an answer waits 40 ms for the client to acknowledge its head.
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
             whole = await client.post("/v1/chat/completions", json=BODY)
             assert whole.json()["choices"][0]["finish_reason"] == "tool_calls"
         assert session.undelivered == []

@@ -83,7 +83,7 @@ def read_choice(fields: Fields, tools: Sequence[ToolSpec]) -> tuple[Choice, str 
     if chosen is None or chosen.get("type") != "function":
         raise fields.refuse("tool_choice", f"must be auto, none, required or a function, not {show(value)}")
     name = chosen.object("function").get("name") or chosen.get("name")
-    if name not in {tool.name for tool in tools}:
+    if name not in [tool.name for tool in tools]:
         raise fields.refuse("tool_choice", f"names {show(name)}, which is none of the tools")
     return "required", str(name)
 

@@ -50,7 +50,7 @@ def _read_prompt(fields: Fields) -> str | tuple[int, ...]:
         value = value[0]
     if isinstance(value, str) and value:
         return value
-    if isinstance(value, list) and value and all(type(token) is int and token >= 0 for token in value):
+    if isinstance(value, list) and value and all(type(token) is int and 0 <= token < 2**31 for token in value):
         return tuple(value)
     raise fields.refuse("prompt", f"must be one text or one list of token ids, not {show(value)}")
 

@@ -66,9 +66,10 @@ class Fields:
         value = self.value.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        number = None if isinstance(value, bool) or not isinstance(value, int | float) else _to_float(value)
+        if number is None or not low <= number <= high:
             raise self.refuse(key, f"must be a number from {low:g} to {high:g}, not {show(value)}")
-        return float(value)
+        return number
 
     def items(self, key: str) -> Sequence[Any]:
         """Return a list; empty if it is missing."""
@@ -104,6 +105,14 @@ class Fields:
         for key, remedy in keys.items():
             if self.value.get(key):
                 raise self.refuse(key, f"is not supported; {remedy}")
+
+
+def _to_float(value: float) -> float:
+    """Return a number as a float, infinite if it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def show(value: Any) -> str:

@@ -97,7 +97,7 @@ async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await manager.handle_request(scope, receive, send)
 
-    listener = socket.socket()
+    listener = socket.socket(proto=socket.IPPROTO_TCP)  # named, else asyncio leaves small packets waiting
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
