@@ -286,7 +286,7 @@ class Session:
         call = self._complete(call)
         messages, after = self._resolve(call)
         root = self._root(call)
-        self.forest.acknowledge(root, messages)
+        self.forest.acknowledge(root, messages, after)
         places: list[_Place] = []
         try:
             for number in range(call.num_replies):

@@ -36,7 +36,8 @@ def to_opening(node: Node, name: str) -> ConversationOpening:
 
 
 def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> Told:
-    """Return the turns of the replies whose roots are `kept`, in the order of sampling; None keeps all.
+    """Return the turns of the replies whose roots are `kept`, in the order of sampling; None keeps all. Replies that
+    nobody received come last.
 
     The first request after a reply continues its conversation. Any other opens a conversation that inherits from it,
     and one with no reply before it opens a conversation from nothing. Every reply is one turn.
@@ -44,7 +45,7 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
     told, roots = Told(), list_roots(replies)
     places: dict[int, int] = {}
     nodes = {node.index: node for node in replies}
-    for node in replies:
+    for node in sorted(replies, key=lambda node: not node.is_delivered):  # nothing follows one that nobody received
         if kept is not None and roots[node.index] not in kept:
             continue
         record = _record(node)
@@ -74,6 +75,7 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
                 completion=keep_own_experts(record.completion, len(prompt.context_ids)),
                 message=record.parsed,
                 conversation=conversation,
+                is_received=node.is_delivered,
                 engine_s=record.ended - record.began,
                 signals=list_signals(record.match),
             )
