@@ -243,9 +243,10 @@ class LivePlay:
         """Return the trajectory of every role."""
         kept, trajectories = self._list_kept(), []
         others = set(list_roots(self._replies).values()) - kept
+        posted = {} if self.session is None else self.session.rewards
         for role in self.live.spec.roles:
             is_agent = role.name == AGENT
-            told = to_turns(self._replies, kept if is_agent else others)
+            told = to_turns(self._replies, kept if is_agent else others, posted)
             trajectories.append(
                 Trajectory(
                     id=replace(self.attempt.id, role=role.name),

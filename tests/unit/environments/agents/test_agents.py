@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from turnwise.algorithms.credit import compute_turn_rewards
 from turnwise.audit.accounts import check_account
 from turnwise.audit.recheck import check_rendering
 from turnwise.audit.replay import recheck_episode
@@ -19,7 +20,19 @@ from turnwise.core.episodes import LiveEnvironment
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.messages import ToolCall, reply_message
 from turnwise.core.protocols import Opening
-from turnwise.core.types import Draw, DropReason, Episode, IntArray, Invalid, Scored, StopReason, Task, Trajectory
+from turnwise.core.types import (
+    Draw,
+    DropReason,
+    Episode,
+    IntArray,
+    Invalid,
+    Scored,
+    StopReason,
+    Task,
+    Trajectory,
+    TurnScores,
+)
+from turnwise.credit.assignment import to_credit_trajectories
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.environments.agents.environment import AgentEnvironment
 from turnwise.environments.agents.family import AgentTasks
@@ -314,6 +327,27 @@ def test_an_agent_has_the_trajectorys_deadline() -> None:
 async def post_reward(task: Task, base_url: str, api_key: str) -> None:
     async with connect(base_url.removesuffix("/v1"), api_key) as client:
         assert (await client.post("/reward", json={"reward": 0.75})).status_code == 200
+
+
+async def reward_replies(task: Task, base_url: str, api_key: str) -> float:
+    """Rewards its first reply by a call's id, and its second by the reply's, twice."""
+    async with connect(base_url, api_key) as client:
+        first = [{"role": "user", "content": task.prompt[0].text}]
+        message = await ask(client, first)
+        call = message["tool_calls"][0]["id"]
+        more = [*first, message, {"role": "tool", "tool_call_id": call, "content": "code 3"}]
+        answer = await client.post("/chat/completions", json={"model": "policy", "messages": more, "tools": [SEARCH]})
+        for reply, reward in ((call, 0.25), (answer.json()["id"], 9.0), (answer.json()["id"], -0.5)):
+            await client.post(base_url.removesuffix("/v1") + "/reward", json={"reward": reward, "reply": reply})
+    return 1.0
+
+
+def test_rewards_of_replies_are_the_rewards_of_their_turns() -> None:
+    agent, _ = play(reward_replies).trajectories
+    assert [turn.scores for turn in agent.turns] == [TurnScores(reward=0.25), TurnScores(reward=-0.5)]
+    assert agent.reward == Scored(total=1.0)
+    [credited] = to_credit_trajectories([make_group(agent)])
+    assert compute_turn_rewards(credited).tolist() == [0.25, 0.5]  # -0.5, and the outcome 1.0 after the last turn
 
 
 async def say_nothing(task: Task, base_url: str, api_key: str) -> str:
