@@ -1,4 +1,4 @@
-"""A short run of `recipes/agents/tiny.toml`: an agent written with the openai client trains, and the audit agrees."""
+"""Short runs of `recipes/agents`: agents written with other people's clients train, and the audit agrees."""
 
 from pathlib import Path
 
@@ -8,17 +8,21 @@ from turnwise.config.load import load_config
 from turnwise.runs.audit import audit_run
 from turnwise.runs.train import run_train
 
-pytest.importorskip("openai")
 ROOT = Path(__file__).parents[2]
 SHORT = ["sft.steps=2", "sft.num_demonstrations=32", "sft.batch_size=8", "train.steps=2", "evaluate.tasks=4"]
 SHORT += ["rollout.tasks_per_step=2", "rollout.group_size=4", "engine.num_threads=1"]
 
 
 @pytest.mark.slow
-def test_a_run_of_an_agent_passes_the_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "packages"), [("tiny", ["openai"]), ("langgraph", ["langgraph", "langchain_openai"])])
+def test_a_run_of_an_agent_passes_the_audit(
+    name: str, packages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in packages:
+        pytest.importorskip(package)
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    recipe = load_config([ROOT / "recipes" / "agents" / "tiny.toml"], [*SHORT, f"run.output={tmp_path}"])
+    recipe = load_config([ROOT / "recipes" / "agents" / f"{name}.toml"], [*SHORT, f"run.output={tmp_path}"])
     report = audit_run(run_train(recipe, resume=None, display=False), replay_tools=False)
     assert report.breaches == []
     assert report.to_json()["ok"]

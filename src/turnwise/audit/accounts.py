@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.audit.breaches import Breach
+from turnwise.core.paths import take_received
 from turnwise.core.sampled import digest_advantages, digest_tokens, token_versions
 from turnwise.core.types import DropReason, Invalid, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.store.advantages import TurnAdvantages
@@ -118,6 +119,7 @@ def check_account(
             entry, trajectory = accounted[name], stored[name]
             texts += _compare_tokens(entry, trajectory)
             texts += _check_trained(entry, trajectory, advantages)
+            texts += [] if name in reasons else _check_undelivered(entry, trajectory)
             texts += _check_ages(account, entry, trajectory, max_staleness)
             as_discarded = {reasons[name]} if name in reasons else set(entry.dropped) - NOT_MEMBERS
             if set(entry.dropped) != as_discarded:
@@ -168,6 +170,15 @@ def _check_trained(entry: Entry, trajectory: Trajectory, advantages: Advantages 
         yield f"{trained} tokens have stored advantages, the ledger says that {entry.trained} trained"
     elif entry.trained and digest_advantages(credited) != entry.advantages_digest:
         yield "its stored advantages are not those that trained"
+
+
+def _check_undelivered(entry: Entry, trajectory: Trajectory) -> Iterator[str]:
+    if isinstance(trajectory.reward, Invalid):
+        return
+    lost = trajectory.num_sampled_tokens - take_received(trajectory).num_sampled_tokens
+    stated = entry.dropped.get(DropReason.UNDELIVERED.value, 0)
+    if lost != stated:
+        yield f"{lost} of its stored tokens were received by nobody, the ledger has {stated} dropped for it"
 
 
 def _check_ages(account: GroupAccount, entry: Entry, trajectory: Trajectory, max_staleness: int) -> Iterator[str]:

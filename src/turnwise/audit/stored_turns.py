@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from turnwise.audit.breaches import Breach
+from turnwise.core.paths import take_received
 from turnwise.core.types import FinishReason, Invalid, StopReason, Trajectory, Turn
 
 ANSWERED = (StopReason.DONE, StopReason.MAX_TURN_TOKENS)
@@ -36,7 +37,7 @@ def check_turns(step: int | None, trajectory: Trajectory, *, has_others: bool = 
 
 def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
     """Check that every path of a branched trajectory but the first has one ending, and every turn a recorded
-    conversation.
+    conversation; replies that nobody received come last.
 
     Parents must precede their turns.
     """
@@ -44,7 +45,10 @@ def check_endings(step: int | None, trajectory: Trajectory) -> list[Breach]:
     leaves, ends = {path[-1] for path in trajectory.branches()}, [ending.turn for ending in trajectory.endings]
     if ends and (len(set(ends)) != len(ends) or not set(ends) < leaves or len(leaves) != len(ends) + 1):
         texts.append(f"its endings are of turns {ends}, its paths end in turns {sorted(leaves)}; all but one need one")
+    num_received = len(take_received(trajectory).turns)
     for index, turn in enumerate(trajectory.turns):
+        if index < num_received and not turn.is_received:
+            texts.append(f"turn {index} was received by nobody, yet turn {num_received - 1} comes after it and was")
         if not 0 <= turn.conversation < max(1, len(trajectory.conversations)):
             count = len(trajectory.conversations)
             texts.append(f"turn {index} is of conversation {turn.conversation}, the store has {count} of them")
@@ -82,7 +86,8 @@ def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
                 "turn is missing"
             )
     # If several conversations were open, replies later than the one that was cut off were sampled too.
-    last = turns if num_conversations > 1 else turns[-1:]
+    received = take_received(trajectory).turns
+    last = received if num_conversations > 1 else received[-1:]
     is_cut_off = any(turn.completion.finish_reason is FinishReason.LENGTH for turn in last)
     if turns and stop is StopReason.MAX_TURN_TOKENS and not is_cut_off and not has_others:
         yield "the stop reason is max_turn_tokens and the last reply was not cut off"

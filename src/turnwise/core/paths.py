@@ -11,7 +11,8 @@ estimates, and of paths that failed) come after all others.
     parents      - 0 1 2   0  1'   1   2''
     paths        0 1 2 3, 0 1' 2', 0 1 2'' 3''
 
-A trajectory without endings is one path: all its turns, even if they belong to several conversations.
+A trajectory without endings is one path: all its turns, even if they belong to several conversations. Replies that
+nobody received come last in it and never train.
 """
 
 from __future__ import annotations
@@ -92,10 +93,10 @@ def unfold_groups(groups: Iterable[TrajectoryGroup], *, estimates: bool = False)
 
 def trained_paths(trajectory: Trajectory, *, estimates: bool = False) -> list[Path]:
     """Return the first path, even if its reward is Invalid, and the other paths that were scored; value estimates only
-    on request."""
+    on request. Replies that nobody received are left out."""
     return [
         path
-        for path in split_paths(trajectory)
+        for path in split_paths(take_received(trajectory))
         if path.kind == "first" or path.trains or (estimates and isinstance(path.trajectory.reward, Scored))
     ]
 
@@ -103,10 +104,18 @@ def trained_paths(trajectory: Trajectory, *, estimates: bool = False) -> list[Pa
 def take_trained(trajectory: Trajectory) -> Trajectory:
     """Return the trajectory without the turns that never train. Its branches keep their numbers."""
     if not trajectory.endings:
-        return trajectory
+        return take_received(trajectory)
     count = 1 + max(index for path in trained_paths(trajectory) for index in path.turns)
     endings = tuple(ending for ending in trajectory.endings if ending.turn < count)
     return replace(trajectory, turns=trajectory.turns[:count], endings=endings)
+
+
+def take_received(trajectory: Trajectory) -> Trajectory:
+    """Return the trajectory without the replies at its end that nobody received."""
+    count = len(trajectory.turns)
+    while count and not trajectory.turns[count - 1].is_received:
+        count -= 1
+    return trajectory if count == len(trajectory.turns) else replace(trajectory, turns=trajectory.turns[:count])
 
 
 def first_path(trajectory: Trajectory) -> Trajectory:

@@ -370,6 +370,8 @@ class Turn:
     """Hash of the environment's state before this reply; None if the environment supplies none."""
     conversation: int = 0
     """Index into `Trajectory.conversations`."""
+    is_received: bool = True
+    """Whether the program that asked for the reply received it. If not, no turn follows it and it never trains."""
     engine_s: float = 0.0
     environment_s: float = 0.0
 
@@ -529,6 +531,8 @@ class DropReason(StrEnum):
     """The run was continued, and the group's task could not be recreated."""
     VALUE_ESTIMATE = "value_estimate"
     """A continuation that was sampled only to estimate the value of a state."""
+    UNDELIVERED = "undelivered"
+    """The program that asked for the reply never received it, so it decided nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -219,9 +219,9 @@ class Forest:
         """Note that the client has received a reply."""
         self.nodes[index].is_delivered = True
 
-    def acknowledge(self, root: bytes, messages: Sequence[Message]) -> None:
-        """Note that the replies that a request echoes have arrived."""
-        walk = self._walk(root, messages, message_keys(messages))
+    def acknowledge(self, root: bytes, messages: Sequence[Message], after: int | None = None) -> None:
+        """Note that the replies that a request echoes have arrived, and the one that it names (`after`)."""
+        walk = self._walk(root, messages, message_keys(messages), after)
         for node in self.path_nodes(walk.at):
             node.is_delivered = node.is_delivered or node.is_reply
 

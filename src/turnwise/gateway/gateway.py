@@ -166,13 +166,15 @@ class Gateway:
         parts = fields.object("parts")
         scored = Scored.of(value, {key: parts.number(key, low=-1e300, high=1e300) or 0.0 for key in parts.value})
         issued = fields.text("reply", "")
+        if issued and scored.parts:
+            raise fields.refuse("parts", "belong to the reward of the session; leave them out with reply")
         if not issued:
             session.reward = scored
             return {"session": session.name, "reward": value}
         node = session.find_reply(issued)
         if node is None:
             raise Refusal(f"{issued[:60]!r} is no reply or call of this session", status=404, field="reply")
-        session.rewards[node.index] = scored
+        session.rewards[node.index] = value
         return {"session": session.name, "reply": issued, "reward": value}
 
     def count(self) -> dict[str, int]:

@@ -85,7 +85,7 @@ class Session:
         self.counts: Counter[str] = Counter()
         """Calls by what became of them, and tokens."""
         self.reward: Reward | None = None
-        self.rewards: dict[int, Reward] = {}
+        self.rewards: dict[int, float] = {}
         """Rewards of single replies, by node."""
         self.used = time.monotonic()
         self.is_over = False
@@ -286,7 +286,7 @@ class Session:
         call = self._complete(call)
         messages, after = self._resolve(call)
         root = self._root(call)
-        self.forest.acknowledge(root, messages)
+        self.forest.acknowledge(root, messages, after)
         places: list[_Place] = []
         try:
             for number in range(call.num_replies):

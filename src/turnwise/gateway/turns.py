@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from turnwise.core.episodes import MAIN
 from turnwise.core.sampled import keep_own_experts
-from turnwise.core.types import ConversationOpening, Message, Signal, ToolRecord, Turn
+from turnwise.core.types import NO_SCORES, ConversationOpening, Message, Signal, ToolRecord, Turn, TurnScores
 from turnwise.gateway.forest import Continues, Match, Node, Refuses
 from turnwise.gateway.sampling import Sampled
+
+NO_REWARDS: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -35,8 +38,11 @@ def to_opening(node: Node, name: str) -> ConversationOpening:
     return ConversationOpening(name=name, messages=prompt.messages, tools=prompt.tools)
 
 
-def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> Told:
-    """Return the turns of the replies whose roots are `kept`, in the order of sampling; None keeps all.
+def to_turns(
+    replies: Sequence[Node], kept: Collection[int] | None = None, rewards: Mapping[int, float] = NO_REWARDS
+) -> Told:
+    """Return the turns of the replies whose roots are `kept`, in the order of sampling; None keeps all. Replies that
+    nobody received come last. `rewards` are those of single replies, which credit reads as the reward of the turn.
 
     The first request after a reply continues its conversation. Any other opens a conversation that inherits from it,
     and one with no reply before it opens a conversation from nothing. Every reply is one turn.
@@ -44,7 +50,7 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
     told, roots = Told(), list_roots(replies)
     places: dict[int, int] = {}
     nodes = {node.index: node for node in replies}
-    for node in replies:
+    for node in sorted(replies, key=lambda node: not node.is_delivered):  # nothing follows one that nobody received
         if kept is not None and roots[node.index] not in kept:
             continue
         record = _record(node)
@@ -74,6 +80,8 @@ def to_turns(replies: Sequence[Node], kept: Collection[int] | None = None) -> To
                 completion=keep_own_experts(record.completion, len(prompt.context_ids)),
                 message=record.parsed,
                 conversation=conversation,
+                scores=TurnScores(reward=rewards[node.index]) if node.index in rewards else NO_SCORES,
+                is_received=node.is_delivered,
                 engine_s=record.ended - record.began,
                 signals=list_signals(record.match),
             )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from turnwise.core.batch import Drop
-from turnwise.core.paths import split_paths
+from turnwise.core.paths import split_paths, take_received
 from turnwise.core.types import DropReason, Scored, Trajectory, TrajectoryGroup, TrajectoryId
 
 
@@ -41,21 +41,25 @@ def list_drops(
                 others = set(range(len(trajectory.turns))).difference(*idle.values())
                 turns = tuple(sorted(others)) if any(idle.values()) else None
                 why = other_reasons.get(trajectory.id, reason)
-                drops.append(Drop(trajectory=trajectory.id, reason=why, turns=turns))
+                if turns != ():
+                    drops.append(Drop(trajectory=trajectory.id, reason=why, turns=turns))
     return drops
 
 
 def list_idle_turns(trajectory: Trajectory) -> dict[DropReason, tuple[int, ...]]:
-    """Return the turns of a scored trajectory that serve only to estimate a value, and those of failed branches."""
+    """Return the turns of a scored trajectory that serve only to estimate a value, those of failed branches, and those
+    that nobody received."""
     trains: set[int] = set()
     estimates: set[int] = set()
-    for path in split_paths(trajectory):
+    for path in split_paths(take_received(trajectory)):
         if path.kind == "first" or path.trains:
             trains.update(path.turns)
         elif isinstance(path.trajectory.reward, Scored):
             estimates.update(path.turns)
     idle = set(range(len(trajectory.turns))) - trains
+    lost = {index for index in idle if not trajectory.turns[index].is_received}
     return {
         DropReason.VALUE_ESTIMATE: tuple(sorted(idle & estimates)),
-        DropReason.INVALID: tuple(sorted(idle - estimates)),
+        DropReason.INVALID: tuple(sorted(idle - estimates - lost)),
+        DropReason.UNDELIVERED: tuple(sorted(lost)),
     }

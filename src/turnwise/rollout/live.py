@@ -214,6 +214,8 @@ class LivePlay:
         end = EpisodeEnd(stop=_find_stop(told))
         replies: dict[str, Sequence[Message]] = {}
         for turn in told.turns:
+            if not turn.is_received:
+                continue  # what nobody received decided nothing
             name = told.openings[turn.conversation].name
             replies[name] = (*replies.get(name, ()), turn.message)
         with boundary(EnvironmentFault, f"score of {where}"):
@@ -241,9 +243,10 @@ class LivePlay:
         """Return the trajectory of every role."""
         kept, trajectories = self._list_kept(), []
         others = set(list_roots(self._replies).values()) - kept
+        posted = {} if self.session is None else self.session.rewards
         for role in self.live.spec.roles:
             is_agent = role.name == AGENT
-            told = to_turns(self._replies, kept if is_agent else others)
+            told = to_turns(self._replies, kept if is_agent else others, posted)
             trajectories.append(
                 Trajectory(
                     id=replace(self.attempt.id, role=role.name),
@@ -264,20 +267,23 @@ class LivePlay:
         return [] if self.session is None else self.session.forest.replies
 
     def _list_kept(self) -> set[int]:
-        """Return the replies that began the conversations that train."""
+        """Return the replies that began the conversations that train, and those that nobody received, which are dropped
+    for that reason."""
         replies = self._replies
         first = set(list_roots(replies).values())
         roots = [node for node in replies if node.index in first]
         if len(self.live.spec.roles) == 1:
             return {node.index for node in roots}
         received = {list_roots(replies)[node.index] for node in replies if node.is_delivered}
+        lost = {node.index for node in roots if node.index not in received}
         roots = [node for node in roots if node.index in received]  # what nobody received decided nothing
         openings = [to_opening(node, f"root{at}") for at, node in enumerate(roots)]
         chosen = self.live.choose_roots(openings)
-        return {node.index for node, is_chosen in zip(roots, chosen, strict=True) if is_chosen}
+        return lost | {node.index for node, is_chosen in zip(roots, chosen, strict=True) if is_chosen}
 
 
 def _find_stop(told: Told) -> StopReason:
     """Return whether a limit of tokens cut a reply off."""
-    is_cut = any(turn.completion.finish_reason is FinishReason.LENGTH for turn in told.turns)
+    received = (turn for turn in told.turns if turn.is_received)
+    is_cut = any(turn.completion.finish_reason is FinishReason.LENGTH for turn in received)
     return StopReason.MAX_TURN_TOKENS if is_cut else StopReason.DONE

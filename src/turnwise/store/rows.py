@@ -162,6 +162,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "conversation": turn.conversation,
         "engine_s": turn.engine_s,
         "environment_s": turn.environment_s,
+        **({} if turn.is_received else {"is_received": False}),
     }
 
 
@@ -191,6 +192,7 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         signals=tuple(Signal(**signal) for signal in row["signals"]),
         state=row["state"],
         conversation=row["conversation"],
+        is_received=row.get("is_received", True),
         engine_s=row["engine_s"],
         environment_s=row["environment_s"],
     )

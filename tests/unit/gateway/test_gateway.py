@@ -332,6 +332,7 @@ def test_rewards_belong_to_a_session_or_to_one_of_its_replies() -> None:
             ({}, 400, "reward"),
             ({"reward": 10**400}, 400, "reward"),
             ({"reward": 1, "reply": "call_0"}, 404, "reply"),
+            ({"reward": 1, "parts": {"exact": 1}, "reply": answer["id"]}, 400, "parts"),
         ):
             refused = await client.post("/reward", json=body)
             assert (refused.status_code, refused.json()["error"]["param"]) == (status, field)
@@ -341,12 +342,13 @@ def test_rewards_belong_to_a_session_or_to_one_of_its_replies() -> None:
     asyncio.run(play())
     session = served.gateway.sessions[access.name]
     assert session.reward == Scored.of(1.0, {"exact": 0.5})
-    assert session.rewards == {session.forest.replies[0].index: Scored(total=0.25)}
+    assert session.rewards == {session.forest.replies[0].index: 0.25}
     unknown = asyncio.run(client.post("/../nobody/reward", json={"reward": 1}))
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "session_not_found")
     asyncio.run(served.gateway.end(access.name))
-    late = asyncio.run(client.post("/reward", json={"reward": 1}))
-    assert (late.status_code, late.json()["error"]["code"]) == (403, "session_over")
+    for body in ({"reward": 1}, {"reward": 1, "reply": "call_0"}):
+        late = asyncio.run(client.post("/reward", json=body))
+        assert (late.status_code, late.json()["error"]["code"]) == (403, "session_over")
 
 
 # ------------------------------------------------------------------ limits and bad input

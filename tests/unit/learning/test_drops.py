@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from turnwise.batching.samples import take_scored
 from turnwise.core.batch import Drop
 from turnwise.core.types import (
     DropReason,
@@ -41,8 +42,22 @@ def test_turns_that_never_train_have_a_reason_of_their_own() -> None:
     scored, failed = Scored(total=0.0), Invalid(reason="hung", retryable=False)
     turns = (make_turn([1], [1]), *(make_turn([1], [index], parent=0) for index in (2, 3, 4, 5)))
     tree = attempt(0, *turns, endings=(end(2, "leaf", scored), end(3, "estimate", scored), end(4, "leaf", failed)))
-    assert list_idle_turns(tree) == {DropReason.VALUE_ESTIMATE: (3,), DropReason.INVALID: (4,)}
     idle = [(DropReason.VALUE_ESTIMATE, (3,)), (DropReason.INVALID, (4,))]
+    assert list_idle_turns(tree) == {**dict(idle), DropReason.UNDELIVERED: ()}
     assert [(d.reason, d.turns) for d in list_drops([make_group(tree)], {tree.id}, DropReason.NO_CREDIT)] == idle
     left_out = list_drops([make_group(tree)], set(), DropReason.NO_CREDIT)
     assert [(d.reason, d.turns) for d in left_out] == [*idle, (DropReason.NO_CREDIT, (0, 1, 2))]
+
+
+def test_replies_that_nobody_received_are_dropped_for_that_reason() -> None:
+    turns = (make_turn([1], [1]), make_turn([1], [2, 3], parent=0, is_received=False))
+    trained, other = attempt(0, *turns), attempt(1, *turns)
+    nobody = attempt(2, make_turn([1], [4], is_received=False))
+    drops = list_drops([make_group(trained, other, nobody)], {trained.id}, DropReason.NO_CREDIT)
+    assert [(drop.trajectory.member, drop.reason, drop.turns) for drop in drops] == [
+        (0, DropReason.UNDELIVERED, (1,)),
+        (1, DropReason.UNDELIVERED, (1,)),
+        (1, DropReason.NO_CREDIT, (0,)),
+        (2, DropReason.UNDELIVERED, (0,)),
+    ]
+    assert [len(each.turns) for each in take_scored([make_group(trained, nobody)]).values()] == [1, 0]

@@ -9,24 +9,42 @@ from typing import Any
 import httpx
 import pytest
 
+from turnwise.algorithms.credit import compute_turn_rewards
+from turnwise.audit.accounts import check_account
 from turnwise.audit.recheck import check_rendering
 from turnwise.audit.replay import recheck_episode
 from turnwise.audit.stored_turns import check_endings, check_turns
+from turnwise.batching.samples import take_scored, to_samples
+from turnwise.core.batch import Drop
 from turnwise.core.episodes import LiveEnvironment
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.messages import ToolCall, reply_message
 from turnwise.core.protocols import Opening
-from turnwise.core.types import Draw, Episode, IntArray, Invalid, Scored, StopReason, Task, Trajectory
+from turnwise.core.types import (
+    Draw,
+    DropReason,
+    Episode,
+    IntArray,
+    Invalid,
+    Scored,
+    StopReason,
+    Task,
+    Trajectory,
+    TurnScores,
+)
+from turnwise.credit.assignment import to_credit_trajectories
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.environments.agents.environment import AgentEnvironment
 from turnwise.environments.agents.family import AgentTasks
+from turnwise.learning.drops import list_drops
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.live import Endpoints, run_live_episode
 from turnwise.rollout.policies import EnginePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.agents import find_agent, play_by
-from turnwise.testing import NotesFamily, build_tiny_renderer, build_tiny_tokenizer
+from turnwise.store.ledger import account_batch
+from turnwise.testing import NotesFamily, build_tiny_renderer, build_tiny_tokenizer, make_group
 from turnwise.testing.notes import Notes
 
 FAMILY = NotesFamily()
@@ -74,9 +92,10 @@ def eval_query(call: Any) -> str:
     return str(httpx.Response(200, content=call["function"]["arguments"]).json()["query"])
 
 
-def play(agent: Any, *, limits: Any = None, cut_s: float | None = None, **options: Any) -> Episode:
+def play(agent: Any, *, limits: Any = None, wrap: Any = None, **options: Any) -> Episode:
     async def run() -> Episode:
-        engine = ScriptedEngine(RENDERER, follow)
+        scripted = ScriptedEngine(RENDERER, follow)
+        engine = wrap(scripted) if wrap else scripted
         endpoints = Endpoints(lambda ids: str(TOKENIZER.decode(list(ids))))
         environment = AgentEnvironment(FAMILY.build_environment(LINKED), agent, **options)
         assert isinstance(environment, LiveEnvironment)
@@ -202,6 +221,82 @@ def test_a_request_that_was_never_whole_is_no_reply() -> None:
     assert (len(agent.turns), len(aside.turns)) == (1, 0)
 
 
+class Gate:
+    """An engine that answers about jade when it is told to."""
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        GATES.append(self)
+        self.engine, self.is_asked, self.may_answer = engine, asyncio.Event(), asyncio.Event()
+
+    async def generate(self, prompt: IntArray, params: Any, *, session: Any) -> Any:
+        if "jade" in TOKENIZER.decode(list(prompt)):
+            self.is_asked.set()
+            await self.may_answer.wait()
+        return await self.engine.generate(prompt, params, session=session)
+
+    async def release(self, session: Any) -> None:
+        await self.engine.release(session)
+
+
+GATES: list[Gate] = []
+
+
+async def hang_up(base_url: str, api_key: str, messages: list[Any]) -> None:
+    """Send a request about jade, and leave while it is being sampled."""
+    gate = GATES[-1]
+    body = {"model": "policy", "messages": messages, "tools": [SEARCH]}
+    _, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(base_url).port)
+    content = httpx.Request("POST", base_url, json=body).content
+    head = f"POST {httpx.URL(base_url).path}/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    head += f"authorization: Bearer {api_key}\r\ncontent-length: {len(content)}\r\n\r\n"
+    writer.write(head.encode() + content)
+    await gate.is_asked.wait()
+    writer.close()
+    await writer.wait_closed()
+
+
+async def give_up(task: Task, base_url: str, api_key: str) -> float:
+    """Give up a continuation and a conversation of its own; then go on in other words."""
+    async with connect(base_url, api_key) as client:
+        first = [{"role": "user", "content": task.prompt[0].text}]
+        message = await ask(client, first)
+        call = message["tool_calls"][0]["id"]
+        await hang_up(
+            base_url, api_key, [*first, message, {"role": "tool", "tool_call_id": call, "content": "see jade"}]
+        )
+        await hang_up(base_url, api_key, [{"role": "user", "content": "start jade"}])
+        await ask(client, [{"role": "user", "content": "start coral"}])  # those who left are noticed meanwhile
+        GATES[-1].may_answer.set()
+        await ask(client, [*first, message, {"role": "tool", "tool_call_id": call, "content": "code 3"}])
+    return 1.0
+
+
+def test_replies_that_nobody_received_do_not_train() -> None:
+    episode = play(give_up, wrap=Gate)
+    agent, aside = episode.trajectories
+    # Received: the first reply, the one about coral, and the one about the code. Of jade two were sampled for nobody.
+    assert [turn.is_received for turn in agent.turns] == [True, True, True, False, False]
+    assert [turn.parent for turn in agent.turns] == [None, None, 0, 0, None]
+    assert (aside.turns, agent.stop, agent.reward) == ((), StopReason.DONE, Scored(total=1.0))
+    check(agent)
+    group = make_group(agent)
+    lost = Drop(trajectory=agent.id, reason=DropReason.UNDELIVERED, turns=(3, 4))
+    assert list_drops([group], {agent.id}, DropReason.NO_CREDIT) == [lost]
+    [kept] = take_scored([group]).values()
+    assert len(kept.turns) == 3
+    [account] = account_batch([group], [to_samples(kept)], [lost], step=1, version=0, max_staleness=0)
+    counts = [len(turn.completion.token_ids) for turn in agent.turns]
+    assert (account.trained, account.dropped) == (sum(counts[:3]), {"undelivered": sum(counts[3:])})
+    assert check_account(account, group, None, max_staleness=0) == []
+    changed = replace(agent, turns=(*agent.turns[:4], replace(agent.turns[4], is_received=True)))
+    texts = [breach.text for breach in check_account(account, make_group(changed), None, max_staleness=0)]
+    assert texts == [f"0 of its stored tokens were received by nobody, the ledger has {sum(counts[3:])} dropped for it"]
+    [breach] = check_endings(0, changed)
+    assert breach.text == "turn 3 was received by nobody, yet turn 4 comes after it and was"
+    [whole] = play(give_up, wrap=Gate, train_roots="all").trajectories
+    assert [turn.is_received for turn in whole.turns] == [True, True, True, False, False]
+
+
 async def fail(task: Task, base_url: str, api_key: str) -> None:
     async with connect(base_url, api_key) as client:
         await ask(client, [{"role": "user", "content": task.prompt[0].text}])
@@ -232,6 +327,27 @@ def test_an_agent_has_the_trajectorys_deadline() -> None:
 async def post_reward(task: Task, base_url: str, api_key: str) -> None:
     async with connect(base_url.removesuffix("/v1"), api_key) as client:
         assert (await client.post("/reward", json={"reward": 0.75})).status_code == 200
+
+
+async def reward_replies(task: Task, base_url: str, api_key: str) -> float:
+    """Rewards its first reply by a call's id, and its second by the reply's, twice."""
+    async with connect(base_url, api_key) as client:
+        first = [{"role": "user", "content": task.prompt[0].text}]
+        message = await ask(client, first)
+        call = message["tool_calls"][0]["id"]
+        more = [*first, message, {"role": "tool", "tool_call_id": call, "content": "code 3"}]
+        answer = await client.post("/chat/completions", json={"model": "policy", "messages": more, "tools": [SEARCH]})
+        for reply, reward in ((call, 0.25), (answer.json()["id"], 9.0), (answer.json()["id"], -0.5)):
+            await client.post(base_url.removesuffix("/v1") + "/reward", json={"reward": reward, "reply": reply})
+    return 1.0
+
+
+def test_rewards_of_replies_are_the_rewards_of_their_turns() -> None:
+    agent, _ = play(reward_replies).trajectories
+    assert [turn.scores for turn in agent.turns] == [TurnScores(reward=0.25), TurnScores(reward=-0.5)]
+    assert agent.reward == Scored(total=1.0)
+    [credited] = to_credit_trajectories([make_group(agent)])
+    assert compute_turn_rewards(credited).tolist() == [0.25, 0.5]  # -0.5, and the outcome 1.0 after the last turn
 
 
 async def say_nothing(task: Task, base_url: str, api_key: str) -> str:
