@@ -28,9 +28,7 @@ from turnwise.gateway.server import GatewayServer
 ROOT = Path(__file__).parent.parent
 GROUPS = ("main", "litellm", "autogen", "strands")
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-COLUMNS = (
-    "client | version | requests | continued | branched | opened, and why | without reasoning | captured = sampled"
-)
+COLUMNS = "client | version | requests | continued | branched | opened: why | reasoning dropped | tokens"
 TIMEOUT_S = 400.0
 
 
