@@ -93,9 +93,8 @@ class Application:
         listed |= {"display_name": model, "created_at": "1970-01-01T00:00:00Z"}
         if not name:
             return {"object": "list", "data": [listed], "has_more": False, "first_id": model, "last_id": model}
-        if name != model:
-            raise Refusal(f"{name[:60]!r} is not served here; ask for {model!r}", status=404, code="model_not_found")
-        return listed
+        self._gateway.policy.read_role(name)
+        return {**listed, "id": name}
 
     async def _answer(self, request: _Request, session_name: str | None, path: str) -> None:
         writer, kind = WRITERS[path]

@@ -85,6 +85,8 @@ class Sampled:
     match: Match
     conversation: str
     """Name of the engine's session."""
+    role: str
+    """The role that the client named with the model; "" for none."""
     began: float
     """When its request came, by the performance counter."""
     ended: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -33,6 +34,7 @@ from turnwise.gateway.sampling import (
 
 Encode = Callable[[str], Sequence[int]]
 Decode = Callable[[Sequence[int]], str]
+ROLE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,7 +48,20 @@ class Policy:
     decode: Decode
     """Text of token ids, special tokens included."""
     model: str = "policy"
-    """The name that clients ask for."""
+    """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
+
+    def read_role(self, asked: str) -> str:
+        """Return the role that a client names with the model, "" for none. Raises Refusal for another model."""
+        model, slash, role = asked.partition("/")
+        if model != self.model or (slash and not ROLE.fullmatch(role)):
+            raise Refusal(
+                f"{asked[:60]!r} is not served here; ask for {self.model!r}, or {self.model + '/role'!r} to name a "
+                "role with letters, digits, hyphens and underscores",
+                status=404,
+                field="model",
+                code="model_not_found",
+            )
+        return role
 
 
 @dataclass(slots=True, eq=False)
@@ -276,13 +291,7 @@ class Session:
         return _Place(match=match, prompt=prompt, params=params, conversation=name)
 
     async def _answer(self, call: Call, kind: str) -> list[Reply]:
-        if call.model != self._policy.model:
-            raise Refusal(
-                f"{call.model[:60]!r} is not served here; ask for {self._policy.model!r}",
-                status=404,
-                field="model",
-                code="model_not_found",
-            )
+        role = self._policy.read_role(call.model)
         call = self._complete(call)
         messages, after = self._resolve(call)
         root = self._root(call)
@@ -298,7 +307,7 @@ class Session:
                 self.forest.release(place.match)
             raise
         return [
-            self._commit(call, kind, root, messages, place, completion, started)
+            self._commit(call, kind, root, messages, place, completion, started, role)
             for place, completion in zip(places, completions, strict=True)
         ]
 
@@ -320,6 +329,7 @@ class Session:
         place: _Place,
         completion: Completion,
         began: float,
+        role: str,
     ) -> Reply:
         prompt = place.prompt
         parsed = self._parse(call, prompt, completion)
@@ -337,6 +347,7 @@ class Session:
             calls=dict(zip(issued, (made_by_id[made.id] for made in delivery.message.tool_calls), strict=True)),
             match=place.match,
             conversation=place.conversation,
+            role=role,
             began=began,
             ended=time.perf_counter(),
         )

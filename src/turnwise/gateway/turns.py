@@ -32,9 +32,15 @@ def list_roots(replies: Sequence[Node]) -> dict[int, int]:
     return roots
 
 
-def to_opening(node: Node, name: str) -> ConversationOpening:
-    """Return how the conversation that a reply begins was opened."""
-    prompt = _record(node).prompt
+def to_opening(node: Node, names: Collection[str]) -> ConversationOpening:
+    """Return how the conversation that a reply begins was opened. It has the name of its role, or one of its place
+    among the others, whose `names` are taken."""
+    record, count = _record(node), len(names)
+    prompt, name = record.prompt, f"branch{count}" if count else MAIN
+    if prompt.parent is None and record.role:
+        name = record.role
+    if name in names:
+        name = f"{name}.{count}"  # roles have no dot
     return ConversationOpening(name=name, messages=prompt.messages, tools=prompt.tools)
 
 
@@ -67,7 +73,7 @@ def to_turns(
             conversation = before.conversation
         else:
             conversation = len(told.openings)
-            opening = to_opening(node, f"branch{conversation}" if conversation else MAIN)
+            opening = to_opening(node, [each.name for each in told.openings])
             if parent is not None:
                 caller = told.openings[told.turns[places[parent]].conversation].name
                 opening = replace(opening, caller=caller, inherits=True)

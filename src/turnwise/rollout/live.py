@@ -16,6 +16,7 @@ from turnwise.core.checked import SeveralConversations
 from turnwise.core.episodes import AGENT, Asked, Endpoint, EpisodeEnd, LiveEnvironment
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.types import (
+    ConversationOpening,
     Episode,
     FinishReason,
     Message,
@@ -277,7 +278,9 @@ class LivePlay:
         received = {list_roots(replies)[node.index] for node in replies if node.is_delivered}
         lost = {node.index for node in roots if node.index not in received}
         roots = [node for node in roots if node.index in received]  # what nobody received decided nothing
-        openings = [to_opening(node, f"root{at}") for at, node in enumerate(roots)]
+        openings: list[ConversationOpening] = []
+        for node in roots:
+            openings.append(to_opening(node, [each.name for each in openings]))
         chosen = self.live.choose_roots(openings)
         return lost | {node.index for node, is_chosen in zip(roots, chosen, strict=True) if is_chosen}
 

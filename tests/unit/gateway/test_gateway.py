@@ -300,7 +300,9 @@ def test_models_and_tokens_are_told() -> None:
     async def play() -> None:
         assert (await client.get("/v1/models")).json()["data"][0]["id"] == "policy"
         assert (await client.get("/v1/models/policy")).json()["object"] == "model"
-        assert (await client.get("/v1/models/gpt")).status_code == 404
+        assert (await client.get("/v1/models/policy/planner")).json()["id"] == "policy/planner"
+        for name in ("gpt", "policy/", "policy/a.b"):
+            assert (await client.get(f"/v1/models/{name}")).status_code == 404, name
         body = {"model": "policy", "messages": [QUESTION]}
         counted = await post(client, "/v1/messages/count_tokens", body)
         answer = await post(client, "/v1/messages", {**body, "max_tokens": 100})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turnwise.core.checked import judge, to_asking, to_single
-from turnwise.core.episodes import AGENT, ASIDE, MAIN, Asked, Endpoint, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.episodes import AGENT, ASIDE, Asked, Endpoint, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Environment
 from turnwise.core.threads import run_method
@@ -79,7 +79,7 @@ class AgentEnvironment:
         if self._played is None:
             reward = (await self._asking.score(replies, end))[AGENT]
         else:
-            reward = await self._judge(replies.get(MAIN, ()), end.stop)
+            reward = await self._judge(next(iter(replies.values()), ()), end.stop)
         return {role.name: reward for role in self.spec.roles}
 
     async def close(self) -> None:

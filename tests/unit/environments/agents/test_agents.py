@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from turnwise.algorithms.credit import compute_turn_rewards
+from turnwise.algorithms.credit_table import build_credit
 from turnwise.audit.accounts import check_account
 from turnwise.audit.recheck import check_rendering
 from turnwise.audit.replay import recheck_episode
@@ -32,7 +33,7 @@ from turnwise.core.types import (
     Trajectory,
     TurnScores,
 )
-from turnwise.credit.assignment import to_credit_trajectories
+from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.environments.agents.environment import AgentEnvironment
 from turnwise.environments.agents.family import AgentTasks
@@ -179,6 +180,47 @@ def test_branches_and_asides_keep_every_token() -> None:
     check(whole)
     first, _ = play(with_a_title, train_roots="first").trajectories
     assert len(first.turns) == 1
+
+
+async def plan_and_work(task: Task, base_url: str, api_key: str) -> float:
+    """A planner without tools and a worker with a tool, whose calls interleave."""
+    async with connect(base_url, api_key) as client:
+        plan = [{"role": "system", "content": "plan"}, {"role": "user", "content": task.prompt[0].text}]
+        work = [{"role": "system", "content": "work"}, {"role": "user", "content": task.prompt[0].text}]
+        for note in ("see jade", "code 3"):
+            planned = await ask(client, plan, model="policy/planner", tools=[])
+            plan += [planned, {"role": "user", "content": note}]
+            worked = await ask(client, work, model="policy/worker")
+            call = worked["tool_calls"][0]["id"]
+            work += [worked, {"role": "tool", "tool_call_id": call, "content": note}]
+        await ask(client, work, model="policy/worker")
+    return 0.75
+
+
+def test_a_planner_and_a_worker_train_with_shared_credit() -> None:
+    [agent] = play(plan_and_work, train_roots="all").trajectories
+    assert [(each.name, each.messages[0].text, each.caller) for each in agent.conversations] == [
+        ("planner", "plan", None),
+        ("worker", "work", None),
+    ]
+    names = [agent.conversations[turn.conversation].name for turn in agent.turns]
+    assert names == ["planner", "worker", "planner", "worker", "worker"]
+    assert [turn.parent for turn in agent.turns] == [None, None, 0, 1, 3]
+    check(agent)
+    # One outcome credits the turns of both: against a member with 0.25, RLOO gives 0.75 - 0.25 = 0.5 to every token.
+    other = replace(agent, id=replace(agent.id, member=2), reward=Scored(total=0.25))
+    groups = [make_group(agent, other)]
+    advantages = compute_advantages(build_credit("rloo"), groups, to_credit_trajectories(groups))
+    assert {value for turn in advantages[agent.id] for value in turn.tolist()} == {0.5}
+    samples = to_samples(agent, advantages[agent.id])
+    trained = [int(sample.loss_mask.sum()) for sample in samples]
+    lengths = [len(turn.completion.token_ids) for turn in agent.turns]
+    assert trained == [lengths[0] + lengths[2], lengths[1] + lengths[3] + lengths[4]]
+
+    worker, planner = play(plan_and_work).trajectories  # those that offered tools train
+    assert [each.name for each in worker.conversations] == ["worker"]
+    assert ([each.name for each in planner.conversations], planner.learns) == (["planner"], False)
+    assert (len(worker.turns), len(planner.turns)) == (3, 2)
 
 
 def test_an_audit_that_may_run_tools_runs_no_program() -> None:
