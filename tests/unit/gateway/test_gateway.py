@@ -301,7 +301,7 @@ def test_models_and_tokens_are_told() -> None:
         assert (await client.get("/v1/models")).json()["data"][0]["id"] == "policy"
         assert (await client.get("/v1/models/policy")).json()["object"] == "model"
         assert (await client.get("/v1/models/policy/planner")).json()["id"] == "policy/planner"
-        for name in ("gpt", "policy/a.b"):
+        for name in ("gpt", "policy/a.b", "policy/a/b"):
             assert (await client.get(f"/v1/models/{name}")).status_code == 404, name
         body = {"model": "policy", "messages": [QUESTION]}
         counted = await post(client, "/v1/messages/count_tokens", body)
