@@ -182,9 +182,10 @@ def test_every_kind_of_engine_runs_through_this_contract_and_the_page_says_so() 
     assert left_out == "nothing"
 
 
-async def begun(sampler: Subject) -> None:
-    """Wait until an engine samples what it was asked: once a later request has ended, an earlier one has begun."""
-    await sampler.ask(prompt_of(2), session=Session("later", "0"), max_tokens=1)
+async def begun(sampler: Subject, group: str) -> None:
+    """Wait until an engine samples what a group was asked: once a later request of the group, which goes to the same
+    process, has ended, an earlier one has begun."""
+    await sampler.ask(prompt_of(2), session=Session(group, "later"), max_tokens=1)
 
 
 def same(a: Completion, b: Completion) -> bool:
@@ -259,7 +260,7 @@ def test_a_cancelled_request_leaves_the_others_alone(sampler: Subject) -> None:
         ask, long = sampler.ask, sampler.kind.long
         doomed = asyncio.create_task(ask(prompt_of(7), session=Session("c", "doomed"), max_tokens=long))
         other = asyncio.create_task(sampler.ask(prompt_of(6), session=Session("c", "other"), seed=3, max_tokens=60))
-        await begun(sampler)
+        await begun(sampler, "c")
         doomed.cancel()
         with pytest.raises(asyncio.CancelledError):
             await doomed
@@ -288,7 +289,7 @@ def test_adopting_needs_a_pause_while_requests_are_open_and_later_tokens_carry_t
 
     async def adopt() -> tuple[Completion, Completion, dict[str, int]]:
         asked = asyncio.create_task(sampler.ask(prompt_of(1), session=Session("v", "0"), max_tokens=sampler.kind.long))
-        await begun(sampler)
+        await begun(sampler, "v")
         with pytest.raises(EngineError, match="wait for them or pause the engine"):
             await sampler.engine.adopt(before + 1)
         assert sampler.engine.version == before

@@ -15,12 +15,12 @@ def test_what_the_environment_cannot_do_is_refused_with_the_reason() -> None:
 
     for method in ("vine", "tree", "arpo"):
         with pytest.raises(
-            ConfigError, match=rf"credit\.method='{method}'.*cannot fork; give it `async def fork\(self\)`"
+            ConfigError, match=rf"credit\.method='{method}'.*cannot fork; define `async def fork\(self\)`"
         ):
             check_calls(f"credit.method={method}")
     # Nothing is forked, so nothing is asked for.
     check_calls("credit.method=vine", "credit.branching.num_continuations=0")
     with pytest.raises(
-        ConfigError, match=r"credit\.method='igpo'.*does not say which it is; give its family `gold_answer`"
+        ConfigError, match=r"credit\.method='igpo'.*does not define it; add `gold_answer`"
     ):
         check_calls("credit.method=igpo")
