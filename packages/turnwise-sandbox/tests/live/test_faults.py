@@ -638,6 +638,7 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run([plain_python, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "the sandbox's sympy interpreter did not start: ModuleNotFoundError: No module named 'sympy'" in lines[0]
     assert lines[1] == "1"
