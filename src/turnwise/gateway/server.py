@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.http import Application
+from turnwise.hosts.local import LOOPBACK
+from turnwise.hosts.loopback import open_listener
 
-HOST = "127.0.0.1"
 START_S, CLOSE_S = 30.0, 5.0
 
 
@@ -30,7 +30,7 @@ class GatewayServer:
     async def start(self, port: int = 0) -> str:
         """Listen; returns the root URL. Port 0 takes a free one.
 
-        Raises EnvironmentFault when the port is taken, ConfigError when uvicorn is missing.
+        Raises EnvironmentFault when the port is taken or the server ends, ConfigError when uvicorn is missing.
         """
         try:
             import uvicorn
@@ -44,13 +44,7 @@ class GatewayServer:
             def capture_signals(self) -> Iterator[None]:
                 yield
 
-        listener = socket.socket(proto=socket.IPPROTO_TCP)  # named, else asyncio leaves small packets waiting
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, port))
-        except OSError as cause:
-            listener.close()
-            raise EnvironmentFault(f"port {port} of {HOST} cannot be used: {cause.strerror}; choose another") from cause
+        listener = open_listener(port)
         config = uvicorn.Config(
             Application(self.gateway),
             lifespan="off",
@@ -66,7 +60,9 @@ class GatewayServer:
         async with asyncio.timeout(START_S):
             while not self._server.started and not self._task.done():
                 await asyncio.sleep(0.005)
-        self.url = f"http://{HOST}:{listener.getsockname()[1]}"
+        if not self._server.started:
+            raise EnvironmentFault("the gateway's server ended before it listened")
+        self.url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
         return self.url
 
     async def close(self) -> None:

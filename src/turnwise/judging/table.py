@@ -50,7 +50,8 @@ def find_judge(name: str, section: JudgeSection) -> JudgeKind:
         return JudgeKind(name=section.kind, summary="", build=lambda parts: FunctionJudge(function, parts.options))
     if section.kind in JUDGES:
         return JUDGES[section.kind]
-    raise ConfigError(f"{key}={section.kind!r} is none of {', '.join(JUDGES)}{describe_offers(GROUP)}, nor a path")
+    known = f"{', '.join(JUDGES)}{describe_offers(GROUP)}"
+    raise ConfigError(f"{key}={section.kind!r} is neither one of {known} nor a path")
 
 
 def list_checkpoints(judges: Mapping[str, JudgeSection]) -> list[str]:

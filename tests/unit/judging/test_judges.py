@@ -216,7 +216,7 @@ def test_an_installed_package_offers_a_judge_by_a_short_name(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        ("apii", {}, r"judges\.grader\.kind='apii' is none of api, frozen"),
+        ("apii", {}, r"judges\.grader\.kind='apii' is neither one of api, frozen"),
         (
             "api",
             {"url": "http://x/v1"},

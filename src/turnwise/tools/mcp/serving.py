@@ -8,15 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from turnwise.core.errors import EnvironmentFault
+from turnwise.hosts.local import LOOPBACK
+from turnwise.hosts.loopback import open_listener
 from turnwise.tools.mcp.sdk import is_version_2
 
 ListTools = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
 """Returns the tools on offer, as JSON objects of the protocol."""
 CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Returns the result of a call by name and arguments, as a JSON object of the protocol. Raises no expected errors."""
-
-HOST = "127.0.0.1"
 
 
 def build_server(name: str, instructions: str, list_tools: ListTools, call_tool: CallTool) -> Any:
@@ -87,8 +86,6 @@ async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> 
 
     Port 0 picks a free one. Raises EnvironmentFault when the port is taken.
     """
-    import socket
-
     import uvicorn
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -97,14 +94,9 @@ async def serve_http(server: Any, port: int, started: Callable[[str], None]) -> 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await manager.handle_request(scope, receive, send)
 
-    listener = socket.socket(proto=socket.IPPROTO_TCP)  # named, else asyncio leaves small packets waiting
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-    except OSError as cause:
-        raise EnvironmentFault(f"cannot use port {port} of {HOST}: {cause.strerror}; choose another") from cause
+    listener = open_listener(port)
     config = uvicorn.Config(app, lifespan="off", log_level="warning")
-    started(f"http://{HOST}:{listener.getsockname()[1]}/mcp")
+    started(f"http://{LOOPBACK}:{listener.getsockname()[1]}/mcp")
     async with manager.run():
         await uvicorn.Server(config).serve(sockets=[listener])
 
@@ -113,7 +105,7 @@ def _loopback_only() -> Any:
     """Refuse requests whose Host or Origin names another machine, as a rebinding web page sends them."""
     from mcp.server.transport_security import TransportSecuritySettings
 
-    names = (HOST, "localhost")
+    names = (LOOPBACK, "localhost")
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=[f"{name}:*" for name in names],
