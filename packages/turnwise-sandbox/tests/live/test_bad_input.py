@@ -198,7 +198,8 @@ def test_time_runs_out(attempt, code):
 def test_processor_time_runs_out(attempt):
     execution, _ = attempt("while True: pass", replace(LIMITS, cpu_s=1))
     assert execution.limit == "cpu"
-    assert 0.8 < execution.cpu_s < 2.2  # one second, in the kernel's ticks
+    # The limit is one second in the kernel's ticks; the report is exact, and beside busy processes the two differ.
+    assert 0.5 < execution.cpu_s < 2.2
 
 
 HELD = {
