@@ -39,7 +39,7 @@ def clone(flags: int) -> int:
     return pid
 
 
-def run_in_child(attempt: Attempt, *, flags: int = 0, timeout_s: float = 20.0) -> Any:
+def run_in_child(attempt: Attempt, *, flags: int = 0, timeout_s: float = 120.0) -> Any:
     """The result of `attempt` in a child: its value (as JSON), the name of the errno or the text of the error that it
     raises, or "signal N" or "exit N"."""
     reader, writer = os.pipe()

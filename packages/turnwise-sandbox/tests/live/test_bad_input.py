@@ -19,7 +19,7 @@ from turnwise_sandbox.types import Execution, Limits, Program
 LIMITS = Limits(wall_s=20.0, memory_bytes=256 << 20, disk_bytes=8 << 20, num_files=512, num_pids=32)
 """Enough time for every test of another limit."""
 SHORT = replace(LIMITS, wall_s=0.4)
-LATE_S = 1.0
+LATE_S = 10.0
 """How late a limit may take effect on a loaded machine; the benchmark measures the delay on an idle one."""
 
 
@@ -196,7 +196,7 @@ def test_time_runs_out(attempt, code):
 
 
 def test_processor_time_runs_out(attempt):
-    execution, _ = attempt("while True: pass", replace(LIMITS, cpu_s=1))
+    execution, _ = attempt("while True: pass", replace(LIMITS, cpu_s=1, wall_s=120.0))
     assert execution.limit == "cpu"
     # The limit is one second in the kernel's ticks; the report is exact, and beside busy processes the two differ.
     assert 0.5 < execution.cpu_s < 2.2
@@ -215,7 +215,7 @@ HELD = {
 def test_what_a_program_printed_before_its_time_was_over_is_kept(run, mode):
     # Buffered by Python, as in every program whose output is no terminal.
     async def stop(sandbox, code):
-        for wall_s in (0.4, 1.6, 6.4):  # on a loaded machine the program may not have printed when a short time is over
+        for wall_s in (0.4, 1.6, 6.4, 25.6):  # on a loaded machine it may not have printed in a short time
             end = await sandbox.run(Program(code=code), replace(LIMITS, wall_s=wall_s))
             if end.stdout:
                 break
@@ -224,7 +224,8 @@ def test_what_a_program_printed_before_its_time_was_over_is_kept(run, mode):
     async def all_of_them():
         async with LocalSandbox(num_slots=1, mode=mode) as sandbox:
             ends = {name: await stop(sandbox, code) for name, code in HELD.items()}
-            busy = await sandbox.run(Program(code="print('held')\nwhile True: pass"), replace(LIMITS, cpu_s=1))
+            spinning = Program(code="print('held')\nwhile True: pass")
+            busy = await sandbox.run(spinning, replace(LIMITS, cpu_s=1, wall_s=120.0))
             return ends, busy
 
     ends, busy = run(all_of_them())

@@ -17,7 +17,7 @@ from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.types import Limits, Program
 
 LIMITS = Limits(wall_s=10.0, memory_bytes=256 << 20, disk_bytes=4 << 20, num_files=256, num_pids=32)
-LATE_S = 1.0
+LATE_S = 10.0
 
 
 @pytest.fixture
