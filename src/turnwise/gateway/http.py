@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.protocols import chat, completions, messages, responses
 from turnwise.gateway.protocols.call import Call
+from turnwise.gateway.protocols.writer import Writer
 from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.session import SESSION_OVER, Exchange, Session
 
@@ -22,7 +23,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-WRITERS: Mapping[str, tuple[Any, str]] = {
+WRITERS: Mapping[str, tuple[Writer, str]] = {
     "chat/completions": (chat, "chatcmpl"),
     "completions": (completions, "cmpl"),
     "responses": (responses, "resp"),
@@ -43,7 +44,7 @@ class Application:
         if scope["type"] != "http":
             return
         request = _Request(scope, receive, send)
-        writer: Any = chat
+        writer: Writer = chat
         try:
             session, path = _split_path(request.path)
             writer = WRITERS.get(path, (chat, ""))[0]
@@ -136,7 +137,7 @@ async def _wait(exchange: Exchange, gone: asyncio.Future[None], *, until_begun: 
     return exchange.begun.is_set() and until_begun
 
 
-async def _write(request: _Request, writer: Any, call: Call, exchange: Exchange, gone: asyncio.Future[None]) -> bool:
+async def _write(request: _Request, writer: Writer, call: Call, exchange: Exchange, gone: asyncio.Future[None]) -> bool:
     """Send an answer. Returns whether the client stayed to its end, and it came whole."""
     created = int(time.time())
     if not call.wants_stream:
@@ -226,7 +227,7 @@ class _Request:
         sent = b"" if self.method == "HEAD" else body
         await self._send({"type": "http.response.body", "body": sent, "more_body": False})
 
-    async def refuse(self, writer: Any, refusal: Refusal) -> None:
+    async def refuse(self, writer: Writer, refusal: Refusal) -> None:
         """Send a refusal, saying whether the same request may be repeated."""
         if self._has_started:
             return

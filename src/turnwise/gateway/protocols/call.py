@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
 from turnwise.core.messages import Message, ToolSpec
-from turnwise.gateway.refusals import Refusal
-
-if TYPE_CHECKING:
-    from turnwise.gateway.protocols.answer import Answer
 
 Finish = Literal["stop", "length", "tool_calls"]
 Choice = Literal["auto", "none", "required"]
@@ -79,31 +75,6 @@ class Reply:
     """Tokens of the prompt that an earlier request of this session had."""
     num_sampled_tokens: int
     tokens: tuple[TokenText, ...] = ()
-
-
-class Writer(Protocol):
-    """Reads and writes one protocol."""
-
-    def read(self, body: Mapping[str, Any]) -> Call:
-        """Understand a request. Raises Refusal that names the field which cannot be honoured."""
-        ...
-
-    def write(self, call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
-        """Return the answer; `created` is in Unix seconds."""
-        ...
-
-    def write_events(self, call: Call, answers: Sequence[Answer], created: int) -> AsyncIterator[Event]:
-        """Return the same answer as events while it comes. The last one says that the answer is complete. Raises
-        Refusal if a reply fails."""
-        ...
-
-    def write_refusal(self, refusal: Refusal) -> dict[str, Any]:
-        """Return the body of a refusal."""
-        ...
-
-    def write_failure(self, refusal: Refusal) -> Event:
-        """Return the event that ends a stream whose reply failed."""
-        ...
 
 
 def slice_text(text: str, size: int = 400) -> list[str]:
