@@ -4,7 +4,9 @@ overhead: conversations sampled by the engine alone, whose caller renders them a
 asked for over HTTP by a process of their own, in turns; the first round does not count. Tokens per second by the clock,
 and per processor second of the process that samples and serves, which other programs disturb less.
 requests: processor milliseconds of the server for a request, and how long a client waits for it, with a policy that
-costs nothing. idle: memory that sessions hold whose conversations are over.
+costs nothing. first_text: how long after the engine's first token a client of a stream has text, one stream alone and
+16 at once; a first token that is white space is told with the next. idle: memory that sessions hold whose conversations
+are over.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit" / "gateway"))
@@ -28,13 +31,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit" / "gatewa
 from gateway_world import build_renderer, build_tokenizer, serve
 
 from turnwise.core.messages import text_message
-from turnwise.core.types import SamplingParams, Session, to_ids
+from turnwise.core.protocols import Receive
+from turnwise.core.types import Completion, IntArray, SamplingParams, Session, to_ids
 from turnwise.engines.paged import PagedEngine
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.sampling import Limits, SamplingRule
 from turnwise.gateway.server import GatewayServer
 from turnwise.gateway.session import Policy
+from turnwise.gateway.settled import find_streaming
 from turnwise.models.build import build_model
+from turnwise.rendering.chat import ChatRenderer
+from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
 
 ASKER = Path(__file__).parent / "gateway_asker.py"
 SHAPE = {"num_key_value_heads": 2, "tie_word_embeddings": True, "max_position_embeddings": 8192}
@@ -142,6 +149,80 @@ async def time_requests(sessions: int, turns: int, words: int) -> dict[str, Any]
     }
 
 
+class Clocked:
+    """An engine that notes when the first token of each reply was sampled."""
+
+    version = 0
+
+    def __init__(self, engine: PagedEngine) -> None:
+        self._engine, self.first_s = engine, dict[str, float]()
+
+    async def stream(
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+    ) -> Completion:
+        """Sample."""
+
+        def note(token_ids: Sequence[int]) -> None:
+            self.first_s.setdefault(session.group, time.perf_counter())
+            receive(token_ids)
+
+        return await self._engine.stream(prompt_ids, params, session=session, receive=note)
+
+    async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
+        """Sample."""
+        return await self._engine.generate(prompt_ids, params, session=session)
+
+    async def release(self, session: Session) -> None:
+        """Release."""
+        await self._engine.release(session)
+
+    async def close(self) -> None:
+        """Close."""
+        await self._engine.close()
+
+
+async def time_first_text(streams: int, rounds: int = 20) -> dict[str, Any]:
+    """Measure how long after the first token the first text has arrived, over a loopback connection."""
+    texts = ["Mira Tolen wrote Blue Lantern.", "Who wrote it ? I think."] * 40
+    tokenizer = train_tokenizer(texts, vocab_size=400, special_tokens=QWEN3_SPECIAL_TOKENS)
+    renderer = ChatRenderer(tokenizer)
+    model = build_model("qwen3", {**SHAPE, **SIZES["2M"], "head_dim": 32}, vocab_size=len(tokenizer), seed=1)
+    engine = Clocked(PagedEngine(model, max_concurrency=streams, max_context=1024))
+    policy = Policy(
+        engine=engine,
+        renderer=renderer,
+        encode=None,
+        decode=lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
+        streaming=find_streaming(renderer, tokenizer),
+    )
+    gateway = Gateway(policy, LIMITS, SamplingRule(), is_open=True)
+    server = GatewayServer(gateway)
+    url = await server.start()
+    late: list[float] = []
+
+    async def ask_one(number: int) -> None:
+        body = {"model": "policy", "stream": True, "max_tokens": 40, "seed": number}
+        body["messages"] = [{"role": "user", "content": f"Who wrote {number} ?"}]
+        access = gateway.open()
+        headers = {"authorization": f"Bearer {access.key}"}
+        async with (
+            httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client,
+            client.stream("POST", "/v1/chat/completions", json=body) as answer,
+        ):
+            async for line in answer.aiter_lines():
+                if '"content": "' in line and '"content": ""' not in line:
+                    late.append(1000 * (time.perf_counter() - engine.first_s[access.name]))
+                    break
+
+    for at in range(rounds):
+        await asyncio.gather(*(ask_one(at * streams + number) for number in range(streams)))
+    await server.close()
+    await engine.close()
+    late.sort()
+    ms = {"median": statistics.median(late), "p95": late[int(0.95 * len(late))], "most": late[-1]}
+    return {"streams": streams, "replies": len(late), **{f"{name}_ms": round(value, 1) for name, value in ms.items()}}
+
+
 def read_memory_mib() -> float:
     """Return the resident memory of this process (Linux)."""
     gc.collect()
@@ -172,6 +253,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     for size in options.sizes:
         told["overhead"][size] = await compare(size, options.rounds, options.sessions, tokens=options.tokens, **shape)
     told["requests"] = await time_requests(options.sessions, **shape)
+    told["first_text"] = [await time_first_text(streams) for streams in (1, 16)]
     told["idle"] = await measure_idle(options.idle, **shape)
     return told
 

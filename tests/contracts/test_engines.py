@@ -24,6 +24,7 @@ from waiting import wait_outside
 from turnwise.config.engine_kinds.table import ENGINE_KINDS, GROUP
 from turnwise.core.errors import EngineError
 from turnwise.core.offers import list_offers
+from turnwise.core.protocols import StreamingEngine
 from turnwise.core.types import Completion, FinishReason, IntArray, Message, SamplingParams, Session, to_ids
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
@@ -110,6 +111,8 @@ ROWS = [*ENGINE_KINDS, *(offer.name for offer in list_offers(GROUP) if offer.pac
 KINDS = {name: Kind() for name in ROWS} | dict(SPECIAL)
 IN_PROCESS: Mapping[str, Callable[..., Any]] = {"local": LocalEngine, "paged": PagedEngine}
 """Engines that compute on a thread of this process."""
+STREAMING = {"paged", "workers", "vllm", "scripted"}
+"""Those that tell tokens while they sample."""
 WITH_MODEL = [name for name, kind in KINDS.items() if kind.has_model]
 
 
@@ -242,6 +245,46 @@ def test_seeds_decide_tokens_whatever_the_company_and_the_session(sampler: Subje
         return list(await asyncio.gather(*asked, *others))[:3]
 
     assert all(same(a, b) for a, b in zip(alone, sampler.run(crowd()), strict=True))
+
+
+def test_tokens_are_told_in_their_order_while_a_reply_is_sampled(subject: Subject) -> None:
+    assert isinstance(subject.engine, StreamingEngine) == (subject.name in STREAMING)
+    if subject.name not in STREAMING:
+        return
+    told: list[int] = []
+    counts: list[int] = []
+
+    def receive(token_ids: Sequence[int]) -> None:
+        told.extend(token_ids)
+        counts.append(len(token_ids))
+
+    settings = SamplingParams(max_tokens=12, temperature=0.0)
+    session = Session("g", "told")
+    subject.sessions.add(session)
+    reply = subject.run(subject.engine.stream(to_ids(prompt_of(6)), settings, session=session, receive=receive))
+    assert len(told) >= 11  # the last ones may come with the reply
+    assert reply.token_ids.tolist()[: len(told)] == told
+    assert len(counts) > 1
+    assert same(reply, subject.run(subject.ask(prompt_of(6), max_tokens=12, temperature=0.0)))
+
+
+def test_who_receives_tokens_wrongly_fails_alone(subject: Subject) -> None:
+    if subject.name not in STREAMING:
+        return
+
+    def receive(token_ids: Sequence[int]) -> None:
+        raise EngineError("cannot be read")
+
+    async def two() -> list[Any]:
+        settings = SamplingParams(max_tokens=8, temperature=0.0)
+        session = Session("e", "told")
+        subject.sessions.add(session)
+        failing = subject.engine.stream(to_ids(prompt_of(6)), settings, session=session, receive=receive)
+        return await asyncio.gather(failing, subject.ask(prompt_of(1)), return_exceptions=True)
+
+    error, reply = subject.run(two())
+    assert isinstance(error, EngineError)
+    assert same(reply, subject.run(subject.ask(prompt_of(1))))
 
 
 def test_a_conversation_goes_on_as_if_it_were_asked_whole(sampler: Subject) -> None:

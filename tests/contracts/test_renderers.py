@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.core.errors import RenderError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, text_message, to_ids
+from turnwise.gateway.settled import find_streaming
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.stability import check_prefix_stable
@@ -260,6 +261,50 @@ def test_any_ids_give_a_message(made: Made, ids: list[int]) -> None:
     calls = message.tool_calls
     assert len({call.id for call in calls}) == len(calls)
     assert all(error.message for error in message.tool_errors)
+
+
+STREAMED = {
+    *(name for name in CASES if name.startswith("template, ") and not name.endswith("react")),
+    *("qwen3", "qwen3-vl", "llama-3", "deepseek-v3", "no template, deepseek_v31"),
+}
+"""Cases whose replies are told while they are sampled."""
+SAID = st.sampled_from(
+    ["Mira Tolen", " wrote it.", "\n\n", "  ", "a < b", "{", "```", "[x]", "é🙂", "<think>", "<tool_call>"]
+)
+
+
+@settings(PROPERTY, max_examples=60)
+@given(data=st.data())
+def test_what_is_told_while_a_reply_is_sampled_is_how_it_begins(made: Made, data: st.DataObject) -> None:
+    streaming = find_streaming(made.renderer, made.tokenizer)
+    if streaming is None:
+        return
+    special = st.sampled_from(sorted(made.tokenizer.get_added_vocab().values())).map(lambda token: [token])
+    plain = SAID.map(lambda text: made.tokenizer.encode(text, add_special_tokens=False))
+    call = made.renderer.encode_reply(made.case.call("Blue Lantern")).tolist()
+    parts = data.draw(st.lists(plain | plain | special | st.just(call), max_size=8))
+    ids = [token for part in parts for token in part]
+    settled = streaming.read(made.prompt.tolist(), made.renderer.stop)
+    size = data.draw(st.integers(1, 4))
+    pieces = [piece for at in range(0, len(ids), size) for piece in settled.take(ids[at : at + size])]
+    message = made.renderer.parse(made.prompt, to_ids(ids))
+    thought, text = (
+        "".join(each.text for each in pieces if each.is_thought is is_thought) for is_thought in (True, False)
+    )
+    assert (message.reasoning or "").startswith(thought)
+    assert message.text.startswith(text)
+    assert not text or thought == (message.reasoning or "")
+
+
+def test_plain_words_are_told_as_they_come(made: Made, request: pytest.FixtureRequest) -> None:
+    streaming = find_streaming(made.renderer, made.tokenizer)
+    assert (streaming is not None) == (request.node.callspec.params["made"] in STREAMED)
+    if streaming is not None and not streaming.opens_thought(made.prompt.tolist()):
+        words = made.tokenizer.encode("The author is Mira Tolen.", add_special_tokens=False)
+        settled = streaming.read(made.prompt.tolist(), ())
+        told = [piece.text for token in words for piece in settled.take([token])]
+        assert "".join(told) == "The author is Mira Tolen."
+        assert len(told) > 1
 
 
 @PROPERTY

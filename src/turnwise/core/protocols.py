@@ -212,6 +212,25 @@ class Engine(Protocol):
         ...
 
 
+Receive = Callable[[Sequence[int]], None]
+"""Gets the ids of new tokens."""
+
+
+@runtime_checkable
+class StreamingEngine(Engine, Protocol):
+    """An engine that tells tokens while it samples."""
+
+    async def stream(
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+    ) -> Completion:
+        """Sample as `generate` does; `receive` gets the ids of new tokens in their order, on the caller's event loop.
+
+        What follows the completion's end may have been received, and the last tokens may not. Also raises EngineError
+        if tokens that were received are thrown away (`Interrupt` "restart").
+        """
+        ...
+
+
 @runtime_checkable
 class WeightTarget(Protocol):
     """The part of an engine that a `WeightSync` needs: it samples, and its weights can change while it does."""

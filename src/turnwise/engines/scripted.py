@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from turnwise.core.errors import EngineError, boundary
-from turnwise.core.protocols import Renderer
+from turnwise.core.protocols import Receive, Renderer
 from turnwise.core.types import (
     Completion,
     FinishReason,
@@ -67,6 +68,16 @@ class ScriptedEngine:
             version_first=self.version,
             version_last=self.version,
         )
+
+    async def stream(
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+    ) -> Completion:
+        """Return the next reply as `generate` does, one token after the other."""
+        completion = await self.generate(prompt_ids, params, session=session)
+        for token in completion.token_ids.tolist():
+            receive([token])
+            await asyncio.sleep(0)
+        return completion
 
     async def release(self, session: Session) -> None:
         """Forget the session's place in the script."""

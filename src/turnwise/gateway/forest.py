@@ -183,20 +183,24 @@ class Forest:
             at = known[0] if known else self._add(root, at, key, message).index
         index = len(self.nodes)
         calls = tuple(
-            replace(call, id=self.issue_id("call", index, number)) for number, call in enumerate(reply.tool_calls)
+            replace(call, id=self.make_id("call", index, number)) for number, call in enumerate(reply.tool_calls)
         )
+        for call in calls:
+            self.name(call.id, index)
         reply = replace(reply, tool_calls=calls)
         node = self._add(root, at, reply_key(reply), reply)
         node.is_reply, node.record = True, record
         self.num_replies += 1
         return node
 
-    def issue_id(self, kind: str, index: int, number: int = 0) -> str:
-        """Return the id of a reply or a call: its kind and 24 characters that depend on session and node."""
-        code = hashlib.blake2b(f"{kind} {index} {number}".encode(), key=self._salt[:64], digest_size=12).hexdigest()
-        issued = f"{kind}_{code}"
-        self._ids.setdefault(issued, index)
-        return issued
+    def make_id(self, kind: str, *numbers: int) -> str:
+        """Return an id for a reply or a call: its kind and 24 characters that depend on session and numbers."""
+        written = " ".join((kind, *map(str, numbers)))
+        return f"{kind}_{hashlib.blake2b(written.encode(), key=self._salt[:64], digest_size=12).hexdigest()}"
+
+    def name(self, issued: str, index: int) -> None:
+        """Note that an id belongs to a reply."""
+        self._ids[issued] = index
 
     def find(self, issued: str) -> Node | None:
         """Return the reply that an id belongs to; None if this session issued no such id."""

@@ -6,15 +6,16 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.protocols import chat, completions, messages, responses
-from turnwise.gateway.protocols.call import Call, Reply
+from turnwise.gateway.protocols.call import Call
+from turnwise.gateway.protocols.writer import Writer
 from turnwise.gateway.refusals import Refusal
-from turnwise.gateway.session import Exchange, Session
+from turnwise.gateway.session import SESSION_OVER, Exchange, Session
 
 MAX_BODY_BYTES = 10 * 2**20
 LOCAL_NAMES = ("127.0.0.1", "localhost")
@@ -22,7 +23,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-WRITERS: Mapping[str, tuple[Any, str]] = {
+WRITERS: Mapping[str, tuple[Writer, str]] = {
     "chat/completions": (chat, "chatcmpl"),
     "completions": (completions, "cmpl"),
     "responses": (responses, "resp"),
@@ -43,7 +44,7 @@ class Application:
         if scope["type"] != "http":
             return
         request = _Request(scope, receive, send)
-        writer: Any = chat
+        writer: Writer = chat
         try:
             session, path = _split_path(request.path)
             writer = WRITERS.get(path, (chat, ""))[0]
@@ -110,42 +111,51 @@ class Application:
         exchange.num_listeners += 1
         gone = asyncio.ensure_future(request.wait_for_hang_up())
         try:
-            replies = await _wait(exchange, gone)
-            if replies is not None and await _write(request, writer, call, replies, gone):
+            if await _wait(exchange, gone, until_begun=call.wants_stream) and (
+                await _write(request, writer, call, exchange, gone)
+            ):
                 session.deliver(exchange)
         finally:
             exchange.num_listeners -= 1
             gone.cancel()
 
 
-async def _wait(exchange: Exchange, gone: asyncio.Future[None]) -> list[Reply] | None:
-    """Return the replies of an exchange; None if the client hangs up meanwhile. Sampling goes on without it."""
-    waiting: set[asyncio.Future[Any]] = {exchange.task, gone}
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    if not exchange.task.done():
-        return None
-    if exchange.task.cancelled():
-        raise Refusal("the session ended before the reply was sampled", status=403, code="session_over")
-    return exchange.task.result()
+async def _wait(exchange: Exchange, gone: asyncio.Future[None], *, until_begun: bool) -> bool:
+    """Wait for the replies of an exchange, or for the first text of one. Returns False if the client hangs up
+    meanwhile: sampling goes on without it. Raises Refusal if there is no reply."""
+    begun = asyncio.ensure_future(exchange.begun.wait())
+    waiting: set[asyncio.Future[Any]] = {exchange.task, gone, *([begun] if until_begun else [])}
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        begun.cancel()
+    if exchange.task.done():
+        if exchange.task.cancelled():
+            raise SESSION_OVER
+        exchange.task.result()
+        return True
+    return exchange.begun.is_set() and until_begun
 
 
-async def _write(
-    request: _Request, writer: Any, call: Call, replies: Sequence[Reply], gone: asyncio.Future[None]
-) -> bool:
-    """Send an answer. Returns whether the client stayed to its end."""
+async def _write(request: _Request, writer: Writer, call: Call, exchange: Exchange, gone: asyncio.Future[None]) -> bool:
+    """Send an answer. Returns whether the client stayed to its end, and it came whole."""
     created = int(time.time())
     if not call.wants_stream:
-        await request.send_json(writer.write(call, replies, created))
+        await request.send_json(writer.write(call, exchange.task.result(), created))
         return not gone.done()
     await request.start(200, "text/event-stream; charset=utf-8", {"cache-control": "no-cache"})
-    for name, data in writer.write_events(call, replies, created):
-        await asyncio.sleep(0)  # lets the server notice a client that hung up
-        if gone.done():
-            return False
-        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-        await request.send_part(f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n")
+    failure: Refusal | None = None
+    try:
+        async for event in writer.write_events(call, exchange.answers, created):
+            await asyncio.sleep(0)  # lets the server notice a client that hung up
+            if gone.done():
+                return False
+            await request.send_event(*event)
+    except Refusal as refusal:
+        failure = refusal
+        await request.send_event(*writer.write_failure(refusal))
     await request.end()
-    return not gone.done()
+    return failure is None and not gone.done()
 
 
 class _Request:
@@ -199,6 +209,11 @@ class _Request:
         """Send a part of the body."""
         await self._send({"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": True})
 
+    async def send_event(self, name: str | None, data: Any) -> None:
+        """Send a server-sent event."""
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        await self.send_part(f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n")
+
     async def end(self) -> None:
         """End the body."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -212,7 +227,7 @@ class _Request:
         sent = b"" if self.method == "HEAD" else body
         await self._send({"type": "http.response.body", "body": sent, "more_body": False})
 
-    async def refuse(self, writer: Any, refusal: Refusal) -> None:
+    async def refuse(self, writer: Writer, refusal: Refusal) -> None:
         """Send a refusal, saying whether the same request may be repeated."""
         if self._has_started:
             return

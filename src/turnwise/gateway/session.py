@@ -12,13 +12,14 @@ from typing import Any
 
 from turnwise.core.errors import EngineError, RenderError, boundary
 from turnwise.core.messages import Message, TextPart, reply_message
-from turnwise.core.protocols import Engine, Renderer
+from turnwise.core.protocols import Engine, Renderer, StreamingEngine
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Completion, FinishReason, Reward, SamplingParams, Scored, to_ids
 from turnwise.core.types import Session as EngineSession
 from turnwise.gateway.delivery import Delivery, to_delivery
 from turnwise.gateway.forest import Branches, Continues, Forest, Match, Node, Opens, Refuses
 from turnwise.gateway.keys import digest, extend_chain, message_keys, root_key
+from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Reply, TokenText
 from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.sampling import (
@@ -31,9 +32,11 @@ from turnwise.gateway.sampling import (
     find_room,
     open_instead,
 )
+from turnwise.gateway.settled import SettledText, Streaming
 
 Encode = Callable[[str], Sequence[int]]
 Decode = Callable[[Sequence[int]], str]
+SESSION_OVER = Refusal("the session ended before the reply was sampled", status=403, code="session_over")
 ROLE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -47,6 +50,8 @@ class Policy:
     """Token ids of a text that is completed as it is; None if no text is."""
     decode: Decode
     """Text of token ids, special tokens included."""
+    streaming: Streaming | None = None
+    """How replies are told while they are sampled; None if they are told whole."""
     model: str = "policy"
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
 
@@ -68,10 +73,13 @@ class Policy:
 class Exchange:
     """One call and its answer, which a retry may collect."""
 
-    task: asyncio.Task[list[Reply]]
     num_listeners: int = 0
     is_delivered: bool = False
-    nodes: list[int] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    """The replies as they come; empty until the request has found its place."""
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when some of a reply's text is known."""
+    task: asyncio.Task[list[Reply]] = field(init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,6 +88,7 @@ class _Place:
     prompt: Prompt
     params: SamplingParams
     conversation: str
+    answer: Answer
 
 
 class Session:
@@ -136,7 +145,8 @@ class Session:
             self.counts["coalesced"] += 1
             return known
         self._check_limits(call)
-        exchange = Exchange(asyncio.ensure_future(self._answer(call, kind)))
+        exchange = Exchange()
+        exchange.task = asyncio.ensure_future(self._answer(exchange, call, kind))
         self._exchanges[key] = exchange
         self._open.add(exchange.task)
 
@@ -256,7 +266,7 @@ class Session:
         with boundary(RenderError, "the messages cannot be rendered"):
             return build_prompt(self.forest, self._policy.renderer, match, call.tools)
 
-    def _choose(self, call: Call, messages: Sequence[Message], after: int | None, number: int) -> _Place:
+    def _choose(self, call: Call, kind: str, messages: Sequence[Message], after: int | None, number: int) -> _Place:
         """Match a call, claim its place and build its prompt. Raises Refusal."""
         root = self._root(call)
         match = self.forest.match(root, messages, after=after)
@@ -285,12 +295,18 @@ class Session:
         seed = derive_seed(self._rule.seed, *self._seed, "gateway", chain.hex(), self._begun[chain])
         params = build_params(self._rule, call, self._policy.renderer, room=room, seed=seed, number=number)
         self.forest.take(match)
-        name = f"{self.name}/{sum(self._begun.values())}"
+        count = sum(self._begun.values())
+        name = f"{self.name}/{count}"
         if isinstance(match, Continues):
             name = self.forest.nodes[match.after].record.conversation
-        return _Place(match=match, prompt=prompt, params=params, conversation=name)
+        answer = Answer(
+            id=self.forest.make_id(kind, count),
+            num_prompt_tokens=len(prompt.token_ids),
+            num_known_tokens=len(prompt.token_ids) - len(prompt.context_ids),
+        )
+        return _Place(match=match, prompt=prompt, params=params, conversation=name, answer=answer)
 
-    async def _answer(self, call: Call, kind: str) -> list[Reply]:
+    async def _answer(self, exchange: Exchange, call: Call, kind: str) -> list[Reply]:
         role = self._policy.read_role(call.model)
         call = self._complete(call)
         messages, after = self._resolve(call)
@@ -299,31 +315,51 @@ class Session:
         places: list[_Place] = []
         try:
             for number in range(call.num_replies):
-                places.append(self._choose(call, messages, after, number))
+                places.append(self._choose(call, kind, messages, after, number))
+            exchange.answers = [place.answer for place in places]
             started = time.perf_counter()
-            completions = await gather_all([self._sample(place) for place in places])
-        except BaseException:
+            completions = await gather_all([self._sample(exchange, call, place) for place in places])
+        except BaseException as error:
+            cause = error if isinstance(error, Refusal) else SESSION_OVER
             for place in places:
                 self.forest.release(place.match)
+                place.answer.fail(cause)
             raise
         return [
-            self._commit(call, kind, root, messages, place, completion, started, role)
+            self._commit(call, root, messages, place, completion, started, role)
             for place, completion in zip(places, completions, strict=True)
         ]
 
-    async def _sample(self, place: _Place) -> Completion:
+    async def _sample(self, exchange: Exchange, call: Call, place: _Place) -> Completion:
         name = self._names.setdefault(place.conversation, EngineSession(self.name, place.conversation))
+        engine, prompt = self._policy.engine, place.prompt.token_ids
         try:
             with boundary(EngineError, f"the engine failed in session {name}"):
-                return await self._policy.engine.generate(place.prompt.token_ids, place.params, session=name)
+                told = self._read_settled(call, place)
+                if told is None or not isinstance(engine, StreamingEngine):
+                    return await engine.generate(prompt, place.params, session=name)
+
+                def receive(token_ids: Sequence[int]) -> None:
+                    with boundary(EngineError, "a reply's text cannot be read"):
+                        place.answer.add(told.take(token_ids))
+                    if place.answer.pieces:
+                        exchange.begun.set()
+
+                return await engine.stream(prompt, place.params, session=name, receive=receive)
         except EngineError as error:
             self.counts["failed"] += 1
             raise Refusal(str(error), status=500, code="engine_error") from error
 
+    def _read_settled(self, call: Call, place: _Place) -> SettledText | None:
+        """Return the reader of a reply that is told while it is sampled; None if it is told whole."""
+        streaming = self._policy.streaming
+        if streaming is None or not call.wants_stream or call.wants_logprobs or call.prompt is not None:
+            return None
+        return streaming.read(place.prompt.token_ids.tolist(), (*self._policy.renderer.stop, *call.stop))
+
     def _commit(
         self,
         call: Call,
-        kind: str,
         root: bytes,
         messages: Sequence[Message],
         place: _Place,
@@ -338,6 +374,7 @@ class Session:
             parsed, is_cut=is_cut, tools={tool.name for tool in call.tools}, max_calls=call.max_calls, stop=call.stop
         )
         node = self.forest.commit(root, messages, place.match, delivery.message)
+        self.forest.name(place.answer.id, node.index)
         issued = [made.id for made in node.message.tool_calls]
         made_by_id = {made.id: made for made in parsed.tool_calls}
         node.record = Sampled(
@@ -352,7 +389,9 @@ class Session:
             ended=time.perf_counter(),
         )
         self._count(place.match, prompt, completion)
-        return self._to_reply(call, kind, node, delivery, prompt, completion)
+        reply = self._to_reply(call, place.answer, node, delivery, completion)
+        place.answer.finish(reply)
+        return reply
 
     def _parse(self, call: Call, prompt: Prompt, completion: Completion) -> Message:
         if call.prompt is None:
@@ -362,18 +401,16 @@ class Session:
             self._policy.decode([token for token in completion.token_ids.tolist() if token not in ends])
         )
 
-    def _to_reply(
-        self, call: Call, kind: str, node: Node, delivery: Delivery, prompt: Prompt, completion: Completion
-    ) -> Reply:
+    def _to_reply(self, call: Call, answer: Answer, node: Node, delivery: Delivery, completion: Completion) -> Reply:
         decode = self._policy.decode
         tokens = zip(completion.token_ids.tolist(), completion.logprobs.tolist(), strict=True)
         return Reply(
-            id=self.forest.issue_id(kind, node.index),
+            id=answer.id,
             message=node.message,
             finish=delivery.finish,
             stop_text=delivery.stop_text,
-            num_prompt_tokens=len(prompt.token_ids),
-            num_known_tokens=len(prompt.token_ids) - len(prompt.context_ids),
+            num_prompt_tokens=answer.num_prompt_tokens,
+            num_known_tokens=answer.num_known_tokens,
             num_sampled_tokens=len(completion.token_ids),
             tokens=tuple(TokenText(text=decode([i]), logprob=p) for i, p in tokens) if call.wants_logprobs else (),
         )

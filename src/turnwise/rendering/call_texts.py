@@ -68,6 +68,8 @@ class CallText:
     """The text before and after a tool's result in a user message."""
     stop: tuple[str, ...] = ()
     """Strings at which sampling stops, because a model would continue with an invented result."""
+    begins: str | None = None
+    """Characters with which a call or a thought may begin in a reply's text; None if any character may."""
     marks: tuple[str, ...] = ()
     """Control tokens that a model samples inside a call, if its tokenizer has them."""
 
@@ -175,6 +177,7 @@ CALL_TEXTS: Mapping[str, CallText] = {
         write=_write_hermes,
         read=_read_hermes,
         result=_RESPONSE,
+        begins="<",
         marks=(OPENING, CLOSING),
     ),
     "fenced": CallText(
@@ -186,6 +189,7 @@ CALL_TEXTS: Mapping[str, CallText] = {
         write=_write_fenced,
         read=_read_fenced,
         result=("```result\n", "\n```"),
+        begins="<`",
     ),
     "react": CallText(
         explanation=(
@@ -202,6 +206,7 @@ CALL_TEXTS: Mapping[str, CallText] = {
         write=write_llama,
         read=read_llama,
         result=_RESPONSE,
+        begins="<{[",
         marks=(TAG,),
     ),
     "mistral": CallText(
@@ -209,6 +214,7 @@ CALL_TEXTS: Mapping[str, CallText] = {
         write=write_mistral,
         read=read_mistral,
         result=_RESPONSE,
+        begins="<[",
         marks=(MARK, ARGUMENTS),
     ),
     "qwen_coder": CallText(
@@ -216,6 +222,7 @@ CALL_TEXTS: Mapping[str, CallText] = {
         write=write_qwen_coder,
         read=read_qwen_coder,
         result=_RESPONSE,
+        begins="<",
         marks=(OPENING, CLOSING),
     ),
     "deepseek_v3": CallText(
@@ -223,6 +230,7 @@ CALL_TEXTS: Mapping[str, CallText] = {
         write=write_deepseek_v3,
         read=read_deepseek,
         result=_RESPONSE,
+        begins="<",
         marks=DEEPSEEK_MARKS,
     ),
     "deepseek_v31": CallText(
@@ -230,6 +238,7 @@ CALL_TEXTS: Mapping[str, CallText] = {
         write=write_deepseek_v31,
         read=read_deepseek,
         result=_RESPONSE,
+        begins="<",
         marks=DEEPSEEK_MARKS,
     ),
 }

@@ -101,6 +101,8 @@ class ChatRenderer:
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*self._own_ends, *ends)))
         self.stop: tuple[str, ...] = ()
         self._call_ids = frozenset(vocabulary[token] for token in CALL_TOKENS if token in vocabulary)
+        self.call_marks = "<" if self._call_ids else "<[{`"
+        """Characters with which a call or a thought may begin in a reply's text."""
         self._empty_thought = tokenizer.encode("<think>\n\n</think>\n\n", add_special_tokens=False)
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> IntArray:

@@ -79,6 +79,9 @@ class TemplateRenderer:
         # If plain text begins the next turn, a model that was not trained on the end token continues with that text.
         self._next_turn = turns.user.before.rstrip() if turns.adds_end else ""
         self.stop: tuple[str, ...] = (*((self._next_turn,) if self._next_turn else ()), *self._format.stop)
+        # A text that begins as templates begin replies loses that beginning.
+        self.call_marks = None if turns.lead.strip() else self._format.begins
+        """Characters with which a call or a thought may begin in a reply's text; None if any character may."""
         self.notes = turns.notes
         """What a person should know about the template, one clause each."""
         prompt = turns.user.after

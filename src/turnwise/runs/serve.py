@@ -16,6 +16,7 @@ from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.sampling import Limits, SamplingRule
 from turnwise.gateway.server import GatewayServer
 from turnwise.gateway.session import Policy
+from turnwise.gateway.settled import find_streaming
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.template import TemplateRenderer
@@ -53,6 +54,7 @@ def build_gateway(system: System, *, model: str, key: str | None = None) -> Gate
         renderer=renderer,
         encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
         decode=lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
+        streaming=find_streaming(renderer, tokenizer),
         model=model,
     )
     rule = SamplingRule(

@@ -339,8 +339,10 @@ def test_a_reply_named_by_its_id_is_continued() -> None:
     forest, _ = start(reply_message("34"))
     _, twin = play(forest, [SYSTEM, USER], reply_message("34"))
     for node in (forest.replies[0], twin):
-        found = forest.find(forest.issue_id("resp", node.index))
-        assert found is node
+        issued = forest.make_id("resp", node.index)
+        assert forest.find(issued) is None
+        forest.name(issued, node.index)
+        assert forest.find(issued) is node
         match = forest.match(ROOT, [*forest.path(node.index), USER], after=node.index)
         assert isinstance(match, Continues)
         assert (match.after, match.tail) == (node.index, (USER,))

@@ -1,6 +1,8 @@
 """Each protocol reads requests into the same messages, and writes replies with every field that some client needs."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 from turnwise.core.messages import Message, TextPart, ToolCall, reply_message, text_message
 from turnwise.gateway.protocols import chat, completions, messages, responses
-from turnwise.gateway.protocols.call import Reply, TokenText
+from turnwise.gateway.protocols.answer import Answer, Piece
+from turnwise.gateway.protocols.call import Call, Event, Reply, TokenText
 from turnwise.gateway.refusals import Refusal
 
 PROTOCOLS: Any = {"chat": chat, "completions": completions, "messages": messages, "responses": responses}
@@ -248,6 +251,40 @@ def test_a_response_has_what_clients_need() -> None:
     assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
 
 
+def list_events(writer: Any, call: Call, *replies: Reply, told: Sequence[int] = ()) -> list[Event]:
+    """The events of a stream. `told` are lengths of the pieces in which a reply's reasoning and text come before its
+    end; what is left of them comes with it."""
+
+    async def read() -> list[Event]:
+        answers = []
+        for done in replies:
+            answers.append(answer := Answer(id=done.id, num_prompt_tokens=10, num_known_tokens=4))
+            answer.add(list(split(done.message, told)))
+        reading = asyncio.ensure_future(collect(writer.write_events(call, answers, 7)))
+        await asyncio.sleep(0)
+        for answer, done in zip(answers, replies, strict=True):
+            answer.finish(done)
+        return await reading
+
+    return asyncio.run(read())
+
+
+async def collect(events: AsyncIterator[Event]) -> list[Event]:
+    return [event async for event in events]
+
+
+def split(message: Message, told: Sequence[int]) -> Iterator[Piece]:
+    """Return the beginning of a reply in pieces of the given lengths; text only after the whole reasoning."""
+    whole = [(True, message.reasoning or ""), (False, message.text)]
+    lengths = list(told)
+    for is_thought, text in whole:
+        while text and lengths:
+            size = lengths.pop(0)
+            yield Piece(text=text[:size], is_thought=is_thought)
+            text = text[size:]
+
+
+PIECES = st.lists(st.integers(1, 300), max_size=6)
 REPLIES = st.builds(
     lambda text, thought, objects: reply_message(
         text,
@@ -262,10 +299,10 @@ REPLIES = st.builds(
 )
 
 
-@given(REPLIES)
-def test_chat_chunks_make_the_whole_message(message) -> None:
+@given(REPLIES, PIECES)
+def test_chat_chunks_make_the_whole_message(message, told) -> None:
     call = chat.read({**CHAT, "stream": True, "stream_options": {"include_usage": True}})
-    *chunks, usage, done = [data for _, data in chat.write_events(call, [reply(message)], 7)]
+    *chunks, usage, done = [data for _, data in list_events(chat, call, reply(message), told=told)]
     assert done == "[DONE]"
     assert usage["choices"] == []
     assert usage["usage"]["completion_tokens"] == 3
@@ -291,10 +328,10 @@ def test_chat_chunks_make_the_whole_message(message) -> None:
     assert chunks[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
 
 
-@given(REPLIES)
-def test_message_events_make_the_whole_message(message) -> None:
+@given(REPLIES, PIECES)
+def test_message_events_make_the_whole_message(message, told) -> None:
     call = messages.read({**MESSAGES, "stream": True})
-    events = [data for _, data in messages.write_events(call, [reply(message)], 7)]
+    events = [data for _, data in list_events(messages, call, reply(message), told=told)]
     assert [event["type"] for event in events[:1] + events[-2:]] == ["message_start", "message_delta", "message_stop"]
     assert events[0]["message"]["usage"]["input_tokens"] == 6
     blocks: list[dict] = []
@@ -314,10 +351,10 @@ def test_message_events_make_the_whole_message(message) -> None:
     assert blocks == messages.write(call, [reply(message)], 7)["content"]
 
 
-@given(REPLIES)
-def test_response_events_make_the_whole_response(message) -> None:
+@given(REPLIES, PIECES)
+def test_response_events_make_the_whole_response(message, told) -> None:
     call = responses.read({**RESPONSES, "stream": True})
-    events = list(responses.write_events(call, [reply(message)], 7))
+    events = list_events(responses, call, reply(message), told=told)
     assert [name for name, _ in events] == [data["type"] for _, data in events]
     assert [data["sequence_number"] for _, data in events] == list(range(len(events)))
     assert events[0][0] == "response.created"
@@ -337,7 +374,7 @@ def test_completions_write_text_and_the_tokens_of_it() -> None:
     assert written["choices"][0]["text"] == "é."
     assert written["choices"][0]["logprobs"]["text_offset"] == [0, 1]
     assert written["usage"]["completion_tokens"] == 6
-    assert [data for _, data in completions.write_events(call, [done, done], 7)][-1] == "[DONE]"
+    assert [data for _, data in list_events(completions, call, done, done)][-1] == "[DONE]"
 
 
 def test_content_may_be_missing() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
-from turnwise.core.protocols import Interrupt
+from turnwise.core.protocols import Interrupt, Receive
 from turnwise.core.seeds import uniforms
 from turnwise.core.types import (
     Completion,
@@ -192,6 +192,17 @@ class PagedEngine:
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Waits in a queue when `max_concurrency` requests are being sampled."""
+        return await self._sample(prompt_ids, params, session, None)
+
+    async def stream(
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+    ) -> Completion:
+        """See `StreamingEngine.stream`."""
+        return await self._sample(prompt_ids, params, session, receive)
+
+    async def _sample(
+        self, prompt_ids: IntArray, params: SamplingParams, session: Session, receive: Receive | None
+    ) -> Completion:
         if self._pump.is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         prompt = prompt_ids.tolist()
@@ -208,6 +219,7 @@ class PagedEngine:
         )
         guide = self._start_guide(params)
         request = Request(session, prompt, len(prompt), params, uniforms(params.seed, params.max_tokens), guide)
+        request.receive = receive
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._futures[request] = future
         self._scheduler.submit(request)
@@ -323,9 +335,12 @@ class PagedEngine:
         """Reset every request to its prompt. Returns the number of sampled tokens that this throws away."""
         self._scheduler.restart()
         num_discarded = 0
-        for request in self._scheduler.waiting:
+        for request in tuple(self._scheduler.waiting):
             if request.num_sampled:
                 num_discarded += request.num_sampled
+                if request.receive is not None:
+                    self._fail(request, EngineError(f"the weights changed while '{request.session}' was streamed"))
+                    continue
                 request.discard_samples()
                 request.guide = self._start_guide(request.params)
         self._num_restarted += num_discarded
@@ -358,6 +373,8 @@ class PagedEngine:
                     self._num_accepted += 1
                 with looking_for_stop(request.session):
                     reason = self._append(request, each)
+                if request.receive is not None:
+                    request.receive((each.token,))
                 if reason is not None:
                     self._finish(request, reason)
                 if reason is not None or place == len(item.draft) or each.token != item.draft[place]:

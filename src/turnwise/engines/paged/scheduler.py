@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turnwise.core.keys import to_keys
+from turnwise.core.protocols import Receive
 from turnwise.core.types import SamplingParams, Session
 from turnwise.engines.guided import Guide
 from turnwise.engines.paged.drafts import GroupDrafts
@@ -53,6 +54,8 @@ class Request:
     """One hash per page of the prompt, over all tokens up to the page's end. Equal prompts have equal keys."""
     computing: list[int] = field(default_factory=list)
     """Keys of the pages that this request computes and for which others wait."""
+    receive: Receive | None = None
+    """Gets new tokens as they are sampled; None if nobody wants them before the end."""
 
     @property
     def shared_by(self) -> list[int]:

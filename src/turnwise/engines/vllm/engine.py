@@ -22,7 +22,7 @@ from typing import Literal
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.core.protocols import Interrupt
+from turnwise.core.protocols import Interrupt, Receive
 from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_plain_request
 from turnwise.engines.canary import NUM_CANARY_TOKENS, count_tokens, score_canary
@@ -155,6 +155,17 @@ class VllmEngine:
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Also raises EngineError for a grammar, and for stop strings without `decode`."""
+        return await self._sample(prompt_ids, params, session, None)
+
+    async def stream(
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+    ) -> Completion:
+        """See `StreamingEngine.stream`."""
+        return await self._sample(prompt_ids, params, session, receive)
+
+    async def _sample(
+        self, prompt_ids: IntArray, params: SamplingParams, session: Session, receive: Receive | None
+    ) -> Completion:
         if self._is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)
@@ -162,12 +173,26 @@ class VllmEngine:
         if self._is_closed:
             raise EngineError(f"the engine was closed before the reply of '{session}' ended")
         watch = _StopWatch(params.stop, self._decode, session) if params.stop and self._decode else None
-        fields = {**encode_request(prompt_ids, params, session), "watch": watch is not None}
+        has_told = is_thrown_away = False
+
+        def hear(link: Link, number: int, part: list[int] | None) -> None:
+            nonlocal has_told, is_thrown_away
+            if watch is not None:
+                watch.hear(link, number, part)
+            if receive is not None and part is not None:
+                has_told = True
+                receive(part)
+            is_thrown_away = is_thrown_away or (has_told and part is None)
+
+        is_watched = watch is not None or receive is not None
+        fields = {**encode_request(prompt_ids, params, session), "watch": is_watched}
         self._num_open += 1
         try:
-            answer = await self._pool.ask_one("generate", fields, session, hear=None if watch is None else watch.hear)
+            answer = await self._pool.ask_one("generate", fields, session, hear=hear if is_watched else None)
         finally:
             self._num_open -= 1
+        if is_thrown_away:
+            raise EngineError(f"the weights changed while '{session}' was streamed")
         completion = decode_completion(answer)
         return completion if watch is None else watch.cut(completion)
 

@@ -23,7 +23,7 @@ from typing import Literal
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
-from turnwise.core.protocols import Interrupt
+from turnwise.core.protocols import Interrupt, Receive
 from turnwise.core.types import Completion, IntArray, SamplingParams, Session
 from turnwise.engines.admission import check_idle
 from turnwise.engines.guided import GrammarCompiler
@@ -128,6 +128,17 @@ class WorkerEngine:
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Also raises EngineError if the request's worker ends: the other workers continue, and
         this one is replaced at the next request."""
+        return await self._sample(prompt_ids, params, session, None)
+
+    async def stream(
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+    ) -> Completion:
+        """See `StreamingEngine.stream`."""
+        return await self._sample(prompt_ids, params, session, receive)
+
+    async def _sample(
+        self, prompt_ids: IntArray, params: SamplingParams, session: Session, receive: Receive | None
+    ) -> Completion:
         if self._is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         stamp = self._runner.weights_stamp()
@@ -138,7 +149,9 @@ class WorkerEngine:
             await asyncio.shield(self._renewal)
         self._num_open += 1
         try:
-            answer = await self._pool.ask_one("generate", encode_request(prompt_ids, params, session), session)
+            fields = {**encode_request(prompt_ids, params, session), "watch": receive is not None}
+            hear = None if receive is None else lambda link, number, part: receive(part)
+            answer = await self._pool.ask_one("generate", fields, session, hear=hear)
         finally:
             self._num_open -= 1
         return decode_completion(answer)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ def run_worker(
     register_experts()
 
     async def build(_: Mapping[str, Any], say: Say) -> _Worker:
-        return _Worker(PagedEngine(model, **settings))
+        return _Worker(PagedEngine(model, **settings), say)
 
     asyncio.run(serve(end, build, {"alive_s": alive_s}))
 
@@ -47,6 +48,7 @@ class _Worker:
     """Implements `Service`."""
 
     engine: PagedEngine
+    say: Say
     is_paused: bool = False
 
     @property
@@ -60,7 +62,10 @@ class _Worker:
         match message["kind"]:
             case "generate":
                 prompt_ids, params, session = decode_request(message)
-                return encode_completion(await self.engine.generate(prompt_ids, params, session=session))
+                if not message["watch"]:
+                    return encode_completion(await self.engine.generate(prompt_ids, params, session=session))
+                receive = partial(self.tell_part, message["id"])
+                return encode_completion(await self.engine.stream(prompt_ids, params, session=session, receive=receive))
             case "release":
                 await self.engine.release(Session(**message["session"]))
             case "pause":
@@ -81,3 +86,7 @@ class _Worker:
             case kind:
                 raise EngineError(f"unknown message kind {kind!r} for an engine worker")
         return None
+
+    def tell_part(self, number: int, token_ids: Sequence[int]) -> None:
+        """Send new tokens of a request."""
+        self.say(id=number, part=list(token_ids))

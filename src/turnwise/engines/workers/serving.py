@@ -41,8 +41,8 @@ MAX_LOG_BYTES, KEPT_LOG_BYTES = 16 * 2**20, 2**20
 """Size in bytes above which a program's log is cut, and how many bytes of its end are kept."""
 TERM_S = 20
 """Seconds that a process survives SIGTERM unless the training process, which decides, ends it before."""
-Say = Callable[[], None]
-"""Sends the present statistics."""
+Say = Callable[..., None]
+"""Sends the present statistics, with the fields of a message."""
 
 
 def follow_parent(parent_pid: int) -> bool:

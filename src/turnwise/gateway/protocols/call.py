@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from turnwise.core.messages import Message, ToolSpec
-from turnwise.gateway.refusals import Refusal
 
 Finish = Literal["stop", "length", "tool_calls"]
 Choice = Literal["auto", "none", "required"]
@@ -76,26 +75,6 @@ class Reply:
     """Tokens of the prompt that an earlier request of this session had."""
     num_sampled_tokens: int
     tokens: tuple[TokenText, ...] = ()
-
-
-class Writer(Protocol):
-    """Writes one protocol."""
-
-    def read(self, body: Mapping[str, Any]) -> Call:
-        """Understand a request. Raises Refusal that names the field which cannot be honoured."""
-        ...
-
-    def write(self, call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
-        """Return the answer; `created` is in Unix seconds."""
-        ...
-
-    def write_events(self, call: Call, replies: Sequence[Reply], created: int) -> Iterator[Event]:
-        """Return the same answer as events. The last one says that the answer is complete."""
-        ...
-
-    def write_refusal(self, refusal: Refusal) -> dict[str, Any]:
-        """Return the body of a refusal."""
-        ...
 
 
 def slice_text(text: str, size: int = 400) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.core.messages import Message, TextPart, ToolCall, ToolSpec
+from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Choice, Event, Reply, slice_text
 from turnwise.gateway.protocols.fields import Fields, check_schema, read_tools, show, write_arguments
 from turnwise.gateway.refusals import Refusal
@@ -151,30 +152,29 @@ def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
     return {**_head(call, replies, created, "chat.completion"), "choices": choices, "usage": write_usage(replies)}
 
 
-def write_events(call: Call, replies: Sequence[Reply], created: int) -> Iterator[Event]:
+async def write_events(call: Call, answers: Sequence[Answer], created: int) -> AsyncIterator[Event]:
     """See `Writer.write_events`."""
-    head = _head(call, replies, created, "chat.completion.chunk")
+    head = _head(call, answers, created, "chat.completion.chunk")
     usage = {"usage": None} if call.wants_usage else {}
 
     def chunk(at: int, delta: dict[str, Any], finish: str | None = None, logprobs: Any = None) -> Event:
         choice = {"index": at, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return None, {**head, "choices": [choice], **usage}
 
-    for at, reply in enumerate(replies):
-        message = reply.message
-        yield chunk(at, {"role": "assistant", "content": ""}, logprobs=_write_logprobs(call, reply))
-        for piece in slice_text(message.reasoning or ""):
-            yield chunk(at, {"reasoning_content": piece})
-        for piece in slice_text(message.text):
-            yield chunk(at, {"content": piece})
-        for number, made in enumerate(message.tool_calls):
+    for at, answer in enumerate(answers):
+        logprobs = _write_logprobs(call, await answer.read_reply()) if call.wants_logprobs else None
+        yield chunk(at, {"role": "assistant", "content": ""}, logprobs=logprobs)
+        async for said in answer.read_pieces():
+            yield chunk(at, {"reasoning_content" if said.is_thought else "content": said.text})
+        reply = await answer.read_reply()
+        for number, made in enumerate(reply.message.tool_calls):
             opened = {"index": number, **_write_call(made), "function": {"name": made.name, "arguments": ""}}
             yield chunk(at, {"tool_calls": [opened]})
             for piece in slice_text(made.arguments):
                 yield chunk(at, {"tool_calls": [{"index": number, "function": {"arguments": piece}}]})
         yield chunk(at, {}, reply.finish)
     if call.wants_usage:
-        yield None, {**head, "choices": [], "usage": write_usage(replies)}
+        yield None, {**head, "choices": [], "usage": write_usage([await answer.read_reply() for answer in answers])}
     yield None, "[DONE]"
 
 
@@ -183,6 +183,11 @@ def write_refusal(refusal: Refusal) -> dict[str, Any]:
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"
     kind = "rate_limit_error" if refusal.status == 429 else kind
     return {"error": {"message": str(refusal), "type": kind, "param": refusal.field, "code": refusal.code}}
+
+
+def write_failure(refusal: Refusal) -> Event:
+    """See `Writer.write_failure`."""
+    return "error", write_refusal(refusal)
 
 
 def write_usage(replies: Sequence[Reply]) -> dict[str, Any]:
@@ -196,7 +201,7 @@ def write_usage(replies: Sequence[Reply]) -> dict[str, Any]:
     }
 
 
-def _head(call: Call, replies: Sequence[Reply], created: int, kind: str) -> dict[str, Any]:
+def _head(call: Call, replies: Sequence[Reply | Answer], created: int, kind: str) -> dict[str, Any]:
     return {"id": replies[0].id, "object": kind, "created": created, "model": call.model}
 
 

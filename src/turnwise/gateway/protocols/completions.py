@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Event, Reply
 from turnwise.gateway.protocols.chat import MAX_REPLIES, MAX_STOPS, UNSUPPORTED, write_usage
+from turnwise.gateway.protocols.chat import write_failure as write_failure
 from turnwise.gateway.protocols.chat import write_refusal as write_refusal
 from turnwise.gateway.protocols.fields import Fields, show
 
@@ -61,17 +63,20 @@ def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
     return {**_head(call, replies, created), "choices": choices, "usage": write_usage(replies)}
 
 
-def write_events(call: Call, replies: Sequence[Reply], created: int) -> Iterator[Event]:
+async def write_events(call: Call, answers: Sequence[Answer], created: int) -> AsyncIterator[Event]:
     """See `Writer.write_events`."""
-    head = _head(call, replies, created)
-    for at, reply in enumerate(replies):
-        yield None, {**head, "choices": [_write_choice(call, at, reply, reply.message.text, reply.finish)]}
+    head = _head(call, answers, created)
+    for at, answer in enumerate(answers):
+        async for said in answer.read_pieces():
+            yield None, {**head, "choices": [{"index": at, "text": said.text, "logprobs": None, "finish_reason": None}]}
+        reply = await answer.read_reply()
+        yield None, {**head, "choices": [_write_choice(call, at, reply, "", reply.finish)]}
     if call.wants_usage:
-        yield None, {**head, "choices": [], "usage": write_usage(replies)}
+        yield None, {**head, "choices": [], "usage": write_usage([await answer.read_reply() for answer in answers])}
     yield None, "[DONE]"
 
 
-def _head(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
+def _head(call: Call, replies: Sequence[Reply | Answer], created: int) -> dict[str, Any]:
     return {"id": replies[0].id, "object": "text_completion", "created": created, "model": call.model}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from turnwise.core.messages import Message, TextPart, ToolCall, ToolSpec
 from turnwise.gateway.arguments import read_object
+from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Choice, Event, Reply, slice_text
 from turnwise.gateway.protocols.chat import MAX_STOPS, read_content, read_format
 from turnwise.gateway.protocols.fields import Fields, read_tools, show, write_arguments
@@ -147,32 +148,42 @@ def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
     }
 
 
-def write_events(call: Call, replies: Sequence[Reply], created: int) -> Iterator[Event]:
+async def write_events(call: Call, answers: Sequence[Answer], created: int) -> AsyncIterator[Event]:
     """See `Writer.write_events`."""
-    [reply] = replies
+    [answer] = answers
 
     def event(kind: str, **fields: Any) -> Event:
         return kind, {"type": kind, **fields}
 
-    opened = {**_head(call, reply), "content": [], "stop_reason": None, "stop_sequence": None}
-    yield event("message_start", message={**opened, "usage": _write_usage(reply, 0)})
-    for index, block in enumerate(_write_blocks(reply)):
-        kind = block["type"]
-        empty: dict[str, Any] = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}.get(
-            kind, {**block, "input": {}}
-        )
-        yield event("content_block_start", index=index, content_block={"type": kind, **empty})
-        field, text = {
-            "text": ("text", block.get("text", "")),
-            "thinking": ("thinking", block.get("thinking", "")),
-            "tool_use": ("partial_json", json.dumps(block.get("input"), ensure_ascii=False)),
-        }[kind]
-        name = "input_json_delta" if kind == "tool_use" else f"{kind}_delta"
-        for piece in slice_text(text):
-            yield event("content_block_delta", index=index, delta={"type": name, field: piece})
-        if kind == "thinking":
-            signature = {"type": "signature_delta", "signature": block["signature"]}
-            yield event("content_block_delta", index=index, delta=signature)
+    def delta(kind: str, **fields: Any) -> Event:
+        return event("content_block_delta", index=index, delta={"type": kind, **fields})
+
+    def close(is_thought: bool | None) -> list[Event]:
+        if is_thought is None:
+            return []
+        signed = [delta("signature_delta", signature=answer.id)] if is_thought else []
+        return [*signed, event("content_block_stop", index=index)]
+
+    opened = {**_head(call, answer), "content": [], "stop_reason": None, "stop_sequence": None}
+    yield event("message_start", message={**opened, "usage": _write_usage(answer, 0)})
+    index, is_thought = -1, None
+    async for piece in answer.read_pieces():
+        kind = "thinking" if piece.is_thought else "text"
+        if piece.is_thought is not is_thought:
+            for each in close(is_thought):
+                yield each
+            index, is_thought = index + 1, piece.is_thought
+            empty = {"thinking": "", "signature": ""} if is_thought else {"text": ""}
+            yield event("content_block_start", index=index, content_block={"type": kind, **empty})
+        yield delta(f"{kind}_delta", **{kind: piece.text})
+    for each in close(is_thought):
+        yield each
+    reply = await answer.read_reply()
+    for block in (block for block in _write_blocks(reply) if block["type"] == "tool_use"):
+        index += 1
+        yield event("content_block_start", index=index, content_block={**block, "input": {}})
+        for part in slice_text(json.dumps(block["input"], ensure_ascii=False)):
+            yield delta("input_json_delta", partial_json=part)
         yield event("content_block_stop", index=index)
     stop = {"stop_reason": _write_stop(reply), "stop_sequence": reply.stop_text}
     yield event("message_delta", delta=stop, usage=_write_usage(reply, reply.num_sampled_tokens))
@@ -185,7 +196,12 @@ def write_refusal(refusal: Refusal) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": str(refusal), "code": refusal.code}}
 
 
-def _head(call: Call, reply: Reply) -> dict[str, Any]:
+def write_failure(refusal: Refusal) -> Event:
+    """See `Writer.write_failure`."""
+    return "error", write_refusal(refusal)
+
+
+def _head(call: Call, reply: Reply | Answer) -> dict[str, Any]:
     return {"id": reply.id, "type": "message", "role": "assistant", "model": call.model}
 
 
@@ -209,7 +225,7 @@ def _write_stop(reply: Reply) -> str:
     return {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}[reply.finish]
 
 
-def _write_usage(reply: Reply, num_sampled: int) -> dict[str, int]:
+def _write_usage(reply: Reply | Answer, num_sampled: int) -> dict[str, int]:
     return {
         "input_tokens": reply.num_prompt_tokens - reply.num_known_tokens,
         "output_tokens": num_sampled,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.core.messages import Message, TextPart, ToolCall
+from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Event, Reply, slice_text
 from turnwise.gateway.protocols.chat import (
     read_choice,
@@ -16,6 +17,7 @@ from turnwise.gateway.protocols.chat import (
 )
 from turnwise.gateway.protocols.chat import write_refusal as write_refusal
 from turnwise.gateway.protocols.fields import Fields, show, write_arguments
+from turnwise.gateway.refusals import Refusal
 
 _UNSUPPORTED = {
     "background": "wait for the answer, or stream it",
@@ -124,55 +126,90 @@ def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
     }
 
 
-def write_events(call: Call, replies: Sequence[Reply], created: int) -> Iterator[Event]:
+async def write_events(call: Call, answers: Sequence[Answer], created: int) -> AsyncIterator[Event]:
     """See `Writer.write_events`."""
-    [reply] = replies
-    number = 0
+    [answer] = answers
+    count = index = 0
 
     def event(kind: str, **fields: Any) -> Event:
-        nonlocal number
-        number += 1
-        return kind, {"type": kind, "sequence_number": number - 1, **fields}
+        nonlocal count
+        count += 1
+        return kind, {"type": kind, "sequence_number": count - 1, **fields}
 
-    opened = {**_head(call, reply, created), "status": "in_progress", "incomplete_details": None}
+    def place(item: Mapping[str, Any], events: Iterable[tuple[str, dict[str, Any]]]) -> list[Event]:
+        return [event(kind, output_index=index, item_id=item["id"], **fields) for kind, fields in events]
+
+    def open_item(item: Mapping[str, Any]) -> list[Event]:
+        empty: dict[str, Any] = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+        added = event("response.output_item.added", output_index=index, item={**item, **empty, "status": "in_progress"})
+        return [added, *place(item, _write_start(item))]
+
+    def close_item(item: Mapping[str, Any]) -> list[Event]:
+        return [*place(item, _write_end(item)), event("response.output_item.done", output_index=index, item=item)]
+
+    opened = {**_head(call, answer, created), "status": "in_progress", "incomplete_details": None}
     opened |= {"output": [], "usage": None}
     yield event("response.created", response=opened)
     yield event("response.in_progress", response=opened)
-    for index, item in enumerate(_write_items(call, reply)):
-        place = {"output_index": index, "item_id": item["id"]}
-        content: dict[str, Any] = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
-        added = {**item, **content, "status": "in_progress"}
-        yield event("response.output_item.added", output_index=index, item=added)
-        for kind, fields in _write_item_events(item):
-            yield event(kind, **place, **fields)
-        yield event("response.output_item.done", output_index=index, item=item)
-    whole = write(call, replies, created)
+    item: dict[str, Any] | None = None
+    text = ""
+    async for piece in answer.read_pieces():
+        begun = _write_thought(answer.id, "") if piece.is_thought else _write_text(answer.id, "")
+        if item is None or item["id"] != begun["id"]:
+            for each in () if item is None else close_item(_write_thought(answer.id, text)):
+                yield each
+            index, item, text = index + (item is not None), begun, ""
+            for each in open_item(item):
+                yield each
+        text += piece.text
+        [told] = place(item, [_write_delta(item, piece.text)])
+        yield told
+    reply = await answer.read_reply()
+    for done in _write_items(call, reply)[index:]:
+        fresh = [] if item is not None and item["id"] == done["id"] else open_item(done)
+        for each in (*fresh, *close_item(done)):
+            yield each
+        index += 1
+    whole = write(call, [reply], created)
     yield event(f"response.{whole['status']}", response=whole)
 
 
-def _write_item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the events of one item, without its place."""
-    if item["type"] == "function_call":
-        for piece in slice_text(item["arguments"]):
-            yield "response.function_call_arguments.delta", {"delta": piece}
-        done = {"arguments": item["arguments"], "name": item["name"]}
-        yield "response.function_call_arguments.done", done
-        return
+def _write_start(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the events before an item's text, without its place."""
+    if item["type"] == "message":
+        part = {**item["content"][0], "text": "", "logprobs": []}
+        yield "response.content_part.added", {"content_index": 0, "part": part}
+
+
+def _write_delta(item: Mapping[str, Any], text: str) -> tuple[str, dict[str, Any]]:
+    """Return the event of some of an item's text."""
     if item["type"] == "reasoning":
-        text = item["content"][0]["text"]
-        for piece in slice_text(text):
-            yield "response.reasoning_text.delta", {"content_index": 0, "delta": piece}
-        yield "response.reasoning_text.done", {"content_index": 0, "text": text}
+        return "response.reasoning_text.delta", {"content_index": 0, "delta": text}
+    return "response.output_text.delta", {"content_index": 0, "delta": text, "logprobs": []}
+
+
+def _write_end(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the events that end an item; those of a call have its arguments."""
+    if item["type"] == "function_call":
+        for part in slice_text(item["arguments"]):
+            yield "response.function_call_arguments.delta", {"delta": part}
+        yield "response.function_call_arguments.done", {"arguments": item["arguments"], "name": item["name"]}
         return
     [part] = item["content"]
-    yield "response.content_part.added", {"content_index": 0, "part": {**part, "text": "", "logprobs": []}}
-    for piece in slice_text(part["text"]):
-        yield "response.output_text.delta", {"content_index": 0, "delta": piece, "logprobs": []}
+    if item["type"] == "reasoning":
+        yield "response.reasoning_text.done", {"content_index": 0, "text": part["text"]}
+        return
     yield "response.output_text.done", {"content_index": 0, "text": part["text"], "logprobs": part["logprobs"]}
     yield "response.content_part.done", {"content_index": 0, "part": part}
 
 
-def _head(call: Call, reply: Reply, created: int) -> dict[str, Any]:
+def write_failure(refusal: Refusal) -> Event:
+    """See `Writer.write_failure`."""
+    fields = {"message": str(refusal), "code": refusal.code, "param": refusal.field, "sequence_number": 0}
+    return "error", {"type": "error", **fields}
+
+
+def _head(call: Call, reply: Reply | Answer, created: int) -> dict[str, Any]:
     """Return what a response repeats of its request."""
     body = call.body
     return {
@@ -198,20 +235,16 @@ def _head(call: Call, reply: Reply, created: int) -> dict[str, Any]:
 
 
 def _write_items(call: Call, reply: Reply) -> list[dict[str, Any]]:
-    message, code = reply.message, reply.id.partition("_")[2]
-    items: list[dict[str, Any]] = []
-    if message.reasoning:
-        content = [{"type": "reasoning_text", "text": message.reasoning}]
-        items.append({"id": f"rs_{code}", "type": "reasoning", "summary": [], "content": content})
+    message = reply.message
+    items = [_write_thought(reply.id, message.reasoning)] if message.reasoning else []
     if message.text or not message.tool_calls:
         logprobs = write_tokens(reply) if call.wants_logprobs else []
-        text = {"type": "output_text", "text": message.text, "annotations": [], "logprobs": logprobs}
         status = "incomplete" if reply.finish == "length" else "completed"
-        items.append({"id": f"msg_{code}", "type": "message", "role": "assistant", "status": status, "content": [text]})
+        items.append(_write_text(reply.id, message.text, logprobs, status))
     for number, made in enumerate(message.tool_calls):
         items.append(
             {
-                "id": f"fc_{code}_{number}",
+                "id": f"fc_{_find_code(reply.id)}_{number}",
                 "type": "function_call",
                 "call_id": made.id,
                 "name": made.name,
@@ -220,3 +253,19 @@ def _write_items(call: Call, reply: Reply) -> list[dict[str, Any]]:
             }
         )
     return items
+
+
+def _write_thought(reply_id: str, text: str) -> dict[str, Any]:
+    content = [{"type": "reasoning_text", "text": text}]
+    return {"id": f"rs_{_find_code(reply_id)}", "type": "reasoning", "summary": [], "content": content}
+
+
+def _write_text(reply_id: str, text: str, logprobs: Sequence[Any] = (), status: str = "in_progress") -> dict[str, Any]:
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
+    head = {"id": f"msg_{_find_code(reply_id)}", "type": "message", "role": "assistant"}
+    return {**head, "status": status, "content": [part]}
+
+
+def _find_code(reply_id: str) -> str:
+    """Return what the ids of a reply's items have in common."""
+    return reply_id.partition("_")[2]
