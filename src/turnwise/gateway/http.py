@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
+from turnwise.gateway.exposition import wants_text, write_exposition
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.protocols import chat, completions, messages, responses
 from turnwise.gateway.protocols.call import Call, Reply
@@ -68,7 +68,13 @@ class Application:
         elif method == "GET" and path.partition("/")[0] == "models":
             await request.send_json(self._list_models(path.partition("/")[2]))
         elif method == "GET" and path == "metrics" and session is None:
-            await request.send_json(self._gateway.count())
+            counts, seconds = self._gateway.count(), self._gateway.measure()
+            if wants_text(request.headers.get("accept")):
+                await request.send_text(write_exposition(counts, seconds))
+            else:
+                await request.send_json({**counts, "seconds": seconds})
+        elif method in ("GET", "DELETE") and path.partition("/")[0] == "responses":
+            await request.send_json(self._read_stored(request, session, path.partition("/")[2]))
         elif method == "POST" and path == "sessions" and session is None:
             self._gateway.check_opener(request.key)
             body = _read_json(await request.read_body() or b"{}")
@@ -86,6 +92,14 @@ class Application:
 
     def _find(self, request: _Request, session: str | None) -> Session:
         return self._gateway.find(session, request.key)
+
+    def _read_stored(self, request: _Request, session: str | None, issued: str) -> Mapping[str, Any]:
+        stored = self._find(request, session).stored
+        if request.method == "DELETE":
+            return stored.delete(issued)
+        if request.asks.get("stream") == ["true"]:
+            raise Refusal("a stored reply is not streamed; leave it out", field="stream", code="unsupported")
+        return stored.read(issued)
 
     def _list_models(self, name: str) -> dict[str, Any]:
         model = self._gateway.policy.model
@@ -111,7 +125,9 @@ class Application:
         gone = asyncio.ensure_future(request.wait_for_hang_up())
         try:
             replies = await _wait(exchange, gone)
-            if replies is not None and await _write(request, writer, call, replies, gone):
+            if replies is not None and path == "responses" and value.get("store") is not False:
+                session.stored.keep(responses.write(call, replies, exchange.created))
+            if replies is not None and await _write(request, writer, call, replies, exchange.created, gone):
                 session.deliver(exchange)
         finally:
             exchange.num_listeners -= 1
@@ -130,10 +146,9 @@ async def _wait(exchange: Exchange, gone: asyncio.Future[None]) -> list[Reply] |
 
 
 async def _write(
-    request: _Request, writer: Any, call: Call, replies: Sequence[Reply], gone: asyncio.Future[None]
+    request: _Request, writer: Any, call: Call, replies: Sequence[Reply], created: int, gone: asyncio.Future[None]
 ) -> bool:
     """Send an answer. Returns whether the client stayed to its end."""
-    created = int(time.time())
     if not call.wants_stream:
         await request.send_json(writer.write(call, replies, created))
         return not gone.done()
@@ -154,6 +169,8 @@ class _Request:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method, self.path = str(scope["method"]), str(scope["path"])
         self.headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
+        self.asks = parse_qs(bytes(scope.get("query_string", b"")).decode("latin-1"))
+        """What the URL asks for after its question mark."""
         self._receive, self._send = receive, send
         self._has_started = False
 
@@ -211,6 +228,12 @@ class _Request:
         await self.start(status, "application/json", {"content-length": str(len(body)), **(headers or {})})
         sent = b"" if self.method == "HEAD" else body
         await self._send({"type": "http.response.body", "body": sent, "more_body": False})
+
+    async def send_text(self, text: str) -> None:
+        """Send a whole answer that is text."""
+        await self.start(200, "text/plain; version=0.0.4; charset=utf-8")
+        await self.send_part(text)
+        await self.end()
 
     async def refuse(self, writer: Any, refusal: Refusal) -> None:
         """Send a refusal, saying whether the same request may be repeated."""

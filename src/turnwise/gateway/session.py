@@ -6,10 +6,12 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from turnwise.core.episodes import ANY_REQUESTS, RequestRule
 from turnwise.core.errors import EngineError, RenderError, boundary
 from turnwise.core.messages import Message, TextPart, reply_message
 from turnwise.core.protocols import Engine, Renderer
@@ -22,6 +24,7 @@ from turnwise.gateway.keys import digest, extend_chain, message_keys, root_key
 from turnwise.gateway.protocols.call import Call, Reply, TokenText
 from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.sampling import (
+    Encode,
     Limits,
     Prompt,
     Sampled,
@@ -30,10 +33,13 @@ from turnwise.gateway.sampling import (
     build_prompt,
     find_room,
     open_instead,
+    read_prompt,
 )
+from turnwise.gateway.stored import StoredReplies
+from turnwise.gateway.times import Times, Watch
 
-Encode = Callable[[str], Sequence[int]]
 Decode = Callable[[Sequence[int]], str]
+Admitted = TypeVar("Admitted", bound=Match | None)
 ROLE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -47,6 +53,8 @@ class Policy:
     """Token ids of a text that is completed as it is; None if no text is."""
     decode: Decode
     """Text of token ids, special tokens included."""
+    vocab_size: int | None = None
+    """Number of token ids that a client may send; None if none are taken."""
     model: str = "policy"
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
 
@@ -69,6 +77,8 @@ class Exchange:
     """One call and its answer, which a retry may collect."""
 
     task: asyncio.Task[list[Reply]]
+    created: int = field(default_factory=lambda: int(time.time()))
+    """When its request came, in Unix seconds."""
     num_listeners: int = 0
     is_delivered: bool = False
     nodes: list[int] = field(default_factory=list)
@@ -80,6 +90,7 @@ class _Place:
     prompt: Prompt
     params: SamplingParams
     conversation: str
+    watch: Watch = field(default_factory=Watch)
 
 
 class Session:
@@ -94,14 +105,22 @@ class Session:
         *,
         salt: bytes,
         seed: tuple[int | str, ...] = (),
+        requests: RequestRule = ANY_REQUESTS,
     ) -> None:
         """`salt` makes issued ids unguessable. `seed` and the rule's determine every reply, with its messages."""
-        self.name, self.forest = name, Forest(salt)
+        self.name, self.forest = name, Forest(salt, requests)
         self.counts: Counter[str] = Counter()
         """Calls by what became of them, and tokens."""
+        self.times = Times()
+        self.num_waiting = 0
+        """Replies that wait for others of this session."""
         self.reward: Reward | None = None
         self.rewards: dict[int, float] = {}
         """Rewards of single replies, by node."""
+        self.refused: str | None = None
+        """Why the first request was refused that rewrote its conversation; None if none was."""
+        self.stored = StoredReplies()
+        """What clients may ask for again by its id."""
         self.used = time.monotonic()
         self.is_over = False
         self._policy, self._limits, self._rule, self._seed = policy, limits, rule, seed
@@ -109,6 +128,7 @@ class Session:
         self._begun: Counter[bytes] = Counter()
         self._open: set[asyncio.Task[list[Reply]]] = set()
         self._names: dict[str, EngineSession] = {}
+        self._slots = asyncio.Semaphore(limits.max_concurrent)
         self._started = time.monotonic()
 
     @property
@@ -204,13 +224,6 @@ class Session:
             )
         if limits.max_replies is not None and num_replies + call.num_replies > limits.max_replies:
             raise Refusal(f"the session has {num_replies} replies of {limits.max_replies}; end it", code="reply_limit")
-        if self.num_open >= limits.max_concurrent:
-            raise Refusal(
-                f"{self.num_open} calls of this session are being answered, the most at once",
-                status=429,
-                code="too_many_calls",
-                retry_after_s=1.0,
-            )
 
     def _root(self, call: Call) -> bytes:
         return root_key(call.tools, call.model, {} if call.prompt is None else {"raw": True})
@@ -228,7 +241,7 @@ class Session:
         if call.previous is None:
             return call.messages, None
         node = self.forest.find(call.previous)
-        if node is None or not node.is_reply:
+        if node is None or not node.is_reply or self.stored.is_deleted(call.previous):
             stated = call.body.get("previous_response_id") is not None
             raise Refusal(
                 f"{call.previous[:60]!r} is no reply of this session",
@@ -248,10 +261,7 @@ class Session:
         if isinstance(match, Refuses):
             raise Refusal(match.problem, field=match.field)
         if call.prompt is not None:
-            if self._policy.encode is None:
-                raise Refusal("texts are not completed here; send a conversation", field="prompt", code="unsupported")
-            text = self._policy.encode(call.prompt) if isinstance(call.prompt, str) else call.prompt
-            ids = to_ids(list(text))
+            ids = to_ids(read_prompt(call.prompt, self._policy.encode, self._policy.vocab_size))
             return Prompt(parent=None, token_ids=ids, context_ids=ids, messages=tuple(messages), tools=())
         with boundary(RenderError, "the messages cannot be rendered"):
             return build_prompt(self.forest, self._policy.renderer, match, call.tools)
@@ -259,7 +269,7 @@ class Session:
     def _choose(self, call: Call, messages: Sequence[Message], after: int | None, number: int) -> _Place:
         """Match a call, claim its place and build its prompt. Raises Refusal."""
         root = self._root(call)
-        match = self.forest.match(root, messages, after=after)
+        match = self._admit(self.forest.match(root, messages, after=after))
         if number and isinstance(match, Opens | Branches):  # a further reply to the same request
             at = match.after if isinstance(match, Branches) else None
             tail = match.tail if isinstance(match, Branches) else match.messages
@@ -269,6 +279,7 @@ class Session:
         except RenderError as cause:
             if isinstance(match, Opens):
                 raise Refusal(str(cause), field="messages", code="unrenderable") from cause
+            self._admit(self.forest.refuse_rewrite("unrenderable", str(cause)))
             match = open_instead(messages, cause)
             try:
                 prompt = self._prompt(call, match, messages)
@@ -289,6 +300,15 @@ class Session:
         if isinstance(match, Continues):
             name = self.forest.nodes[match.after].record.conversation
         return _Place(match=match, prompt=prompt, params=params, conversation=name)
+
+    def _admit(self, match: Admitted) -> Admitted:
+        """Return a match that may be answered. Raises Refusal for another, noting one that rewrites a conversation."""
+        if isinstance(match, Refuses):
+            if match.reason is not None:
+                self.counts[f"refused/{match.reason}"] += 1
+                self.refused = self.refused or match.problem
+            raise Refusal(match.problem, field=match.field, code=match.reason or "invalid_request")
+        return match
 
     async def _answer(self, call: Call, kind: str) -> list[Reply]:
         role = self._policy.read_role(call.model)
@@ -314,11 +334,27 @@ class Session:
     async def _sample(self, place: _Place) -> Completion:
         name = self._names.setdefault(place.conversation, EngineSession(self.name, place.conversation))
         try:
-            with boundary(EngineError, f"the engine failed in session {name}"):
-                return await self._policy.engine.generate(place.prompt.token_ids, place.params, session=name)
+            async with self._take_turn(place.watch):
+                with boundary(EngineError, f"the engine failed in session {name}"):
+                    return await self._policy.engine.generate(place.prompt.token_ids, place.params, session=name)
         except EngineError as error:
             self.counts["failed"] += 1
             raise Refusal(str(error), status=500, code="engine_error") from error
+
+    @asynccontextmanager
+    async def _take_turn(self, watch: Watch) -> AsyncIterator[None]:
+        """Wait until fewer replies than may be are sampled at once, in the order in which they were asked for."""
+        self.num_waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self.num_waiting -= 1
+        try:
+            watch.begin()
+            yield
+            watch.hear()  # at the latest
+        finally:
+            self._slots.release()
 
     def _commit(
         self,
@@ -350,8 +386,10 @@ class Session:
             role=role,
             began=began,
             ended=time.perf_counter(),
+            watch=place.watch,
         )
         self._count(place.match, prompt, completion)
+        self._note_times(node.record)
         return self._to_reply(call, kind, node, delivery, prompt, completion)
 
     def _parse(self, call: Call, prompt: Prompt, completion: Completion) -> Message:
@@ -389,6 +427,11 @@ class Session:
         counts["prompt_tokens"] += len(prompt.token_ids)
         counts["new_prompt_tokens"] += len(prompt.context_ids)
         counts["sampled_tokens"] += len(completion.token_ids)
+
+    def _note_times(self, record: Sampled) -> None:
+        watch, whole_s = record.watch, record.ended - record.watch.asked
+        for kind, seconds in (("queue", watch.queue_s), ("first_token", watch.first_token_s), ("reply", whole_s)):
+            self.times.note(kind, seconds)
 
 
 async def gather_all(works: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
