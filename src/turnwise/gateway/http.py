@@ -67,6 +67,8 @@ class Application:
             await request.send_json(name if session is None else self._find(request, session).describe())
         elif method == "GET" and path.partition("/")[0] == "models":
             await request.send_json(self._list_models(path.partition("/")[2]))
+        elif method == "GET" and path == "health":
+            await request.send_json({"status": "ok"})
         elif method == "GET" and path == "metrics" and session is None:
             counts, seconds = self._gateway.count(), self._gateway.measure()
             if wants_text(request.headers.get("accept")):
@@ -186,7 +188,12 @@ class _Request:
         return self.headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
 
     async def read_body(self) -> bytes:
-        """Return the body. Raises Refusal for one that is too large."""
+        """Return the body. Raises Refusal for one that is too large, or compressed."""
+        coding = self.headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            raise Refusal(
+                f"the body is encoded as {coding[:20]!r}; send it as it is", status=415, field="content-encoding"
+            )
         body, more = bytearray(), True
         while more:
             message = await self._receive()
@@ -268,7 +275,7 @@ def _split_path(path: str) -> tuple[str | None, str]:
     session = None
     if len(parts) >= 2 and parts[0] == "sessions":
         session, parts = unquote(parts[1]), parts[2:]
-    if parts[:1] == ["v1"]:
+    while parts[:1] == ["v1"]:  # twice where a client adds it to a base URL that has it
         parts = parts[1:]
     return session, "/".join(parts)
 

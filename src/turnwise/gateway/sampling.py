@@ -19,8 +19,8 @@ from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.times import Watch
 
 LEAST_TEMPERATURE, LEAST_TOP_P = 1e-4, 1e-6
-"""Below these, logits divided by the temperature overflow, or no token is left: engines refuse what clients may ask for.
-A temperature below is greedy, and a mass below keeps the likeliest token, which is what both tend to."""
+"""Below these, logits divided by the temperature overflow, or no token is left, and engines refuse what clients may ask
+for. A temperature below is greedy, and a mass below keeps the likeliest token, which is what both tend to."""
 Encode = Callable[[str], Sequence[int]]
 
 
@@ -193,12 +193,19 @@ def build_params(
         temperature=temperature if temperature >= LEAST_TEMPERATURE else 0.0,
         top_p=max(top_p, LEAST_TOP_P),
         top_k=rule.top_k if asked is None or asked.top_k is None else asked.top_k,
-        min_p=rule.min_p,
+        min_p=rule.min_p if asked is None or asked.min_p is None else asked.min_p,
         grammar=build_grammar(rule, call),
         stop=(*(() if call.prompt is not None else renderer.stop), *call.stop),
         stop_token_ids=renderer.stop_token_ids,
         seed=seed,
     )
+
+
+def name_grammar_field(call: Call) -> str | None:
+    """Return the field of a request that its grammar is built from; None if it needs none."""
+    if call.schema is None or call.choice == "required":
+        return "tools" if call.tools else None
+    return next((key for key in ("response_format", "output_config", "text") if call.body.get(key)), None)
 
 
 def build_grammar(rule: SamplingRule, call: Call) -> Grammar | None:
@@ -214,8 +221,9 @@ def build_grammar(rule: SamplingRule, call: Call) -> Grammar | None:
     if call.schema is None:
         return rule.build_reply_grammar(call.tools) if rule.build_reply_grammar and call.tools else None
     if not rule.writes_json:
-        field = next((key for key in ("response_format", "output_config", "text") if call.body.get(key)), None)
         raise Refusal(
-            "a reply cannot be held to a schema with this policy; leave it out", field=field, code="unsupported"
+            "a reply cannot be held to a schema with this policy; leave it out",
+            field=name_grammar_field(call),
+            code="unsupported",
         )
     return Grammar(kind="json_schema", text=json.dumps(call.schema))

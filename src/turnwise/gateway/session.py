@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from turnwise.core.episodes import ANY_REQUESTS, RequestRule
-from turnwise.core.errors import EngineError, RenderError, boundary
+from turnwise.core.errors import EngineError, GrammarError, RenderError, boundary
 from turnwise.core.messages import Message, TextPart, reply_message
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.seeds import derive_seed
@@ -32,6 +32,7 @@ from turnwise.gateway.sampling import (
     build_params,
     build_prompt,
     find_room,
+    name_grammar_field,
     open_instead,
     read_prompt,
 )
@@ -90,6 +91,8 @@ class _Place:
     prompt: Prompt
     params: SamplingParams
     conversation: str
+    grammar_field: str | None = None
+    """The field of the request that the grammar was built from."""
     watch: Watch = field(default_factory=Watch)
 
 
@@ -299,7 +302,8 @@ class Session:
         name = f"{self.name}/{sum(self._begun.values())}"
         if isinstance(match, Continues):
             name = self.forest.nodes[match.after].record.conversation
-        return _Place(match=match, prompt=prompt, params=params, conversation=name)
+        field = name_grammar_field(call)
+        return _Place(match=match, prompt=prompt, params=params, conversation=name, grammar_field=field)
 
     def _admit(self, match: Admitted) -> Admitted:
         """Return a match that may be answered. Raises Refusal for another, noting one that rewrites a conversation."""
@@ -337,6 +341,8 @@ class Session:
             async with self._take_turn(place.watch):
                 with boundary(EngineError, f"the engine failed in session {name}"):
                     return await self._policy.engine.generate(place.prompt.token_ids, place.params, session=name)
+        except GrammarError as error:
+            raise Refusal(str(error), field=place.grammar_field, code="unsupported") from error
         except EngineError as error:
             self.counts["failed"] += 1
             raise Refusal(str(error), status=500, code="engine_error") from error
