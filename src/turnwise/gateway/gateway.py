@@ -75,8 +75,10 @@ class Gateway:
         rule: SamplingRule | None = None,
         requests: RequestRule | None = None,
         seed: tuple[int | str, ...] = (),
+        group: str | None = None,
     ) -> Access:
-        """Open a session. Raises Refusal if the name is taken or there is no room."""
+        """Open a session; an engine keeps those of one `group` together. Raises Refusal if the name is taken or there
+        is no room."""
         name = name or secrets.token_hex(8)
         if name in self.names:
             raise Refusal(f"the session {name[:60]!r} exists; choose another name", status=409, field="name")
@@ -92,6 +94,7 @@ class Gateway:
             salt=secrets.token_bytes(32),
             seed=seed,
             requests=requests or self._requests,
+            group=group,
         )
         key = f"tw-{secrets.token_urlsafe(24)}"
         self._keys[key] = name

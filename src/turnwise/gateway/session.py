@@ -109,8 +109,10 @@ class Session:
         salt: bytes,
         seed: tuple[int | str, ...] = (),
         requests: RequestRule = ANY_REQUESTS,
+        group: str | None = None,
     ) -> None:
-        """`salt` makes issued ids unguessable. `seed` and the rule's determine every reply, with its messages."""
+        """`salt` makes issued ids unguessable. `seed` and the rule's determine every reply, with its messages. Sessions
+        of one `group` begin alike; None for a group of its own."""
         self.name, self.forest = name, Forest(salt, requests)
         self.counts: Counter[str] = Counter()
         """Calls by what became of them, and tokens."""
@@ -131,6 +133,7 @@ class Session:
         self._begun: Counter[bytes] = Counter()
         self._open: set[asyncio.Task[list[Reply]]] = set()
         self._names: dict[str, EngineSession] = {}
+        self._group = group or name
         self._slots = asyncio.Semaphore(limits.max_concurrent)
         self._started = time.monotonic()
 
@@ -336,7 +339,7 @@ class Session:
         ]
 
     async def _sample(self, place: _Place) -> Completion:
-        name = self._names.setdefault(place.conversation, EngineSession(self.name, place.conversation))
+        name = self._names.setdefault(place.conversation, EngineSession(self._group, place.conversation))
         try:
             async with self._take_turn(place.watch):
                 with boundary(EngineError, f"the engine failed in session {name}"):

@@ -69,7 +69,10 @@ class Endpoints:
         while name in server.gateway.names:  # the same draw again, in an evaluation
             name += "-again"
         seed = (attempt.draw.index, attempt.task.id, attempt.member, attempt.number)
-        access = server.gateway.open(name=name, policy=answers, limits=limits, rule=rule, requests=requests, seed=seed)
+        group = attempt.session().group  # the members of a draw begin alike, and an engine keeps them together
+        access = server.gateway.open(
+            name=name, policy=answers, limits=limits, rule=rule, requests=requests, seed=seed, group=group
+        )
         session = server.gateway.sessions[access.name]
         endpoint = Endpoint(
             url=server.url + access.path, api_key=access.key, model=MODEL, read_posted=lambda: session.reward

@@ -333,3 +333,22 @@ def test_signals_say_how_requests_found_their_place_and_how_long_they_took() -> 
     }.items():
         assert [each[name] for each in signals] == values, name
     assert all(0 <= each["queue_seconds"] <= each["first_token_seconds"] for each in signals)
+
+
+def test_conversations_of_a_group_are_one_group_of_the_engine() -> None:
+    served = serve()
+    accesses = [served.gateway.open(group="train/3") for _ in range(2)] + [served.gateway.open()]
+
+    async def play() -> None:
+        for access in accesses:
+            client = served.client(access.key)
+            message = (await ask(client, [QUESTION])).json()["choices"][0]["message"]
+            await ask(client, [QUESTION, *take_step(message)])
+            await ask(client, [QUESTION])  # a branch: a conversation of its own, of the same member
+
+    asyncio.run(play())
+    names = [session for session, _, _ in served.engine.requests]
+    assert [name.group for name in names] == ["train/3"] * 6 + [accesses[2].name] * 3
+    assert [name.name.partition("/")[0] for name in names] == [access.name for access in accesses for _ in range(3)]
+    for first in (0, 3, 6):
+        assert names[first] == names[first + 1] != names[first + 2]
