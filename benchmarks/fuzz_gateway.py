@@ -1,9 +1,12 @@
-"""Send fuzzed requests to a gateway, and hang up on it: `python benchmarks/fuzz_gateway.py --requests 10000`.
+"""Send fuzzed requests to a gateway, hang up on it, and play odd programs: `python benchmarks/fuzz_gateway.py`.
 
 Requests of every protocol are damaged and sent without a network, 100 to a session, whose captured tokens are then
 compared with those that its engine sampled. Hang-ups leave at any event of a stream, within the request's body, while a
-reply is sampled or before an answer; then the same bytes are sent again. Prints a JSON summary. Ends with the exception
-at the first answer that is neither whole nor a refusal of its protocol below 500, or at a token that was lost.
+reply is sampled or before an answer; then the same bytes are sent again. Sessions (`--sessions`) are those of programs
+that branch, retry, hang up, spell calls anew and drop reasoning; each is converted to a trajectory and to samples,
+which have the token ids and log-probabilities that the engine sampled. Prints a JSON summary. Ends with the exception
+at the first answer that is neither whole nor a refusal of its protocol below 500, or at a token that was lost or
+changed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit" / "gateway"))
 
 from fuzzed_requests import OPENINGS, Fuzzer, Recorder, check_captured, send
+from fuzzed_sessions import play_sessions
 from gateway_world import serve
 
 from turnwise.gateway.http import Application
@@ -89,12 +93,15 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--hang-ups", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sessions", type=int, default=10_000)
     options = parser.parse_args()
     fuzzed = asyncio.run(fuzz(options.requests, Random(options.seed)))
     hung = asyncio.run(hang_up(options.hang_ups, Random(options.seed + 1)))
-    print(
-        json.dumps({"requests": options.requests, **fuzzed, "hang_ups": options.hang_ups, **{"hung": hung}}, indent=1)
-    )
+    began = time.process_time()
+    played = asyncio.run(play_sessions(options.sessions, Random(options.seed + 2)))
+    played["cpu_seconds"] = round(time.process_time() - began)
+    told = {"requests": options.requests, **fuzzed, "hang_ups": options.hang_ups, "hung": hung, "played": played}
+    print(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":

@@ -23,9 +23,15 @@ def serve(
         int, typer.Option(min=16, help="Most tokens of a prompt and its reply, for a model folder.")
     ] = 8192,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: that of the run.")] = None,
+    reasoning: Annotated[
+        str, typer.Option(help="keep or follow: whether reasoning that a client leaves out stays in the context.")
+    ] = "keep",
+    on_rewrite: Annotated[
+        str, typer.Option(help="branch or refuse: what becomes of a request that changes what was said before.")
+    ] = "branch",
 ) -> None:
     """Serve a policy to chat, completions, responses and messages clients of this machine, until interrupted."""
-    from turnwise.runs.serve import run_serve
+    from turnwise.runs.serve import read_request_rule, run_serve
 
     run_serve(
         source,
@@ -35,5 +41,6 @@ def serve(
         step=step,
         device=device,
         context=context,
+        requests=read_request_rule(reasoning, on_rewrite),
         show=lambda text: print(text, file=sys.stderr, flush=True),
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from turnwise.core.types import (
     NO_SCORES,
@@ -51,6 +51,21 @@ class RoleSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRule:
+    """How the requests of a program that keeps its conversations itself are matched with what was sampled."""
+
+    reasoning: Literal["keep", "follow"] = "keep"
+    """What a request means that leaves out a reply's reasoning. "keep": nothing; the reasoning stays in the context.
+    "follow": the context is what the request says, rendered from its beginning as a conversation of its own."""
+    on_rewrite: Literal["branch", "refuse"] = "branch"
+    """What becomes of a request whose earlier messages are not those received and delivered. "branch": a conversation
+    of its own. "refuse": an error that says what differs."""
+
+
+ANY_REQUESTS = RequestRule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSpec:
     """What an environment declares about its episodes: the same for all tasks of a family."""
 
@@ -61,6 +76,8 @@ class EpisodeSpec:
     max_depth: int = 0
     """Maximum depth of conversations that call one another (`Ask.caller`): 1 lets a conversation call others, which may
     call none. A deeper call ends the episode as `max_depth`."""
+    requests: RequestRule = ANY_REQUESTS
+    """Read where a program asks for its replies by itself (`LiveEnvironment`)."""
     can_replay: bool = False
     """Whether an audit may replay stored replies without permission: the environment touches nothing outside and is not
     slow."""

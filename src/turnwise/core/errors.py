@@ -44,6 +44,10 @@ class EngineError(TurnwiseError, RuntimeError):
     """The engine refused or failed one request."""
 
 
+class GrammarError(EngineError):
+    """The engine cannot hold a reply to the grammar of its request."""
+
+
 class EngineRefusal(EngineError):
     """The engine refuses to sample this model and says why."""
 

@@ -360,6 +360,27 @@ METRICS: dict[str, Definition] = {
     "annotate/NAME_seconds": Definition("sum", "s", "Time of an annotator, summed over groups."),
     "dropped/REASON": Definition("sum", "tokens", "Sampled tokens of the step that are not trained, for this reason."),
     "reward/PART": Definition("mean", "reward", "A part of the reward, over trajectories with a Scored reward."),
+    "signal/gateway_continued": Definition(
+        "mean", "share", "Share of an agent's requests that continued a reply on stored tokens."
+    ),
+    "signal/gateway_branched": Definition(
+        "mean", "share", "Share of an agent's requests that were answered beside another reply, on stored tokens."
+    ),
+    "signal/gateway_rewritten": Definition(
+        "mean", "share", "Share of an agent's requests whose earlier messages were not those received and delivered."
+    ),
+    "signal/gateway_reason_REASON": Definition(
+        "mean", "share", "Share of an agent's requests that were rewritten for this reason."
+    ),
+    "signal/gateway_reasoning_dropped": Definition(
+        "mean", "share", "Share of an agent's requests that left out a reply's reasoning."
+    ),
+    "signal/gateway_queue_seconds": Definition(
+        "mean", "s", "Time that a reply to an agent waited for others of its session."
+    ),
+    "signal/gateway_first_token_seconds": Definition(
+        "mean", "s", "Time from an agent's request to the first token of its reply."
+    ),
     "signal/NAME": Definition(
         "mean", "1", "A number that the environment attached to turns, averaged over these turns."
     ),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import EngineError, GrammarError, boundary
 from turnwise.core.types import BoolArray, Grammar
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Guide:
         """`[V]` mask of tokens that may come next. Where the text may end, they include the request's stop tokens
         (without any, the tokenizer's end token).
 
-        All False if the grammar allows no token. Raises EngineError if the grammar turns out too large to follow.
+        All False if the grammar allows no token. Raises GrammarError if the grammar turns out too large to follow.
         """
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         mask = np.zeros(self._vocab_size, dtype=np.bool_)
@@ -43,7 +43,7 @@ class Guide:
             reason = _first_line(self._matcher.get_error())
             if reason == NO_TOKEN:
                 return mask
-            raise EngineError(f"cannot compile the grammar: {reason}")
+            raise GrammarError(f"cannot compile the grammar: {reason}")
         allowed = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
         mask[: len(allowed)] = allowed
         mask[self._end] = False
@@ -74,8 +74,8 @@ class GrammarCompiler:
     def start(self, grammar: Grammar, stop_token_ids: Sequence[int]) -> Guide:
         """Return a guide at the beginning of a completion.
 
-        Raises EngineError when the grammar is wrong or no text satisfies it, llguidance is missing, or it cannot read
-        the tokenizer."""
+        Raises GrammarError when the grammar is wrong or no text satisfies it, EngineError when llguidance is missing or
+        cannot read the tokenizer."""
         if grammar not in self._compiled:
             self._compiled[grammar] = self._compile(grammar)
         return Guide(self._compiled[grammar].deep_copy(), self._tokenizer.eos_token, stop_token_ids, self._vocab_size)
@@ -94,10 +94,10 @@ class GrammarCompiler:
             "regex": LLMatcher.grammar_from_regex,
             "lark": LLMatcher.grammar_from_lark,
         }
-        with boundary(EngineError, f"cannot read the {grammar.kind} {grammar.text[:100]!r}"):
+        with boundary(GrammarError, f"cannot read the {grammar.kind} {grammar.text[:100]!r}"):
             matcher = LLMatcher(self._tokenizer, readers[grammar.kind](grammar.text), log_level=0)
         if matcher.is_error():
-            raise EngineError(
+            raise GrammarError(
                 f"the {grammar.kind} {grammar.text[:100]!r} was rejected: {_first_line(matcher.get_error())}"
             )
         return matcher

@@ -18,19 +18,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from turnwise.core.episodes import ANY_REQUESTS, RequestRule
 from turnwise.core.messages import Message
 from turnwise.gateway.keys import extend_chain, find_difference, is_same_thought, message_keys, reply_key
 
-Reason = Literal["first", "new", "tools", "edited", "rewritten", "foreign", "resampled", "answered", "unrenderable"]
+Reason = Literal[
+    "first", "new", "tools", "edited", "rewritten", "reasoning", "foreign", "resampled", "answered", "unrenderable"
+]
 """Why a request did not continue the latest reply of a conversation.
 
-- first: the session's first request; new: a conversation with another first message
+- first: the session's first request; new: a conversation that begins with other messages
 - tools: the same first message with other tools, model or template
 - edited: an earlier message by the client is not the one received before
-- rewritten: an earlier reply is not the one delivered; foreign: an assistant message that was never sampled here
+- rewritten: an earlier reply is not the one delivered; reasoning: it came without its reasoning, and the context
+  follows the request; foreign: an assistant message that was never sampled here
 - resampled: the same messages again; answered: other messages after a reply that was continued already
 - unrenderable: no appended tokens can express what is new
 """
+REWRITES: tuple[Reason, ...] = ("edited", "rewritten", "reasoning", "foreign", "unrenderable")
+"""Reasons of a request whose earlier messages cannot be kept as they were received and sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,8 @@ class Refuses:
 
     field: str
     problem: str
+    reason: Reason | None = None
+    """Why it would open a conversation, if such requests are refused; None if it could not be answered at all."""
 
 
 Match = Continues | Branches | Opens | Refuses
@@ -119,8 +127,9 @@ class Walk:
 class Forest:
     """The messages of one session, its replies, and their ids."""
 
-    def __init__(self, salt: bytes) -> None:
+    def __init__(self, salt: bytes, rule: RequestRule = ANY_REQUESTS) -> None:
         """`salt` makes the ids of calls and replies unguessable, and different from those of other sessions."""
+        self._rule, self._is_exact = rule, rule.reasoning == "follow"
         self.nodes: list[Node] = []
         self.num_replies = 0
         self._salt = salt
@@ -150,11 +159,21 @@ class Forest:
             if beside is not None:
                 return Branches(after=None, tail=tuple(messages), reason="resampled", beside=beside, notes=notes)
             reason, detail = self._explain(root, messages, keys, walk)
+            if (refusal := self.refuse_rewrite(reason, detail)) is not None:
+                return refusal
+            notes |= {"reasoning_dropped"} if reason == "reasoning" else set()
             return Opens(messages=tuple(messages), reason=reason, detail=detail, notes=notes)
         if not self.nodes[walk.reply].is_taken:
             return Continues(after=walk.reply, tail=tail, notes=notes)
         reason = "answered" if beside is None else "resampled"
         return Branches(after=walk.reply, tail=tail, reason=reason, beside=beside, notes=notes)
+
+    def refuse_rewrite(self, reason: Reason, detail: str) -> Refuses | None:
+        """Return the refusal of a request that would open a conversation for a reason; None if it may."""
+        if self._rule.on_rewrite == "branch" or reason not in REWRITES:
+            return None
+        stated = f"{detail}; send the conversation as it was received and answered, or allow on_rewrite = branch"
+        return Refuses(field="messages", problem=stated, reason=reason)
 
     def take(self, match: Match) -> None:
         """Note that a request is being answered at its place, so that another one there is a branch."""
@@ -225,23 +244,38 @@ class Forest:
 
     def acknowledge(self, root: bytes, messages: Sequence[Message], after: int | None = None) -> None:
         """Note that the replies that a request echoes have arrived, and the one that it names (`after`)."""
-        walk = self._walk(root, messages, message_keys(messages), after)
-        for node in self.path_nodes(walk.at):
-            node.is_delivered = node.is_delivered or node.is_reply
+        keys = message_keys(messages)
+        for is_exact in {self._is_exact, False}:  # an echo without its reasoning has arrived as well
+            walk = self._walk(root, messages, keys, after, is_exact=is_exact)
+            for node in self.path_nodes(walk.at):
+                node.is_delivered = node.is_delivered or node.is_reply
 
     @property
     def replies(self) -> list[Node]:
         """Every reply, in the order of sampling."""
         return [node for node in self.nodes if node.is_reply]
 
-    def _walk(self, root: bytes, messages: Sequence[Message], keys: Sequence[bytes], after: int | None = None) -> Walk:
-        walk = Walk()
+    def _walk(
+        self,
+        root: bytes,
+        messages: Sequence[Message],
+        keys: Sequence[bytes],
+        after: int | None = None,
+        *,
+        is_exact: bool | None = None,
+    ) -> Walk:
+        walk, is_exact = Walk(), self._is_exact if is_exact is None else is_exact
         if after is not None:
             steps = len(self.path_nodes(after))
             walk = Walk(at=after, steps=steps, reply=after, tail_from=steps)
         for at in range(walk.steps, len(messages)):
             nodes = self._named(root, walk.at, keys[at])
-            found = self._choose(messages[at], [node for node in nodes if node.is_reply], walk)
+            replies = [
+                node
+                for node in nodes
+                if node.is_reply and is_same_thought(node.message, messages[at], is_exact=is_exact)
+            ]
+            found = self._choose(messages[at], replies, walk)
             found = found or next((node for node in nodes if not node.is_reply), None)
             if found is None:
                 return walk
@@ -251,13 +285,12 @@ class Forest:
         return walk
 
     def _choose(self, message: Message, replies: Sequence[Node], walk: Walk) -> Node | None:
-        """Return the reply that an assistant message is an echo of, among those with its key."""
-        same = [node for node in replies if is_same_thought(node.message, message)]
+        """Return the reply that an assistant message is an echo of, among those with its meaning."""
         ids = [call.id for call in message.tool_calls]
-        named = [node for node in same if ids and ids == [call.id for call in node.message.tool_calls]]
-        thought = [node for node in same if message.reasoning and node.message.reasoning]
-        delivered = [node for node in same if node.is_delivered]
-        found = next((some for some in (named, thought, delivered, same) if some), None)
+        named = [node for node in replies if ids and ids == [call.id for call in node.message.tool_calls]]
+        thought = [node for node in replies if message.reasoning and node.message.reasoning]
+        delivered = [node for node in replies if node.is_delivered]
+        found = next((some for some in (named, thought, delivered, replies) if some), None)
         if found is None:
             return None
         if len(found) > 1:
@@ -301,6 +334,8 @@ class Forest:
             return "new", ""
         message, at = messages[walk.steps], walk.steps
         if message.role != "assistant":
+            if walk.reply is None and not any(later.role == "assistant" for later in messages[at:]):
+                return "new", ""  # another question after the same system message
             others = [node.message.text for node in self._below(root, walk.at) if not node.is_reply]
             difference = f": {show_difference(others[-1], message.text)}" if others else ""
             return "edited", f"messages[{at}] is not the one received before{difference}"
@@ -308,10 +343,10 @@ class Forest:
         sampled = named or [node for node in self._below(root, walk.at) if node.is_reply and node.is_delivered]
         if not sampled:
             return "foreign", f"messages[{at}] was not sampled here"
-        return (
-            "rewritten",
-            f"messages[{at}] is not the delivered reply: {find_difference(sampled[-1].message, message)}",
-        )
+        field = find_difference(sampled[-1].message, message, is_exact=self._is_exact)
+        if field == "reasoning" and not message.reasoning:
+            return "reasoning", f"messages[{at}] came without the reasoning of the delivered reply"
+        return "rewritten", f"messages[{at}] is not the delivered reply: {field}"
 
     def _explain_opening(self, root: bytes, message: Message, key: bytes) -> tuple[Reason, str]:
         if key in self._first:

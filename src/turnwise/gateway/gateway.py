@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from turnwise.core.episodes import ANY_REQUESTS, RequestRule
 from turnwise.core.types import Scored
 from turnwise.gateway.protocols.fields import Fields
 from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.sampling import Limits, SamplingRule
 from turnwise.gateway.session import Policy, Session
+from turnwise.gateway.times import Times
 
 MAX_SHARED_REPLIES = 2_000
 """Replies after which the callers of an open gateway get a fresh session, which renders earlier conversations again."""
@@ -42,25 +44,27 @@ class Gateway:
         limits: Limits,
         rule: SamplingRule,
         *,
+        requests: RequestRule = ANY_REQUESTS,
         is_open: bool = False,
         key: str | None = None,
         max_sessions: int = 1024,
         max_waiting: int = 1024,
         idle_s: float = math.inf,
     ) -> None:
-        """`policy`, `limits` and `rule` are those of sessions that state none of their own.
+        """`policy`, `limits`, `rule` and `requests` are those of sessions that state none of their own.
 
         With `is_open` anybody gets a session, one for each key that comes; `key` is then the only one that does, None
         for any. `max_waiting` limits the calls of all sessions at once. A session that is unused for `idle_s` may end
         when another one needs its place.
         """
-        self.policy, self._limits, self._rule = policy, limits, rule
+        self.policy, self._limits, self._rule, self._requests = policy, limits, rule, requests
         self._is_open, self._key = is_open, key
         self._max_sessions, self._max_waiting, self._idle_s = max_sessions, max_waiting, idle_s
         self.sessions: dict[str, Session] = {}
         self._keys: dict[str, str] = {}
         self._finished: dict[str, None] = {}
         self._past: Counter[str] = Counter()
+        self._past_times = Times()
 
     def open(
         self,
@@ -69,9 +73,12 @@ class Gateway:
         policy: Policy | None = None,
         limits: Limits | None = None,
         rule: SamplingRule | None = None,
+        requests: RequestRule | None = None,
         seed: tuple[int | str, ...] = (),
+        group: str | None = None,
     ) -> Access:
-        """Open a session. Raises Refusal if the name is taken or there is no room."""
+        """Open a session; an engine keeps those of one `group` together. Raises Refusal if the name is taken or there
+        is no room."""
         name = name or secrets.token_hex(8)
         if name in self.names:
             raise Refusal(f"the session {name[:60]!r} exists; choose another name", status=409, field="name")
@@ -86,6 +93,8 @@ class Gateway:
             rule or self._rule,
             salt=secrets.token_bytes(32),
             seed=seed,
+            requests=requests or self._requests,
+            group=group,
         )
         key = f"tw-{secrets.token_urlsafe(24)}"
         self._keys[key] = name
@@ -138,6 +147,7 @@ class Gateway:
             return None
         await session.close()
         self._past.update(session.counts)
+        self._past_times.merge(session.times)
         self._finished[name] = None
         for old in list(self._finished)[:-KEPT_NAMES]:
             del self._finished[old]
@@ -185,7 +195,16 @@ class Gateway:
         total["sessions"] = len(self._finished) + len(self.sessions)
         total["open_sessions"] = len(self.sessions)
         total["open_calls"] = sum(session.num_open for session in self.sessions.values())
+        total["waiting_replies"] = sum(session.num_waiting for session in self.sessions.values())
         return dict(sorted(total.items()))
+
+    def measure(self) -> Mapping[str, Mapping[str, float]]:
+        """Return how long clients have waited so far, in all sessions."""
+        total = Times()
+        total.merge(self._past_times)
+        for session in self.sessions.values():
+            total.merge(session.times)
+        return total.describe()
 
     def _find_shared(self, key: str | None) -> Session:
         """Return the session of everybody who comes with a key."""

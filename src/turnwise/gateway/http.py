@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
+from turnwise.gateway.exposition import wants_text, write_exposition
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.protocols import chat, completions, messages, responses
-from turnwise.gateway.protocols.call import Call
+from turnwise.gateway.protocols.call import Call, Reply
 from turnwise.gateway.protocols.writer import Writer
 from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.session import SESSION_OVER, Exchange, Session
@@ -68,8 +69,16 @@ class Application:
             await request.send_json(name if session is None else self._find(request, session).describe())
         elif method == "GET" and path.partition("/")[0] == "models":
             await request.send_json(self._list_models(path.partition("/")[2]))
+        elif method == "GET" and path == "health":
+            await request.send_json({"status": "ok"})
         elif method == "GET" and path == "metrics" and session is None:
-            await request.send_json(self._gateway.count())
+            counts, seconds = self._gateway.count(), self._gateway.measure()
+            if wants_text(request.headers.get("accept")):
+                await request.send_text(write_exposition(counts, seconds))
+            else:
+                await request.send_json({**counts, "seconds": seconds})
+        elif method in ("GET", "DELETE") and path.partition("/")[0] == "responses":
+            await request.send_json(self._read_stored(request, session, path.partition("/")[2]))
         elif method == "POST" and path == "sessions" and session is None:
             self._gateway.check_opener(request.key)
             body = _read_json(await request.read_body() or b"{}")
@@ -87,6 +96,14 @@ class Application:
 
     def _find(self, request: _Request, session: str | None) -> Session:
         return self._gateway.find(session, request.key)
+
+    def _read_stored(self, request: _Request, session: str | None, issued: str) -> Mapping[str, Any]:
+        stored = self._find(request, session).stored
+        if request.method == "DELETE":
+            return stored.delete(issued)
+        if request.asks.get("stream") == ["true"]:
+            raise Refusal("a stored reply is not streamed; leave it out", field="stream", code="unsupported")
+        return stored.read(issued)
 
     def _list_models(self, name: str) -> dict[str, Any]:
         model = self._gateway.policy.model
@@ -111,6 +128,8 @@ class Application:
         exchange.num_listeners += 1
         gone = asyncio.ensure_future(request.wait_for_hang_up())
         try:
+            if path == "responses" and value.get("store") is not False:
+                exchange.task.add_done_callback(partial(_keep, session, call, exchange))
             if await _wait(exchange, gone, until_begun=call.wants_stream) and (
                 await _write(request, writer, call, exchange, gone)
             ):
@@ -137,16 +156,21 @@ async def _wait(exchange: Exchange, gone: asyncio.Future[None], *, until_begun: 
     return exchange.begun.is_set() and until_begun
 
 
+def _keep(session: Session, call: Call, exchange: Exchange, task: asyncio.Task[list[Reply]]) -> None:
+    """Store a response that was sampled, so that it can be asked for by its id."""
+    if not task.cancelled() and task.exception() is None:
+        session.stored.keep(responses.write(call, task.result(), exchange.created))
+
+
 async def _write(request: _Request, writer: Writer, call: Call, exchange: Exchange, gone: asyncio.Future[None]) -> bool:
     """Send an answer. Returns whether the client stayed to its end, and it came whole."""
-    created = int(time.time())
     if not call.wants_stream:
-        await request.send_json(writer.write(call, exchange.task.result(), created))
+        await request.send_json(writer.write(call, exchange.task.result(), exchange.created))
         return not gone.done()
     await request.start(200, "text/event-stream; charset=utf-8", {"cache-control": "no-cache"})
     failure: Refusal | None = None
     try:
-        async for event in writer.write_events(call, exchange.answers, created):
+        async for event in writer.write_events(call, exchange.answers, exchange.created):
             await asyncio.sleep(0)  # lets the server notice a client that hung up
             if gone.done():
                 return False
@@ -164,6 +188,8 @@ class _Request:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method, self.path = str(scope["method"]), str(scope["path"])
         self.headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
+        self.asks = parse_qs(bytes(scope.get("query_string", b"")).decode("latin-1"))
+        """What the URL asks for after its question mark."""
         self._receive, self._send = receive, send
         self._has_started = False
 
@@ -179,7 +205,12 @@ class _Request:
         return self.headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
 
     async def read_body(self) -> bytes:
-        """Return the body. Raises Refusal for one that is too large."""
+        """Return the body. Raises Refusal for one that is too large, or compressed."""
+        coding = self.headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            raise Refusal(
+                f"the body is encoded as {coding[:20]!r}; send it as it is", status=415, field="content-encoding"
+            )
         body, more = bytearray(), True
         while more:
             message = await self._receive()
@@ -227,6 +258,12 @@ class _Request:
         sent = b"" if self.method == "HEAD" else body
         await self._send({"type": "http.response.body", "body": sent, "more_body": False})
 
+    async def send_text(self, text: str) -> None:
+        """Send a whole answer that is text."""
+        await self.start(200, "text/plain; version=0.0.4; charset=utf-8")
+        await self.send_part(text)
+        await self.end()
+
     async def refuse(self, writer: Writer, refusal: Refusal) -> None:
         """Send a refusal, saying whether the same request may be repeated."""
         if self._has_started:
@@ -260,7 +297,7 @@ def _split_path(path: str) -> tuple[str | None, str]:
     session = None
     if len(parts) >= 2 and parts[0] == "sessions":
         session, parts = unquote(parts[1]), parts[2:]
-    if parts[:1] == ["v1"]:
+    while parts[:1] == ["v1"]:  # twice where a client adds it to a base URL that has it
         parts = parts[1:]
     return session, "/".join(parts)
 

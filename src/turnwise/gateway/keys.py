@@ -62,10 +62,10 @@ def reply_key(message: Message) -> bytes:
     return digest("reply", message.text.strip(), *calls)
 
 
-def find_difference(ours: Message, theirs: Message) -> str | None:
+def find_difference(ours: Message, theirs: Message, *, is_exact: bool = False) -> str | None:
     """Return the first field in which an echoed reply differs from the one that was delivered; None if it is the same.
 
-    An echo without reasoning has dropped it, which is no difference.
+    An echo without reasoning has dropped it, which is no difference unless `is_exact`.
     """
     if ours.text.strip() != theirs.text.strip():
         return "content"
@@ -76,10 +76,10 @@ def find_difference(ours: Message, theirs: Message) -> str | None:
             return f"tool_calls[{number}].name"
         if to_canonical(mine.arguments) != to_canonical(other.arguments):
             return f"tool_calls[{number}].arguments"
-    return None if is_same_thought(ours, theirs) else "reasoning"
+    return None if is_same_thought(ours, theirs, is_exact=is_exact) else "reasoning"
 
 
-def is_same_thought(ours: Message, theirs: Message) -> bool:
-    """Whether an echo has the reasoning that was delivered, or none."""
+def is_same_thought(ours: Message, theirs: Message, *, is_exact: bool = False) -> bool:
+    """Whether an echo has the reasoning that was delivered, or none; with `is_exact`, whether it has that reasoning."""
     thought = (theirs.reasoning or "").strip()
-    return not thought or thought == (ours.reasoning or "").strip()
+    return (not thought and not is_exact) or thought == (ours.reasoning or "").strip()

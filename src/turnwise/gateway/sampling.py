@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from turnwise.core.types import Completion, Grammar, IntArray, SamplingParams, t
 from turnwise.gateway.forest import Branches, Continues, Forest, Match, Opens
 from turnwise.gateway.protocols.call import Call
 from turnwise.gateway.refusals import Refusal
+from turnwise.gateway.times import Watch
+
+LEAST_TEMPERATURE, LEAST_TOP_P = 1e-4, 1e-6
+"""Below these, logits divided by the temperature overflow, or no token is left, and engines refuse what clients may ask
+for. A temperature below is greedy, and a mass below keeps the likeliest token, which is what both tend to."""
+Encode = Callable[[str], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +36,7 @@ class Limits:
     max_replies: int | None = None
     """Most replies in all conversations."""
     max_concurrent: int = 16
-    """Most calls at once."""
+    """Most replies that are sampled at once; further ones wait in the order in which they were asked for."""
     ends_when_cut: bool = False
     """Whether a reply that a limit of tokens cut off is the last of its conversation."""
     timeout_s: float | None = None
@@ -91,6 +97,7 @@ class Sampled:
     """When its request came, by the performance counter."""
     ended: float
     """When it was sampled."""
+    watch: Watch = field(default_factory=Watch)
 
 
 def build_prompt(forest: Forest, renderer: Renderer, match: Match, tools: tuple[ToolSpec, ...]) -> Prompt:
@@ -144,6 +151,19 @@ def _find_call(forest: Forest, issued: str) -> ToolCall | None:
     return node.record.calls.get(issued) if node is not None and isinstance(node.record, Sampled) else None
 
 
+def read_prompt(prompt: str | Sequence[int], encode: Encode | None, vocab_size: int | None) -> list[int]:
+    """Return the token ids of a raw prompt. Raises Refusal for one that no model can read."""
+    if encode is None or vocab_size is None:
+        raise Refusal("texts are not completed here; send a conversation", field="prompt", code="unsupported")
+    ids = list(encode(prompt) if isinstance(prompt, str) else prompt)
+    at = next((at for at, token in enumerate(ids) if not 0 <= token < vocab_size), None)
+    if at is not None:
+        raise Refusal(f"{ids[at]} is no token; the vocabulary has {vocab_size:,}", field=f"prompt[{at}]")
+    if not ids:
+        raise Refusal("has no tokens; send a text that the tokenizer can read", field="prompt")
+    return ids
+
+
 def find_room(limits: Limits, call: Call, num_prompt: int, num_turns: int) -> int:
     """Return the most tokens of a reply. Raises Refusal where a limit leaves none."""
     if limits.max_turns is not None and num_turns >= limits.max_turns:
@@ -166,17 +186,26 @@ def build_params(
     asked = call if rule.follows_client else None
     if asked is not None and asked.seed is not None:
         seed = derive_seed("client", asked.seed, number)
+    temperature = rule.temperature if asked is None or asked.temperature is None else asked.temperature
+    top_p = rule.top_p if asked is None or asked.top_p is None else asked.top_p
     return SamplingParams(
         max_tokens=room,
-        temperature=rule.temperature if asked is None or asked.temperature is None else asked.temperature,
-        top_p=rule.top_p if asked is None or asked.top_p is None else asked.top_p,
+        temperature=temperature if temperature >= LEAST_TEMPERATURE else 0.0,
+        top_p=max(top_p, LEAST_TOP_P),
         top_k=rule.top_k if asked is None or asked.top_k is None else asked.top_k,
-        min_p=rule.min_p,
+        min_p=rule.min_p if asked is None or asked.min_p is None else asked.min_p,
         grammar=build_grammar(rule, call),
         stop=(*(() if call.prompt is not None else renderer.stop), *call.stop),
         stop_token_ids=renderer.stop_token_ids,
         seed=seed,
     )
+
+
+def name_grammar_field(call: Call) -> str | None:
+    """Return the field of a request that its grammar is built from; None if it needs none."""
+    if call.schema is None or call.choice == "required":
+        return "tools" if call.tools else None
+    return next((key for key in ("response_format", "output_config", "text") if call.body.get(key)), None)
 
 
 def build_grammar(rule: SamplingRule, call: Call) -> Grammar | None:
@@ -192,8 +221,9 @@ def build_grammar(rule: SamplingRule, call: Call) -> Grammar | None:
     if call.schema is None:
         return rule.build_reply_grammar(call.tools) if rule.build_reply_grammar and call.tools else None
     if not rule.writes_json:
-        field = next((key for key in ("response_format", "output_config", "text") if call.body.get(key)), None)
         raise Refusal(
-            "a reply cannot be held to a schema with this policy; leave it out", field=field, code="unsupported"
+            "a reply cannot be held to a schema with this policy; leave it out",
+            field=name_grammar_field(call),
+            code="unsupported",
         )
     return Grammar(kind="json_schema", text=json.dumps(call.schema))

@@ -6,11 +6,13 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from turnwise.core.errors import EngineError, RenderError, boundary
+from turnwise.core.episodes import ANY_REQUESTS, RequestRule
+from turnwise.core.errors import EngineError, GrammarError, RenderError, boundary
 from turnwise.core.messages import Message, TextPart, reply_message
 from turnwise.core.protocols import Engine, Renderer, StreamingEngine
 from turnwise.core.seeds import derive_seed
@@ -23,6 +25,7 @@ from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Reply, TokenText
 from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.sampling import (
+    Encode,
     Limits,
     Prompt,
     Sampled,
@@ -30,13 +33,17 @@ from turnwise.gateway.sampling import (
     build_params,
     build_prompt,
     find_room,
+    name_grammar_field,
     open_instead,
+    read_prompt,
 )
 from turnwise.gateway.settled import SettledText, Streaming
+from turnwise.gateway.stored import StoredReplies
+from turnwise.gateway.times import Times, Watch
 
-Encode = Callable[[str], Sequence[int]]
 Decode = Callable[[Sequence[int]], str]
 SESSION_OVER = Refusal("the session ended before the reply was sampled", status=403, code="session_over")
+Admitted = TypeVar("Admitted", bound=Match | None)
 ROLE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -52,6 +59,8 @@ class Policy:
     """Text of token ids, special tokens included."""
     streaming: Streaming | None = None
     """How replies are told while they are sampled; None if they are told whole."""
+    vocab_size: int | None = None
+    """Number of token ids that a client may send; None if none are taken."""
     model: str = "policy"
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
 
@@ -73,6 +82,8 @@ class Policy:
 class Exchange:
     """One call and its answer, which a retry may collect."""
 
+    created: int = field(default_factory=lambda: int(time.time()))
+    """When its request came, in Unix seconds."""
     num_listeners: int = 0
     is_delivered: bool = False
     answers: list[Answer] = field(default_factory=list)
@@ -89,6 +100,9 @@ class _Place:
     params: SamplingParams
     conversation: str
     answer: Answer
+    grammar_field: str | None = None
+    """The field of the request that the grammar was built from."""
+    watch: Watch = field(default_factory=Watch)
 
 
 class Session:
@@ -103,14 +117,24 @@ class Session:
         *,
         salt: bytes,
         seed: tuple[int | str, ...] = (),
+        requests: RequestRule = ANY_REQUESTS,
+        group: str | None = None,
     ) -> None:
-        """`salt` makes issued ids unguessable. `seed` and the rule's determine every reply, with its messages."""
-        self.name, self.forest = name, Forest(salt)
+        """`salt` makes issued ids unguessable. `seed` and the rule's determine every reply, with its messages. Sessions
+        of one `group` begin alike; None for a group of its own."""
+        self.name, self.forest = name, Forest(salt, requests)
         self.counts: Counter[str] = Counter()
         """Calls by what became of them, and tokens."""
+        self.times = Times()
+        self.num_waiting = 0
+        """Replies that wait for others of this session."""
         self.reward: Reward | None = None
         self.rewards: dict[int, float] = {}
         """Rewards of single replies, by node."""
+        self.refused: str | None = None
+        """Why the first request was refused that rewrote its conversation; None if none was."""
+        self.stored = StoredReplies()
+        """What clients may ask for again by its id."""
         self.used = time.monotonic()
         self.is_over = False
         self._policy, self._limits, self._rule, self._seed = policy, limits, rule, seed
@@ -118,6 +142,8 @@ class Session:
         self._begun: Counter[bytes] = Counter()
         self._open: set[asyncio.Task[list[Reply]]] = set()
         self._names: dict[str, EngineSession] = {}
+        self._group = group or name
+        self._slots = asyncio.Semaphore(limits.max_concurrent)
         self._started = time.monotonic()
 
     @property
@@ -214,13 +240,6 @@ class Session:
             )
         if limits.max_replies is not None and num_replies + call.num_replies > limits.max_replies:
             raise Refusal(f"the session has {num_replies} replies of {limits.max_replies}; end it", code="reply_limit")
-        if self.num_open >= limits.max_concurrent:
-            raise Refusal(
-                f"{self.num_open} calls of this session are being answered, the most at once",
-                status=429,
-                code="too_many_calls",
-                retry_after_s=1.0,
-            )
 
     def _root(self, call: Call) -> bytes:
         return root_key(call.tools, call.model, {} if call.prompt is None else {"raw": True})
@@ -238,7 +257,7 @@ class Session:
         if call.previous is None:
             return call.messages, None
         node = self.forest.find(call.previous)
-        if node is None or not node.is_reply:
+        if node is None or not node.is_reply or self.stored.is_deleted(call.previous):
             stated = call.body.get("previous_response_id") is not None
             raise Refusal(
                 f"{call.previous[:60]!r} is no reply of this session",
@@ -258,10 +277,7 @@ class Session:
         if isinstance(match, Refuses):
             raise Refusal(match.problem, field=match.field)
         if call.prompt is not None:
-            if self._policy.encode is None:
-                raise Refusal("texts are not completed here; send a conversation", field="prompt", code="unsupported")
-            text = self._policy.encode(call.prompt) if isinstance(call.prompt, str) else call.prompt
-            ids = to_ids(list(text))
+            ids = to_ids(read_prompt(call.prompt, self._policy.encode, self._policy.vocab_size))
             return Prompt(parent=None, token_ids=ids, context_ids=ids, messages=tuple(messages), tools=())
         with boundary(RenderError, "the messages cannot be rendered"):
             return build_prompt(self.forest, self._policy.renderer, match, call.tools)
@@ -269,7 +285,7 @@ class Session:
     def _choose(self, call: Call, kind: str, messages: Sequence[Message], after: int | None, number: int) -> _Place:
         """Match a call, claim its place and build its prompt. Raises Refusal."""
         root = self._root(call)
-        match = self.forest.match(root, messages, after=after)
+        match = self._admit(self.forest.match(root, messages, after=after))
         if number and isinstance(match, Opens | Branches):  # a further reply to the same request
             at = match.after if isinstance(match, Branches) else None
             tail = match.tail if isinstance(match, Branches) else match.messages
@@ -279,6 +295,7 @@ class Session:
         except RenderError as cause:
             if isinstance(match, Opens):
                 raise Refusal(str(cause), field="messages", code="unrenderable") from cause
+            self._admit(self.forest.refuse_rewrite("unrenderable", str(cause)))
             match = open_instead(messages, cause)
             try:
                 prompt = self._prompt(call, match, messages)
@@ -304,7 +321,23 @@ class Session:
             num_prompt_tokens=len(prompt.token_ids),
             num_known_tokens=len(prompt.token_ids) - len(prompt.context_ids),
         )
-        return _Place(match=match, prompt=prompt, params=params, conversation=name, answer=answer)
+        return _Place(
+            match=match,
+            prompt=prompt,
+            params=params,
+            conversation=name,
+            answer=answer,
+            grammar_field=name_grammar_field(call),
+        )
+
+    def _admit(self, match: Admitted) -> Admitted:
+        """Return a match that may be answered. Raises Refusal for another, noting one that rewrites a conversation."""
+        if isinstance(match, Refuses):
+            if match.reason is not None:
+                self.counts[f"refused/{match.reason}"] += 1
+                self.refused = self.refused or match.problem
+            raise Refusal(match.problem, field=match.field, code=match.reason or "invalid_request")
+        return match
 
     async def _answer(self, exchange: Exchange, call: Call, kind: str) -> list[Reply]:
         role = self._policy.read_role(call.model)
@@ -331,21 +364,25 @@ class Session:
         ]
 
     async def _sample(self, exchange: Exchange, call: Call, place: _Place) -> Completion:
-        name = self._names.setdefault(place.conversation, EngineSession(self.name, place.conversation))
+        name = self._names.setdefault(place.conversation, EngineSession(self._group, place.conversation))
         engine, prompt = self._policy.engine, place.prompt.token_ids
         try:
-            with boundary(EngineError, f"the engine failed in session {name}"):
-                told = self._read_settled(call, place)
-                if told is None or not isinstance(engine, StreamingEngine):
-                    return await engine.generate(prompt, place.params, session=name)
+            async with self._take_turn(place.watch):
+                with boundary(EngineError, f"the engine failed in session {name}"):
+                    told = self._read_settled(call, place)
+                    if told is None or not isinstance(engine, StreamingEngine):
+                        return await engine.generate(prompt, place.params, session=name)
 
-                def receive(token_ids: Sequence[int]) -> None:
-                    with boundary(EngineError, "a reply's text cannot be read"):
-                        place.answer.add(told.take(token_ids))
-                    if place.answer.pieces:
-                        exchange.begun.set()
+                    def receive(token_ids: Sequence[int]) -> None:
+                        place.watch.hear()
+                        with boundary(EngineError, "a reply's text cannot be read"):
+                            place.answer.add(told.take(token_ids))
+                        if place.answer.pieces:
+                            exchange.begun.set()
 
-                return await engine.stream(prompt, place.params, session=name, receive=receive)
+                    return await engine.stream(prompt, place.params, session=name, receive=receive)
+        except GrammarError as error:
+            raise Refusal(str(error), field=place.grammar_field, code="unsupported") from error
         except EngineError as error:
             self.counts["failed"] += 1
             raise Refusal(str(error), status=500, code="engine_error") from error
@@ -356,6 +393,21 @@ class Session:
         if streaming is None or not call.wants_stream or call.wants_logprobs or call.prompt is not None:
             return None
         return streaming.read(place.prompt.token_ids.tolist(), (*self._policy.renderer.stop, *call.stop))
+
+    @asynccontextmanager
+    async def _take_turn(self, watch: Watch) -> AsyncIterator[None]:
+        """Wait until fewer replies than may be are sampled at once, in the order in which they were asked for."""
+        self.num_waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self.num_waiting -= 1
+        try:
+            watch.begin()
+            yield
+            watch.hear()  # at the latest
+        finally:
+            self._slots.release()
 
     def _commit(
         self,
@@ -387,8 +439,10 @@ class Session:
             role=role,
             began=began,
             ended=time.perf_counter(),
+            watch=place.watch,
         )
         self._count(place.match, prompt, completion)
+        self._note_times(node.record)
         reply = self._to_reply(call, place.answer, node, delivery, completion)
         place.answer.finish(reply)
         return reply
@@ -426,6 +480,11 @@ class Session:
         counts["prompt_tokens"] += len(prompt.token_ids)
         counts["new_prompt_tokens"] += len(prompt.context_ids)
         counts["sampled_tokens"] += len(completion.token_ids)
+
+    def _note_times(self, record: Sampled) -> None:
+        watch, whole_s = record.watch, record.ended - record.watch.asked
+        for kind, seconds in (("queue", watch.queue_s), ("first_token", watch.first_token_s), ("reply", whole_s)):
+            self.times.note(kind, seconds)
 
 
 async def gather_all(works: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:

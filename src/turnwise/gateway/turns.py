@@ -9,7 +9,7 @@ from types import MappingProxyType
 from turnwise.core.episodes import MAIN
 from turnwise.core.sampled import keep_own_experts
 from turnwise.core.types import NO_SCORES, ConversationOpening, Message, Signal, ToolRecord, Turn, TurnScores
-from turnwise.gateway.forest import Continues, Match, Node, Refuses
+from turnwise.gateway.forest import REWRITES, Branches, Continues, Node, Refuses
 from turnwise.gateway.sampling import Sampled
 
 NO_REWARDS: Mapping[int, float] = MappingProxyType({})
@@ -89,21 +89,27 @@ def to_turns(
                 scores=TurnScores(reward=rewards[node.index]) if node.index in rewards else NO_SCORES,
                 is_received=node.is_delivered,
                 engine_s=record.ended - record.began,
-                signals=list_signals(record.match),
+                signals=list_signals(record),
             )
         )
     return told
 
 
-def list_signals(match: Match) -> tuple[Signal, ...]:
+def list_signals(record: Sampled) -> tuple[Signal, ...]:
     """Return how a request found its place, as numbers that are 0 or 1: whether it continued a reply on stored tokens,
-    whether the client had rewritten the conversation, and whether it had dropped a reply's reasoning."""
+    was sampled beside another one, had rewritten the conversation, and why, or had dropped a reply's reasoning; and how
+    long its reply waited for others of its session and for its first token."""
+    match = record.match
     reason = "" if isinstance(match, Continues | Refuses) else match.reason
     notes = frozenset() if isinstance(match, Refuses) else match.notes
     values = {
         "continued": isinstance(match, Continues),
-        "rewritten": reason in ("edited", "rewritten", "foreign", "unrenderable"),
+        "branched": isinstance(match, Branches),
+        "rewritten": reason in REWRITES,
+        **{f"reason_{name}": reason == name for name in REWRITES},
         "reasoning_dropped": "reasoning_dropped" in notes,
+        "queue_seconds": record.watch.queue_s,
+        "first_token_seconds": record.watch.first_token_s,
     }
     return tuple(Signal(name=f"gateway_{name}", value=float(value)) for name, value in values.items())
 

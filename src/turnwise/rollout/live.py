@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnwise.core.checked import SeveralConversations
-from turnwise.core.episodes import AGENT, Asked, Endpoint, EpisodeEnd, LiveEnvironment
+from turnwise.core.episodes import AGENT, Asked, Endpoint, EpisodeEnd, LiveEnvironment, RequestRule
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.types import (
     ConversationOpening,
@@ -55,18 +55,24 @@ class Endpoints:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(
-        self, policy: EnginePolicy, limits: gateway.Limits, rule: gateway.SamplingRule, attempt: Attempt
+        self,
+        policy: EnginePolicy,
+        limits: gateway.Limits,
+        rule: gateway.SamplingRule,
+        requests: RequestRule,
+        attempt: Attempt,
     ) -> tuple[GatewaySession, Endpoint]:
         """Open the session of an attempt. Raises EnvironmentFault or ConfigError if it cannot be served."""
         server = await self._start(policy)
-        answers = Policy(
-            engine=policy.engine, renderer=policy.renderer, encode=None, decode=self._decode, model=MODEL
-        )
+        answers = Policy(engine=policy.engine, renderer=policy.renderer, encode=None, decode=self._decode, model=MODEL)
         name = f"{attempt.scope}-{attempt.draw.index}-{attempt.member}-{attempt.number}"
         while name in server.gateway.names:  # the same draw again, in an evaluation
             name += "-again"
         seed = (attempt.draw.index, attempt.task.id, attempt.member, attempt.number)
-        access = server.gateway.open(name=name, policy=answers, limits=limits, rule=rule, seed=seed)
+        group = attempt.session().group  # the members of a draw begin alike, and an engine keeps them together
+        access = server.gateway.open(
+            name=name, policy=answers, limits=limits, rule=rule, requests=requests, seed=seed, group=group
+        )
         session = server.gateway.sessions[access.name]
         endpoint = Endpoint(
             url=server.url + access.path, api_key=access.key, model=MODEL, read_posted=lambda: session.reward
@@ -206,11 +212,18 @@ class LivePlay:
             max_turns=limits.max_turns,
             ends_when_cut=True,
         )
-        self.session, endpoint = await self.endpoints.open(self.policy, allowed, rule, attempt)
+        requests = self.live.spec.requests
+        self.session, endpoint = await self.endpoints.open(self.policy, allowed, rule, requests, attempt)
         self.environment.session = self.session
         with boundary(EnvironmentFault, f"the program of {where}"):
             await self.live.play(attempt.task, environment_seed(sampling.seed, attempt.draw), endpoint)
         await self.endpoints.end(self.session)
+        if self.session.refused is not None:  # also of a program that went on without the answer
+            raise EnvironmentFault(f"the program of {where} rewrote its conversation: {self.session.refused}")
+        if not self._replies:
+            raise EnvironmentFault(
+                f"the program of {where} asked for no reply; it must ask the endpoint that it is given"
+            )
         told = to_turns(self._replies)
         end = EpisodeEnd(stop=_find_stop(told))
         replies: dict[str, Sequence[Message]] = {}
@@ -269,7 +282,7 @@ class LivePlay:
 
     def _list_kept(self) -> set[int]:
         """Return the replies that began the conversations that train, and those that nobody received, which are dropped
-    for that reason."""
+        for that reason."""
         replies = self._replies
         first = set(list_roots(replies).values())
         roots = [node for node in replies if node.index in first]

@@ -43,7 +43,8 @@ def play_by(worker: RolloutWorker, agent: Agent | Sequence[str]) -> RolloutWorke
 
     def build(task: Task) -> AgentEnvironment:
         environment = worker.build_environment(task)
-        base = environment.base if isinstance(environment, AgentEnvironment) else to_single(environment)
-        return AgentEnvironment(base, agent, train_roots="all")
+        if not isinstance(environment, AgentEnvironment):
+            return AgentEnvironment(to_single(environment), agent, train_roots="all")
+        return AgentEnvironment(environment.base, agent, train_roots="all", requests=environment.spec.requests)
 
     return replace(worker, build_environment=build)

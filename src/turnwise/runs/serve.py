@@ -11,6 +11,8 @@ from pathlib import Path
 
 from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.load import load_config
+from turnwise.core.episodes import ANY_REQUESTS, RequestRule
+from turnwise.core.errors import ConfigError
 from turnwise.core.types import Grammar, ToolSpec
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.sampling import Limits, SamplingRule
@@ -43,7 +45,9 @@ def load_served(
     return build_system(load_config((), [*fields, f"engine.max_context={context}", *moved]))
 
 
-def build_gateway(system: System, *, model: str, key: str | None = None) -> Gateway:
+def build_gateway(
+    system: System, *, model: str, key: str | None = None, requests: RequestRule = ANY_REQUESTS
+) -> Gateway:
     """The gateway of a policy, which anybody on this machine may use, or who has the key."""
     renderer, config = system.renderer, system.config
     follows = find_engine_kind(config.engine.kind).follows_grammars and importlib.util.find_spec("llguidance")
@@ -56,6 +60,7 @@ def build_gateway(system: System, *, model: str, key: str | None = None) -> Gate
         decode=lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
         streaming=find_streaming(renderer, tokenizer),
         model=model,
+        vocab_size=len(tokenizer),
     )
     rule = SamplingRule(
         seed=config.run.seed,
@@ -68,11 +73,22 @@ def build_gateway(system: System, *, model: str, key: str | None = None) -> Gate
         max_concurrent=4 * config.engine.max_concurrency,
     )
     most = 16 * config.engine.max_concurrency
-    return Gateway(policy, limits, rule, is_open=True, key=key, max_waiting=most, idle_s=IDLE_S)
+    return Gateway(policy, limits, rule, requests=requests, is_open=True, key=key, max_waiting=most, idle_s=IDLE_S)
 
 
 def _force_calls(tools: Sequence[ToolSpec], most: int | None) -> Grammar:
     return build_call_grammar(tools, special_tokens=True, max_calls=most or MAX_GUIDED_CALLS, reasoning=True)
+
+
+def read_request_rule(reasoning: str, on_rewrite: str) -> RequestRule:
+    """The rule of two options of the command line. Raises ConfigError for an unknown value."""
+    for option, value, known in (
+        ("--reasoning", reasoning, ("keep", "follow")),
+        ("--on-rewrite", on_rewrite, ("branch", "refuse")),
+    ):
+        if value not in known:
+            raise ConfigError(f"{option}={value!r} is unknown; use {' or '.join(known)}")
+    return RequestRule(reasoning=reasoning, on_rewrite=on_rewrite)  # type: ignore[arg-type]
 
 
 def run_serve(
@@ -84,6 +100,7 @@ def run_serve(
     step: int | str | None,
     device: str | None,
     context: int,
+    requests: RequestRule = ANY_REQUESTS,
     show: Callable[[str], None],
 ) -> None:
     """Serve until interrupted or terminated; `show` gets the URL and what to know of it.
@@ -92,18 +109,17 @@ def run_serve(
     """
     system = load_served(source, step=step, device=device, context=context)
     name = model or source.resolve().name
-    asyncio.run(_serve(system, name, key, port, show))
+    asyncio.run(_serve(system, build_gateway(system, model=name, key=key, requests=requests), port, show))
 
 
-async def _serve(system: System, model: str, key: str | None, port: int, show: Callable[[str], None]) -> None:
-    gateway = build_gateway(system, model=model, key=key)
+async def _serve(system: System, gateway: Gateway, port: int, show: Callable[[str], None]) -> None:
     server = GatewayServer(gateway)
     try:
         url = await server.start(port)
         for kind, text in system.notes:
             if kind != "environment":
                 show(text)
-        show(f"model {model!r} at {url}/v1 (chat, completions, responses) and {url} (messages)")
+        show(f"model {gateway.policy.model!r} at {url}/v1 (chat, completions, responses) and {url} (messages)")
         stopped = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
         while not stopped.is_set():

@@ -70,6 +70,7 @@ class Served:
             renderer=renderer,
             encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
             decode=decode,
+            vocab_size=len(tokenizer),
         )
         limits = limits or Limits(max_context=1000, max_reply_tokens=100)
         rule = options.pop("rule", SamplingRule())

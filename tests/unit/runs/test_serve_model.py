@@ -47,6 +47,19 @@ def test_a_model_folder_is_served(folder: Path) -> None:
             forced = {**body, "response_format": {"type": "json_object"}, "max_tokens": 40}
             text = (await client.post("/v1/chat/completions", json=forced)).json()["choices"][0]["message"]["content"]
             assert text.lstrip().startswith("{")
+            ahead = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "^(?=b)c"}}}
+            refused = await client.post("/v1/chat/completions", json={**body, "response_format": ahead})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format")
+            for ids in ([len(system.tokenizer)], [5, 2**31 - 1]):
+                refused = await client.post("/v1/completions", json={"model": "tiny", "prompt": ids})
+                assert refused.status_code == 400
+                assert (
+                    f"{ids[-1]} is no token; the vocabulary has {len(system.tokenizer)}"
+                    in refused.json()["error"]["message"]
+                )
+            for odd in ({"top_p": 0, "temperature": 1}, {"temperature": 1e-30}):
+                answer = (await client.post("/v1/chat/completions", json={**body, **odd})).json()
+                assert answer["choices"][0]["message"] == answers[0]["choices"][0]["message"]  # the likeliest tokens
         await server.close()
         await system.close()
 

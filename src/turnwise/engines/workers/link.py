@@ -19,7 +19,7 @@ from typing import Any
 import torch.multiprocessing as multiprocessing
 from transformers import PreTrainedModel
 
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import EngineError, GrammarError, boundary
 from turnwise.core.notices import tell_loss
 from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
 from turnwise.engines.workers.process import run_worker
@@ -197,7 +197,8 @@ class Link:
             if "error" in message:
                 if message["id"] == READY_ID:
                     self.refusal = message["error"]
-                future.set_exception(EngineError(message["error"]))
+                kind = GrammarError if message.get("concerns_grammar") else EngineError
+                future.set_exception(kind(message["error"]))
             else:
                 future.set_result(message["answer"])
         self._process.join(END_S)

@@ -23,14 +23,17 @@ class Router:
     def start(self, session: Session) -> int:
         """Return the worker for a new request: the one that keeps its conversation.
 
-        A new conversation goes to the worker of its group's first one, unless that worker is full and another is not;
-        otherwise to the worker that keeps the fewest conversations. At least one worker must not have left."""
+        A new conversation goes to the worker of its nearest relative, unless that worker is full and another is not;
+        otherwise to the worker that keeps the fewest conversations. The nearest relative is the group's first
+        conversation of the same member, whose branches share its turns, else the group's first one. At least one worker
+        must not have left."""
         members = self._groups.setdefault(session.group, {})
         worker = members.get(session.name)
         if worker is None:
             workers = [each for each in range(len(self._num_open)) if each not in self._out]
             free = [each for each in workers if self._num_open[each] < self._max_open] or workers
-            near = [each for each in free if each == next(iter(members.values()), None)]
+            kin = (each for name, each in members.items() if name.partition("/")[0] == session.name.partition("/")[0])
+            near = [each for each in free if each == next(kin, next(iter(members.values()), None))]
             worker = members[session.name] = min(
                 near or free, key=lambda each: (self._num_kept[each], self._num_open[each])
             )

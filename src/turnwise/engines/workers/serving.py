@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import EngineError, GrammarError, boundary
 from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
 from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
@@ -140,6 +140,6 @@ class _Server:
             with boundary(EngineError, "the worker failed"):
                 self.say(id=number, answer=await self.service.answer(message))
         except EngineError as error:
-            self.say(id=number, error=str(error))
+            self.say(id=number, error=str(error), concerns_grammar=isinstance(error, GrammarError))
         finally:
             del self.tasks[number]

@@ -30,6 +30,12 @@ class AgentArguments(FamilyArguments):
     on_error: Literal["invalid", "score"] = "invalid"
     """What a raising agent means. "invalid": nothing is known, and the attempt is repeated. "score": it failed, and its
     exception is scored as its outcome; needs `score`."""
+    reasoning: Literal["keep", "follow"] = "keep"
+    """What it means when the agent leaves out a reply's reasoning. "keep": the reasoning stays in the context.
+    "follow": the context is what the agent sends, which makes a conversation of its own of every such request."""
+    on_rewrite: Literal["branch", "refuse"] = "branch"
+    """What becomes of a request whose earlier messages are not those received and delivered. "branch": a conversation
+    of its own, which trains. "refuse": an error that says what differs; the attempt is invalid."""
     train_roots: Literal["tools", "first", "all"] = "tools"
     """The conversations that train. "tools": those that offered tools, all if none did. "first": the first one, with
     what branches from it."""

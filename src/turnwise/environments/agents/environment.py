@@ -11,7 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turnwise.core.checked import judge, to_asking, to_single
-from turnwise.core.episodes import AGENT, ASIDE, Asked, Endpoint, EpisodeEnd, EpisodeSpec, RoleSpec
+from turnwise.core.episodes import (
+    AGENT,
+    ANY_REQUESTS,
+    ASIDE,
+    Asked,
+    Endpoint,
+    EpisodeEnd,
+    EpisodeSpec,
+    RequestRule,
+    RoleSpec,
+)
 from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
 from turnwise.core.protocols import Environment
 from turnwise.core.threads import run_method
@@ -34,10 +44,11 @@ class AgentEnvironment:
         score: Score | None = None,
         on_error: str = "invalid",
         train_roots: str = "tools",
+        requests: RequestRule = ANY_REQUESTS,
     ) -> None:
         """`agent` is a function or a command; the others as in `AgentArguments`."""
         roles = (RoleSpec(name=AGENT),) + (() if train_roots == "all" else (RoleSpec(name=ASIDE),))
-        self.spec = EpisodeSpec(roles=roles)
+        self.spec = EpisodeSpec(roles=roles, requests=requests)
         self.base = to_single(base)
         """The family's own environment."""
         self._agent, self._score = agent, score

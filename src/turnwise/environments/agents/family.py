@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from turnwise.core.checked import to_single
+from turnwise.core.episodes import RequestRule
 from turnwise.core.errors import ConfigError
 from turnwise.core.offers import import_object
 from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
@@ -48,6 +49,7 @@ class AgentTasks:
             score=self._score,
             on_error=chosen.on_error,
             train_roots=chosen.train_roots,
+            requests=RequestRule(reasoning=chosen.reasoning, on_rewrite=chosen.on_rewrite),
         )
 
     def policy(self, name: str) -> ScriptedPolicy:

@@ -8,7 +8,7 @@ from typing import Any
 from turnwise.core.messages import Message, TextPart, ToolCall, ToolSpec
 from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Choice, Event, Reply, slice_text
-from turnwise.gateway.protocols.fields import Fields, check_schema, read_tools, show, write_arguments
+from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, check_schema, read_tools, show, write_arguments
 from turnwise.gateway.refusals import Refusal
 
 UNSUPPORTED = {
@@ -29,7 +29,8 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 def read(body: Mapping[str, Any]) -> Call:
     """See `Writer.read`."""
     fields = Fields(body)
-    fields.forbid(UNSUPPORTED)
+    fields.forbid(UNSUPPORTED | EXTENSIONS)
+    fields.neutral("repetition_penalty", 1)
     if any(kind != "text" for kind in fields.items("modalities")):
         raise fields.refuse("modalities", "the policy reads and writes text")
     tools = read_function_tools(fields, nested=True)
@@ -48,6 +49,8 @@ def read(body: Mapping[str, Any]) -> Call:
         max_tokens=long or short,
         temperature=fields.number("temperature", low=0, high=2),
         top_p=fields.number("top_p", low=0, high=1),
+        top_k=fields.top_k(),
+        min_p=fields.number("min_p", low=0, high=1),
         seed=fields.integer("seed", low=-(2**63)),
         stop=fields.texts("stop", most=MAX_STOPS),
         wants_stream=fields.flag("stream"),

@@ -10,10 +10,9 @@ from turnwise.gateway.protocols.call import Call, Event, Reply
 from turnwise.gateway.protocols.chat import MAX_REPLIES, MAX_STOPS, UNSUPPORTED, write_usage
 from turnwise.gateway.protocols.chat import write_failure as write_failure
 from turnwise.gateway.protocols.chat import write_refusal as write_refusal
-from turnwise.gateway.protocols.fields import Fields, show
+from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, show
 
 _UNSUPPORTED = {key: UNSUPPORTED[key] for key in ("logit_bias", "frequency_penalty", "presence_penalty")} | {
-    "echo": "the prompt is yours already",
     "suffix": "leave it out",
     "tools": "use /v1/chat/completions",
     "response_format": "use /v1/chat/completions",
@@ -23,7 +22,8 @@ _UNSUPPORTED = {key: UNSUPPORTED[key] for key in ("logit_bias", "frequency_penal
 def read(body: Mapping[str, Any]) -> Call:
     """See `Writer.read`."""
     fields = Fields(body)
-    fields.forbid(_UNSUPPORTED)
+    fields.forbid(EXTENSIONS | _UNSUPPORTED)
+    fields.neutral("repetition_penalty", 1)
     num_replies = fields.integer("n", low=1, high=MAX_REPLIES) or 1
     if (fields.integer("best_of", low=1) or num_replies) != num_replies:
         raise fields.refuse("best_of", "must be n: every reply is sampled once and returned")
@@ -38,6 +38,8 @@ def read(body: Mapping[str, Any]) -> Call:
         max_tokens=fields.integer("max_tokens", low=1) or 16,
         temperature=fields.number("temperature", low=0, high=2),
         top_p=fields.number("top_p", low=0, high=1),
+        top_k=fields.top_k(),
+        min_p=fields.number("min_p", low=0, high=1),
         seed=fields.integer("seed", low=-(2**63)),
         stop=fields.texts("stop", most=MAX_STOPS),
         wants_stream=fields.flag("stream"),

@@ -11,6 +11,32 @@ from turnwise.core.messages import ToolSpec
 from turnwise.gateway.refusals import Refusal
 
 MAX_TOOLS = 512
+_GRAMMAR = "send response_format with a JSON schema"
+EXTENSIONS = {
+    "min_tokens": "leave it out",
+    "ignore_eos": "leave it out",
+    "stop_token_ids": "send stop strings",
+    "bad_words": "leave it out: it changes the policy's distribution",
+    "allowed_token_ids": "leave it out: it changes the policy's distribution",
+    "length_penalty": "leave it out",
+    "use_beam_search": "leave it out",
+    "echo": "the prompt is yours already",
+    "prompt_logprobs": "the log-probabilities of sampled tokens alone are known",
+    "continue_final_message": "end with a message that is not the assistant's",
+    "chat_template": "the template is the policy's",
+    "chat_template_kwargs": "the options of the template are the policy's",
+    "documents": "put them into a message",
+    "grammar": _GRAMMAR,
+    "json_schema": _GRAMMAR,
+    "structured_outputs": _GRAMMAR,
+    "guided_json": _GRAMMAR,
+    "guided_regex": _GRAMMAR,
+    "guided_choice": _GRAMMAR,
+    "guided_grammar": _GRAMMAR,
+    "regex": _GRAMMAR,
+    "ebnf": _GRAMMAR,
+}
+"""Fields that other servers add to the protocols and that cannot be honoured, with what to do instead."""
 
 
 class Fields:
@@ -56,6 +82,8 @@ class Fields:
         value = self.value.get(key)
         if value is None:
             return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON has one kind of number
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             bounds = f"from {low}" if high == 2**63 else f"from {low} to {high}"
             raise self.refuse(key, f"must be an integer {bounds}, not {show(value)}")
@@ -70,6 +98,16 @@ class Fields:
         if number is None or not low <= number <= high:
             raise self.refuse(key, f"must be a number from {low:g} to {high:g}, not {show(value)}")
         return number
+
+    def top_k(self) -> int | None:
+        """Return how many of the likeliest tokens count, a field of other servers: -1 and 0 are all."""
+        value = self.integer("top_k", low=-1)
+        return None if value is None else max(0, value)
+
+    def neutral(self, key: str, value: float) -> None:
+        """Refuse a number other than the one that changes nothing."""
+        if self.number(key, low=-math.inf, high=math.inf) not in (None, value):
+            raise self.refuse(key, f"is not supported; leave it out, or send {value:g}")
 
     def items(self, key: str) -> Sequence[Any]:
         """Return a list; empty if it is missing."""

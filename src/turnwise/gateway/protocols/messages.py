@@ -12,7 +12,7 @@ from turnwise.gateway.arguments import read_object
 from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Choice, Event, Reply, slice_text
 from turnwise.gateway.protocols.chat import MAX_STOPS, read_content, read_format
-from turnwise.gateway.protocols.fields import Fields, read_tools, show, write_arguments
+from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, read_tools, show, write_arguments
 from turnwise.gateway.refusals import Refusal
 
 _UNSUPPORTED = {
@@ -32,7 +32,7 @@ def read(body: Mapping[str, Any]) -> Call:
 def read_counted(body: Mapping[str, Any]) -> Call:
     """Understand a request whose tokens are to be counted: as `read`, but it needs no `max_tokens`."""
     fields = Fields(body)
-    fields.forbid(_UNSUPPORTED)
+    fields.forbid(_UNSUPPORTED | EXTENSIONS)
     if fields.get("messages") is None:
         raise fields.refuse("messages", "must be a list, not nothing")
     tools = _read_tools(fields)
@@ -54,7 +54,7 @@ def read_counted(body: Mapping[str, Any]) -> Call:
         schema=read_format(fields.object("output_config").object("format")),
         temperature=fields.number("temperature", low=0, high=1),
         top_p=fields.number("top_p", low=0, high=1),
-        top_k=fields.integer("top_k", low=0),
+        top_k=fields.top_k(),
         stop=fields.texts("stop_sequences", most=MAX_STOPS),
         wants_stream=fields.flag("stream"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from turnwise.core.messages import Message, TextPart, ToolCall
@@ -15,8 +16,8 @@ from turnwise.gateway.protocols.chat import (
     read_function_tools,
     write_tokens,
 )
-from turnwise.gateway.protocols.chat import write_refusal as write_refusal
-from turnwise.gateway.protocols.fields import Fields, show, write_arguments
+from turnwise.gateway.protocols.chat import write_refusal as write_chat_refusal
+from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, show, write_arguments
 from turnwise.gateway.refusals import Refusal
 
 _UNSUPPORTED = {
@@ -31,7 +32,7 @@ _LOGPROBS = "message.output_text.logprobs"
 def read(body: Mapping[str, Any]) -> Call:
     """See `Writer.read`."""
     fields = Fields(body)
-    fields.forbid(_UNSUPPORTED)
+    fields.forbid(_UNSUPPORTED | EXTENSIONS)
     tools = read_function_tools(fields, nested=False)
     choice, forced = read_choice(fields, tools)
     messages = _read_input(fields)
@@ -50,6 +51,7 @@ def read(body: Mapping[str, Any]) -> Call:
         max_tokens=fields.integer("max_output_tokens", low=1),
         temperature=fields.number("temperature", low=0, high=2),
         top_p=fields.number("top_p", low=0, high=1),
+        top_k=fields.top_k(),
         wants_stream=fields.flag("stream"),
         wants_logprobs=_LOGPROBS in fields.items("include"),
     )
@@ -201,6 +203,12 @@ def _write_end(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     yield "response.output_text.done", {"content_index": 0, "text": part["text"], "logprobs": part["logprobs"]}
     yield "response.content_part.done", {"content_index": 0, "part": part}
+
+
+def write_refusal(refusal: Refusal) -> dict[str, Any]:
+    """See `Writer.write_refusal`. The conversation is called `input` here."""
+    is_input = (refusal.field or "").startswith("messages")
+    return write_chat_refusal(replace(refusal, field="input") if is_input else refusal)
 
 
 def write_failure(refusal: Refusal) -> Event:

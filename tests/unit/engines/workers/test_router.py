@@ -20,6 +20,15 @@ def test_turns_stay_where_their_conversation_is_kept() -> None:
     assert router.start(Session("a", "0")) == first
 
 
+def test_a_branch_goes_where_the_turns_before_it_are_kept() -> None:
+    router = Router(num_workers=2, max_open=2)
+    assert [router.start(Session("task", f"{member}/0")) for member in range(3)] == [0, 0, 1]
+    router.end(0)
+    # Of both workers with room, that of its own conversation, not that of the group's first one.
+    assert router.start(Session("task", "2/0.1")) == 1
+    assert router.start(Session("task", "3/0")) == 0
+
+
 def test_a_full_worker_leaves_newcomers_of_a_group_to_one_with_room() -> None:
     router = Router(num_workers=2, max_open=2)
     assert [router.start(Session("task", str(member))) for member in range(5)] == [

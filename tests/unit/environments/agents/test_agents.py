@@ -17,7 +17,7 @@ from turnwise.audit.replay import recheck_episode
 from turnwise.audit.stored_turns import check_endings, check_turns
 from turnwise.batching.samples import take_scored, to_samples
 from turnwise.core.batch import Drop
-from turnwise.core.episodes import LiveEnvironment
+from turnwise.core.episodes import LiveEnvironment, RequestRule
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.messages import ToolCall, reply_message
 from turnwise.core.protocols import Opening
@@ -366,7 +366,14 @@ def test_an_agent_has_the_trajectorys_deadline() -> None:
     assert "trajectory_timeout_s" in reward.reason
 
 
+async def ask_once(task: Task, base_url: str, api_key: str) -> str:
+    async with connect(base_url, api_key) as client:
+        await ask(client, [{"role": "user", "content": task.prompt[0].text}])
+    return "done"
+
+
 async def post_reward(task: Task, base_url: str, api_key: str) -> None:
+    await ask_once(task, base_url, api_key)
     async with connect(base_url.removesuffix("/v1"), api_key) as client:
         assert (await client.post("/reward", json={"reward": 0.75})).status_code == 200
 
@@ -401,8 +408,8 @@ async def say_nothing(task: Task, base_url: str, api_key: str) -> str:
     [
         (post_reward, {}, 0.75),
         (post_reward, {"score": lambda task, outcome: 2}, 2.0),
-        (say_nothing, {"score": lambda task, outcome: Scored(total=float(outcome == "done"))}, 1.0),
-        (lambda task, base_url, api_key: 0.5, {}, 0.5),  # a plain function
+        (ask_once, {"score": lambda task, outcome: Scored(total=float(outcome == "done"))}, 1.0),
+        (lambda *given: 0.5 * (asyncio.run(ask_once(*given)) == "done"), {}, 0.5),  # a plain function
     ],
 )
 def test_rewards_come_from_the_score_function_a_post_or_the_outcome(
@@ -412,9 +419,36 @@ def test_rewards_come_from_the_score_function_a_post_or_the_outcome(
 
 
 def test_an_outcome_that_is_no_reward_is_invalid() -> None:
-    reward = play(say_nothing, score=lambda task, outcome: outcome).trajectories[0].reward
+    reward = play(ask_once, score=lambda task, outcome: outcome).trajectories[0].reward
     assert isinstance(reward, Invalid)
     assert "return a finite number or a reward" in reward.reason
+
+
+def test_an_agent_that_asks_for_nothing_tells_nothing_of_the_policy() -> None:
+    reward = play(say_nothing, score=lambda task, outcome: 1.0).trajectories[0].reward
+    assert isinstance(reward, Invalid)
+    assert "asked for no reply; it must ask the endpoint that it is given" in reward.reason
+
+
+async def forget(task: Task, base_url: str, api_key: str) -> float:
+    """Go on from its own words for a reply, whatever the gateway says."""
+    async with connect(base_url, api_key) as client:
+        first = [{"role": "user", "content": task.prompt[0].text}]
+        await ask(client, first)
+        more = [*first, {"role": "assistant", "content": "I asked."}, *first]
+        await client.post("/chat/completions", json={"model": "policy", "messages": more, "tools": [SEARCH]})
+    return 1.0
+
+
+def test_an_attempt_that_rewrites_is_invalid_where_that_is_refused() -> None:
+    agent, _ = play(forget).trajectories
+    assert (agent.reward, len(agent.turns)) == (Scored(total=1.0), 2)
+    agent, _ = play(forget, requests=RequestRule(on_rewrite="refuse")).trajectories
+    assert isinstance(agent.reward, Invalid)
+    assert "rewrote its conversation: messages[1] is not the delivered reply: content" in agent.reward.reason
+    arguments = {"family": "turnwise.testing.notes:NotesFamily", "agent": "os:getcwd"}
+    spec = AgentTasks(**arguments, reasoning="follow", on_rewrite="refuse").build_environment(LINKED).spec
+    assert spec.requests == RequestRule(reasoning="follow", on_rewrite="refuse")
 
 
 PROGRAM = """
