@@ -280,7 +280,7 @@ def test_who_receives_tokens_wrongly_fails_alone(subject: Subject) -> None:
         session = Session("e", "told")
         subject.sessions.add(session)
         failing = subject.engine.stream(to_ids(prompt_of(6)), settings, session=session, receive=receive)
-        return await asyncio.gather(failing, subject.ask(prompt_of(1)), return_exceptions=True)
+        return list(await asyncio.gather(failing, subject.ask(prompt_of(1)), return_exceptions=True))
 
     error, reply = subject.run(two())
     assert isinstance(error, EngineError)

@@ -133,8 +133,8 @@ class Program:
         options, named = write_options(talk.protocol, random), False
         if not fresh and talk.protocol != "chat" and random.random() < 0.3:
             options, named = {**options, **self._name_reply(talk)}, True
-        body = {**options, **write_talk(talk, is_named=named)}
-        answer = await self._post(PATHS[talk.protocol], json.dumps(body).encode())
+        asked = {**options, **write_talk(talk, is_named=named)}
+        answer = await self._post(PATHS[talk.protocol], json.dumps(asked).encode())
         if answer is not None:
             self._talks.append(replace(talk, reply=answer))
 
@@ -230,7 +230,7 @@ def write_echo(talk: Talk, random: Random) -> list[Any]:
             for call in message.pop("tool_calls", [])
         ]
         content = message["content"]
-        parts = [[{"type": "text", "text": content}]] if content else ["", None, []]
+        parts: list[Any] = [[{"type": "text", "text": content}]] if content else ["", None, []]
         return [{**message, "content": random.choice([content, *parts]), **({"tool_calls": calls} if calls else {})}]
     if talk.protocol == "messages":
         blocks = [block for block in talk.reply["content"] if keeps or block["type"] != "thinking"]
