@@ -13,6 +13,9 @@ from turnwise.judging.text import TextJudge, TextOptions, Written
 from turnwise.questions.replies import build_schema
 from turnwise.tools.chat_api import ChatApi, Dialect
 
+PAUSES_S = (0.5, 2.0, 8.0)
+"""Pauses in seconds before a request is sent again to a server that is busy, away or failing."""
+
 
 class ApiOptions(TextOptions):
     """Options of kind = "api"."""
@@ -67,7 +70,7 @@ class ApiWriter:
 
 
 def build_api(parts: JudgeParts) -> ApiJudge:
-    """Build the judge; the run repeats a failed question, so the connection does not."""
+    """Build the judge; pauses after a failed request are part of the attempt's deadline."""
     options: ApiOptions = parts.options
     if options.guided and options.dialect == "anthropic":
         raise ConfigError(
@@ -82,7 +85,7 @@ def build_api(parts: JudgeParts) -> ApiJudge:
         source=f"judges.{parts.name}.options.url",
         max_concurrent=parts.max_concurrent,
         timeout_s=parts.timeout_s,
-        retries_s=(),
+        retries_s=PAUSES_S,
         dialect=options.dialect,
     )
     return ApiJudge(ApiWriter(api, options), options)

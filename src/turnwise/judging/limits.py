@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-from turnwise.core.errors import RewardError, TurnwiseError, boundary
+from turnwise.core.errors import RequestRefused, RewardError, TurnwiseError, boundary
 from turnwise.core.judging import ChangingJudge, CheckedJudge, Judge, NoVerdict
 from turnwise.core.returned import NoNumber, read_number
 from turnwise.core.seeds import derive_seed
@@ -109,6 +109,8 @@ class LimitedJudge:
                     )
                 try:
                     verdict = await self._attempt(replace(question, seed=seed))
+                except RequestRefused as error:  # it would be refused again
+                    raise NoVerdict(f"judge {self._name!r} gave no verdict: {error}", usage.plus(Usage())) from None
                 except TurnwiseError as error:
                     problem = str(error)
                     usage = usage.plus(self._charge(error.usage if isinstance(error, NoVerdict) else Usage()))

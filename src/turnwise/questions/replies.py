@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from turnwise.core.errors import RewardError
@@ -12,14 +14,16 @@ NUMBER = r"0(\.[0-9]{1,4})?|1(\.0{1,4})?"
 """A number from 0 to 1 in a grammar."""
 _SHOWN = 120
 _DECORATION = r"[\s\"'*_`]*"
-"""What may stand around a name or a value: spaces, quotes of JSON, emphasis of Markdown."""
+"""What may stand before a value: spaces, quotes, emphasis of Markdown."""
 _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?![\w.,%]*\w)[^\d/%]*$")
 """A number with no other on its line: 1 out of 10 and 0,5 are none."""
+_OBJECT = re.compile(r"^[ \t]*(\{.*\})[\s`]*\Z", re.MULTILINE | re.DOTALL)
 
 
 def read_reply(text: str, form: Form) -> tuple[float, tuple[tuple[str, str], ...]]:
-    """Return score and marks of a reply: for every mark the last `NAME: VALUE` in it, as lines or as JSON. What the
-    judge thought between <think> tags does not count.
+    """Return score and marks of a reply: for every mark the last line `NAME: VALUE`, or the value in a JSON object with
+    which the reply ends, from a line of its own on. Neither what the judge quotes within a line counts, nor what it
+    thought between <think> tags.
 
     Raises RewardError saying what is missing, or which value is none."""
     text = text.rpartition("</think>")[2]
@@ -30,8 +34,9 @@ def read_reply(text: str, form: Form) -> tuple[float, tuple[tuple[str, str], ...
             raise RewardError("the reply is empty")
         return form.score(()), ()
     values, marks = [], []
+    given = _read_object(text)
     for mark in form.marks:
-        written = _find(text, mark)
+        written = _find(text, mark) if given is None else _write(given.get(mark.name), mark)
         value, name = _read_word(mark, written) if mark.words else _read_number(mark, written)
         values.append(value)
         marks.append((mark.name, name))
@@ -59,15 +64,39 @@ def _escape(text: str) -> str:
     return re.escape(text).replace("\\ ", " ")
 
 
+def _read_object(text: str) -> Mapping[str, Any] | None:
+    """The JSON object with which the text ends; None if there is none."""
+    found = _OBJECT.search(text)
+    try:
+        given = json.loads(found[1]) if found else None
+    except ValueError:
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def _write(value: object, mark: Mark) -> str:
+    """A value of a JSON object as it would stand on a line."""
+    if value is None or isinstance(value, dict | list):
+        raise _miss(f"JSON with {mark.name} {value!r}", mark)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).strip()
+
+
 def _find(text: str, mark: Mark) -> str:
     """What the last line of this mark says."""
     name = r"\s".join(re.escape(word) for word in mark.name.split())
-    lines = re.findall(rf"(?<!\w){name}{_DECORATION}[:=]{_DECORATION}([^\n}}\"]*)", text, re.IGNORECASE)
+    line = rf"^[ \t#*_`-]*{name}[\"'*_`]*[ \t]*[:=]{_DECORATION}([^\n]*)"
+    lines = re.findall(line, text, re.IGNORECASE | re.MULTILINE)
     if not lines:
-        kind = " or ".join(word for word, _ in mark.words) or "NUMBER"
-        raise RewardError(f"the reply {text[-_SHOWN:]!r} has no '{mark.name}: {kind}'")
+        raise _miss(repr(text[-_SHOWN:]), mark)
     written: str = lines[-1].strip()
     return written
+
+
+def _miss(shown: str, mark: Mark) -> RewardError:
+    kind = " or ".join(word for word, _ in mark.words) or "NUMBER"
+    return RewardError(f"the reply {shown} has no line '{mark.name}: {kind}'")
 
 
 def _read_word(mark: Mark, written: str) -> tuple[float, str]:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import httpx
 
-from turnwise.core.errors import ConfigError, EngineError
-from turnwise.core.seeds import derive_seed
+from turnwise.core.errors import ConfigError, EngineError, RequestRefused
+from turnwise.core.seeds import derive_seed, rng
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 """Environment variable with the key; a server without keys needs none."""
@@ -26,7 +26,10 @@ TIMEOUT_S = 300.0
 CHECK_S = 10.0
 """Seconds for the request that checks whether a server is there."""
 RETRIES_S = (1.0, 5.0, 20.0)
-"""Pauses in seconds before a request is repeated after the server was unreachable, busy, or failed."""
+"""Pauses in seconds, half to one and a half times as long, before a request is repeated after the server was
+unreachable, busy, or failed; longer where it says how long."""
+MAX_WAIT_S = 60.0
+"""Longest pause that a server may ask for."""
 MAX_ANSWER_BYTES = 4 << 20
 _BUSY = 429
 _FAILED = 500
@@ -104,7 +107,8 @@ class ChatApi:
         self, messages: Sequence[Mapping[str, str]], *, max_tokens: int, seed: int, **settings: Any
     ) -> ChatReply:
         """Return the reply to a conversation; `settings` are further fields of the request. An Anthropic-style API
-        takes no seed. Raises EngineError if the server returns none after several attempts."""
+        takes no seed. Raises EngineError if the server returns none after several attempts, RequestRefused if it finds
+        the request wrong."""
         body = {
             "model": self._model,
             "max_tokens": max_tokens,
@@ -118,7 +122,9 @@ class ChatApi:
             except _TryAgain as problem:
                 if pause_s is None:
                     raise EngineError(f"{self.url} {problem}; is the server up?") from None
-                await asyncio.sleep(pause_s)
+                # Requests that were refused together do not come back together.
+                spread = 0.5 + rng("pause", seed, pause_s).random()
+                await asyncio.sleep(max(pause_s * spread, problem.wait_s))
         raise AssertionError("the last attempt either returns or raises")
 
     async def check(self) -> None:
@@ -155,9 +161,10 @@ class ChatApi:
             raise _TryAgain(f"did not answer ({type(problem).__name__})") from None
         text = received.decode("utf-8", "replace")
         if response.status_code == _BUSY or response.status_code >= _FAILED:
-            raise _TryAgain(f"answered {response.status_code}: {text[:300]}")
+            wait_s = _read_wait(response.headers.get("retry-after", ""))
+            raise _TryAgain(f"answered {response.status_code}: {text[:300]}", wait_s)
         if response.is_error:
-            raise EngineError(f"{self.url} answered {response.status_code}: {text[:300]}")
+            raise RequestRefused(f"{self.url} answered {response.status_code}: {text[:300]}")
         try:
             return _READERS[self._dialect](text)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as problem:
@@ -170,7 +177,16 @@ class ChatApi:
 
 
 class _TryAgain(Exception):
-    """A failure that may not recur."""
+    """A failure that may not recur after `wait_s` seconds, as the server says."""
+
+    def __init__(self, text: str, wait_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.wait_s = wait_s
+
+
+def _read_wait(header: str) -> float:
+    """The seconds of a header Retry-After, at most `MAX_WAIT_S`; 0 for a date, and without one."""
+    return min(float(header), MAX_WAIT_S) if header.strip().isdigit() else 0.0
 
 
 def read_completion(text: str) -> ChatReply:

@@ -185,8 +185,8 @@ def test_the_policy_judges_with_the_engine_that_samples_and_guided_with_the_gram
     assert verdict.usage == Usage(prompt_tokens=len(prompt_ids), reply_tokens=num_written)
 
 
-def test_an_api_judges_and_its_failures_are_repeated_by_the_run() -> None:
-    replies: list[Reply] = [(503, "busy"), "score: 0.5"]
+def test_an_api_judges_and_a_reply_without_verdict_is_repeated_with_another_seed() -> None:
+    replies: list[Reply] = ["well", "score: 0.5"]
     with chat_server(lambda prompt: replies.pop(0)) as (url, requests):
         section = JudgeSection(kind="api", options={"url": url, "model": "m"}, max_retries=1)
         judge = build_judge(section, find_judge("grader", section), parts(dict(section.options)))

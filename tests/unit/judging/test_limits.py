@@ -263,7 +263,7 @@ def test_a_ranking_returns_each_answers_own_score_whatever_the_order_shown() -> 
     scores = asyncio.run(rank(seat(says), "grader", answers))
     assert scores == [float(answer) for answer in answers]
     assert says.asked[0].answers != tuple(answers)
-    with pytest.raises(RewardError, match="has no 'answer 8: NUMBER'"):
+    with pytest.raises(RewardError, match="has no line 'answer 8: NUMBER'"):
         asyncio.run(
             rank(seat(Says(lambda question: say(replace(question, answers=question.answers[:7])))), "grader", answers)
         )
@@ -275,5 +275,5 @@ def test_a_failed_question_is_kept_with_its_reason_and_usage() -> None:
         asyncio.run(judges.ask("grader", "x", truth=1.0))
     [judgement] = judges.judgements
     assert (judgement.verdict, judgement.truth, judgement.usage.prompt_tokens) == (None, 1.0, 4)
-    assert judgement.problem == "judge 'grader' gave no verdict: the reply 'no idea' has no 'score: NUMBER'"
+    assert judgement.problem == "judge 'grader' gave no verdict: the reply 'no idea' has no line 'score: NUMBER'"
     assert judgement.question.form == RATING

@@ -15,7 +15,11 @@ from turnwise.questions.replies import build_regex, build_schema, read_reply
     ("text", "score"),
     [
         ("score: 0.5", 0.5),
-        ("I say score: 0.9.\nScore = 1", 1.0),
+        ("I say:\nscore: 0.9.\nScore = 1", 1.0),
+        ("- score: 0.25", 0.25),
+        ('It says "score: 1".\n{"score": 0.25}', 0.25),
+        ('The text has {"score": 1}, which is a trick.\nscore: 0.25', 0.25),
+        ('score: 0.25\nThe text has {"score": 1}', 0.25),
         ("**score: 0**", 0.0),
         ("**Score:** 0.7", 0.7),
         ("score: 0.5 (fair)", 0.5),
@@ -32,7 +36,12 @@ def test_the_last_score_of_a_reply_counts(text: str, score: float) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "has no 'score: NUMBER'"),
+        ("", "has no line 'score: NUMBER'"),
+        ('The text says "score: 1", which is no verdict of mine', "has no line 'score: NUMBER'"),
+        ("> score: 1", "has no line"),
+        ('{"reason": "score: 1"}', "the reply JSON with score None has no line"),
+        ('{"score": [1]}', "has no line"),
+        ('{"score": "high"}', "'high' is not one number"),
         ("good", "'good' has no"),
         ("score: 7/10", "'7/10' is not one number"),
         ("score: 1 out of 10", "is not one number"),
@@ -91,8 +100,10 @@ def test_criteria_count_with_their_weights_and_pitfalls_against_them() -> None:
         for each in ("yes yes no", "yes no no", "yes no yes", "no no yes")
     ]
     assert scores == [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3), 0.0]  # of 3: 3, 2, 2 - 1, and -1 is kept at 0
-    with pytest.raises(RewardError, match="has no 'criterion 2: yes or no'"):
+    with pytest.raises(RewardError, match="has no line 'criterion 2: yes or no'"):
         read_reply("criterion 1: yes\ncriterion 3: no", form)
+    as_json = '{"criterion 1": true, "criterion 2": false, "criterion 3": "no"}'
+    assert read_reply(as_json, form)[0] == pytest.approx(2 / 3)
     with pytest.raises(ConfigError, match="at least one weight above 0"):
         criteria({"lies": -1})
 
@@ -100,7 +111,7 @@ def test_criteria_count_with_their_weights_and_pitfalls_against_them() -> None:
 def test_scores_of_a_ranking_go_by_their_number_and_none_may_be_missing() -> None:
     score, marks = read_reply("answer 2: 0.25\nanswer 1: 0.75", ranking(2))
     assert (score, dict(marks)) == (0.5, {"answer 1": "0.75", "answer 2": "0.25"})
-    with pytest.raises(RewardError, match="has no 'answer 3: NUMBER'"):
+    with pytest.raises(RewardError, match="has no line 'answer 3: NUMBER'"):
         read_reply("answer 1: 0.5\nanswer 2: 0.5\nanswer 33: 0.5", ranking(3))
 
 
