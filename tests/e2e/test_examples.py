@@ -161,7 +161,11 @@ def test_a_judge_decides_in_training_and_in_evaluation(tmp_path: Path) -> None:
         assert judgement.judge == "colours"
         assert judgement.question.rubric == "Does the text name two colours?"
         assert isinstance(trajectory.reward, Scored)
+        assert judgement.verdict is not None
         assert trajectory.reward.total == judgement.verdict.score
+    [step] = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
+    assert step["judge/colours_questions"] == 8
+    assert step["judge/colours_score"] == pytest.approx(step["rollout/reward"])
 
 
 def test_the_pages_of_a_result_are_read_one_by_one() -> None:

@@ -31,19 +31,23 @@ class Labelled:
 
 def read_labelled(row: Mapping[str, Any]) -> Labelled:
     """Return a row of a file of labels. Raises DataError naming the field."""
+    question = read_question(row)
+    if "label" not in row:
+        raise DataError("field 'label' is missing; write the right verdict")
+    return Labelled(question=question, label=_read_label(row["label"], question.form))
+
+
+def read_question(row: Mapping[str, Any]) -> Question:
+    """Return the question of a row. Raises DataError naming the field."""
     for name in row:
         if name not in FIELDS:
             raise DataError(f"field {name!r} is none of {', '.join(FIELDS)}")
-    form = _read_form(row)
-    question = Question(
+    return Question(
         messages=_read_messages(row),
         answers=tuple(_read_texts(row, "answers")),
         rubric=_read_text(row, "rubric"),
-        form=form,
+        form=_read_form(row),
     )
-    if "label" not in row:
-        raise DataError("field 'label' is missing; write the right verdict")
-    return Labelled(question=question, label=_read_label(row["label"], form))
 
 
 def name_verdict(score: float, marks: Sequence[tuple[str, str]], form: Form) -> str:

@@ -93,6 +93,28 @@ def test_the_cache_keeps_the_latest_used_and_no_failure_and_knows_versions() -> 
     assert asyncio.run(ask_all()) == [0.1, 0.2, 0.1, 0.3, 0.1, 0.4, 0.5]
 
 
+def test_a_question_that_differs_in_anything_is_another_question() -> None:
+    says = Says(lambda question: 0.5)
+    judge = limit(says, cache=99)
+    asked = [
+        ask_about("a"),
+        ask_about("a "),
+        ask_about("a", rubric="short"),
+        ask_about("a", form=match("x")),
+        ask_about("a", form=match("y")),
+        ask_about("a", answers=("b",)),
+        ask_about("a", seed=1),
+        Question(messages=(text_message("assistant", "a"),)),
+    ]
+
+    async def ask_all() -> None:
+        for question in [*asked, *asked]:
+            await judge.judge(question)
+
+    asyncio.run(ask_all())
+    assert len(says.asked) == len(asked)
+
+
 def test_whoever_stops_waiting_leaves_the_answer_to_the_others() -> None:
     says = Says(lambda question: 0.5)
     judge = limit(says, cache=2)

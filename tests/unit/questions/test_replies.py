@@ -104,6 +104,9 @@ def test_criteria_count_with_their_weights_and_pitfalls_against_them() -> None:
         read_reply("criterion 1: yes\ncriterion 3: no", form)
     as_json = '{"criterion 1": true, "criterion 2": false, "criterion 3": "no"}'
     assert read_reply(as_json, form)[0] == pytest.approx(2 / 3)
+    for unclear in ('"false"', "null", "1"):
+        with pytest.raises(RewardError, match="criterion 1"):
+            read_reply(as_json.replace("true", unclear), form)
     with pytest.raises(ConfigError, match="at least one weight above 0"):
         criteria({"lies": -1})
 
