@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from judge_parts import make_parts
 from pydantic import Field
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
@@ -25,9 +26,8 @@ from turnwise.core.types import Scored, text_message
 from turnwise.core.verdicts import Question, Verdict
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.registry import load_family
-from turnwise.judging.judge_kind import JudgeKind, JudgeParts
+from turnwise.judging.judge_kind import JudgeKind
 from turnwise.judging.table import build_judge
-from turnwise.runs.judges import refuse_model
 from turnwise.runs.train import run_train
 from turnwise.store.groups import GroupStore
 from turnwise.store.run_folder import RunFolder
@@ -221,9 +221,6 @@ def test_the_judge_of_the_document_judges() -> None:
     kind = names["BREVITY"]
     assert isinstance(kind, JudgeKind)
     section = JudgeSection(kind="brevity", options={"longest": 8})
-    parts = JudgeParts(
-        name="short", options=section.options, max_concurrent=1, timeout_s=20, seed=0, load_model=refuse_model
-    )
-    judge = build_judge(section, kind, parts)
+    judge = build_judge(section, kind, make_parts(section.options))
     verdict = asyncio.run(judge.judge(Question(messages=(text_message("user", "good"),))))
     assert verdict.score == 0.5  # 1 - 4 / 8

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from chat_server import Reply, chat_completion, chat_server
+from judge_parts import make_parts
 
 from turnwise.config.judges import JudgeSection
 from turnwise.core.errors import ConfigError
@@ -16,27 +17,15 @@ from turnwise.core.judging import NoVerdict
 from turnwise.core.messages import text_message
 from turnwise.core.verdicts import Form, Question, Usage, Verdict
 from turnwise.judging import api
-from turnwise.judging.judge_kind import JudgeParts
 from turnwise.judging.limits import LimitedJudge
 from turnwise.judging.table import build_judge, find_judge
 from turnwise.questions.forms import criteria, match
-from turnwise.runs.judges import refuse_model, refuse_policy
 
 
 def build(url: str, options: dict[str, Any] | None = None, **limits: Any) -> LimitedJudge:
     given = {"url": url, "model": "m", **(options or {})}
     section = JudgeSection(kind="api", options=given, **{"max_retries": 0, "timeout_s": 20.0, **limits})
-    parts = JudgeParts(
-        name="grader",
-        options=given,
-        max_concurrent=2,
-        timeout_s=section.timeout_s,
-        seed=0,
-        load_model=refuse_model,
-        load_policy=refuse_policy,
-        follows_grammars=False,
-        find_judge=lambda name: build(url),
-    )
+    parts = make_parts(given, timeout_s=section.timeout_s)
     return build_judge(section, find_judge("grader", section), parts)
 
 

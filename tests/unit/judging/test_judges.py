@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chat_server import Reply, chat_server
 from installed import write_entry_points
+from judge_parts import make_parts
 
 from turnwise.audit.recheck import recheck_trajectory
 from turnwise.building.copies import list_copies
@@ -34,7 +35,7 @@ from turnwise.core.verdicts import Question, Usage, Verdict
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.registry import load_family
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.judging.judge_kind import JudgeKind, JudgeParts
+from turnwise.judging.judge_kind import JudgeKind
 from turnwise.judging.limits import LimitedJudge
 from turnwise.judging.table import build_judge, find_judge
 from turnwise.rollout.attempt import Attempt, Sampling
@@ -134,23 +135,10 @@ def test_an_episode_keeps_its_judgements_and_counts_equal_questions() -> None:
         asyncio.run(judges.ask("other", "a poem"))
 
 
-def parts(options: dict[str, Any], load_model: Callable[[str], Any] = refuse_model) -> JudgeParts:
-    return JudgeParts(
-        name="grader",
-        options=options,
-        max_concurrent=2,
-        timeout_s=20.0,
-        seed=0,
-        load_model=load_model,
-        load_policy=refuse_policy,
-        follows_grammars=False,
-        find_judge=lambda name: Answers(0.5),
-    )
-
-
 def build(kind: str, options: dict[str, Any], **changes: Any) -> Any:
     section = JudgeSection(kind=kind, options=options, max_retries=0, cache=0)
-    return build_judge(section, find_judge("grader", section), parts(options, **changes))
+    given = make_parts(options, find_judge=lambda name: Answers(0.5), **changes)
+    return build_judge(section, find_judge("grader", section), given)
 
 
 def test_a_checkpoint_judges_by_its_reply_and_leaves_its_session() -> None:
@@ -169,7 +157,7 @@ def test_a_checkpoint_judges_by_its_reply_and_leaves_its_session() -> None:
 
 def test_the_policy_judges_with_the_engine_that_samples_and_guided_with_the_grammar_of_the_form() -> None:
     engine = ScriptedEngine(RENDERER, ["score: 0.25"])
-    given = replace(parts({"guided": True}), load_policy=lambda: (engine, RENDERER), follows_grammars=True)
+    given = make_parts({"guided": True}, load_policy=lambda: (engine, RENDERER), follows_grammars=True)
     judge = build_judge(JudgeSection(kind="policy"), find_judge("grader", JudgeSection(kind="policy")), given)
 
     async def ask() -> Verdict:
@@ -189,7 +177,7 @@ def test_an_api_judges_and_a_reply_without_verdict_is_repeated_with_another_seed
     replies: list[Reply] = ["well", "score: 0.5"]
     with chat_server(lambda prompt: replies.pop(0)) as (url, requests):
         section = JudgeSection(kind="api", options={"url": url, "model": "m"}, max_retries=1)
-        judge = build_judge(section, find_judge("grader", section), parts(dict(section.options)))
+        judge = build_judge(section, find_judge("grader", section), make_parts(dict(section.options)))
 
         async def ask() -> Verdict:
             verdict = await judge.judge(replace(QUESTION, rubric="Does it rhyme?"))

@@ -23,7 +23,7 @@ class Sayer:
     """Says a word; the judge decides."""
 
     def reset(self, seed: int) -> str:
-        self.number = seed
+        self.number, self.said = seed, ""
         return f"Say {Random(seed).choice(['red', 'blue'])}."
 
     def say(self, text: str) -> str:
