@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Reply = str | tuple[int, str]
-"""The text of a message, or a status and the whole body of an answer."""
+Reply = str | tuple[int, str] | tuple[int, str, dict[str, str]]
+"""The text of a message, or a status and the whole body of an answer, and its further headers."""
 
 
 @contextlib.contextmanager
@@ -19,18 +19,19 @@ def chat_server(reply: Callable[[str], Reply]) -> Iterator[tuple[str, list[dict[
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer = reply(self.path)
-            status, text = answer if isinstance(answer, tuple) else (200, "{}")
-            self._answer(status, text)
+            self._answer(*(answer if isinstance(answer, tuple) else (200, "{}")))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            requests.append({"path": self.path, "key": self.headers["authorization"], **body})
+            key = self.headers["authorization"] or self.headers["x-api-key"]
+            requests.append({"path": self.path, "key": key, **body})
             answer = reply(body["messages"][-1]["content"])
-            status, text = answer if isinstance(answer, tuple) else (200, chat_completion(answer))
-            self._answer(status, text)
+            self._answer(*(answer if isinstance(answer, tuple) else (200, chat_completion(answer))))
 
-        def _answer(self, status: int, text: str) -> None:
+        def _answer(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
             self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
             self.send_header("content-length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())

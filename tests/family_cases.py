@@ -220,6 +220,18 @@ def build_call_rows(**changes: Any) -> EnvironmentFamily:
     return load_family("tool_calls", {"mode": "files", **paths, **changes})
 
 
+def build_labels(**changes: Any) -> EnvironmentFamily:
+    """Answers that are compared with a reference."""
+    for split in ("train", "heldout"):
+        rows = [
+            {"text": f"{split} {number}", "reference": str(number % 2), "label": ["incorrect", "correct"][number % 2]}
+            for number in range(200)
+        ]
+        (Path(ROWS.name) / f"labels_{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    paths = {f"{split}_path": str(Path(ROWS.name) / f"labels_{split}.jsonl") for split in ("train", "heldout")}
+    return load_family("labels", {**paths, **changes})
+
+
 def show_seed(task: Task) -> Any:
     """What makes a task of a generated world."""
     return task.payload["seed"]
@@ -250,6 +262,7 @@ CASES = {
         acts="replies",
         meets="a deal is several tasks",
     ),
+    "labels": Case(build=build_labels, gold=("label",), chance=0.6, acts="replies"),
     "math_code": Case(controls=({"code": False},), gold=("answers",)),
     "memory": Case(identity=show_seed, controls=({"memory": "erased"}, {"memory": "swapped"}), acts="replies"),
     "memory, fold": Case(

@@ -308,6 +308,7 @@ def test_what_the_model_reads_does_not_depend_on_the_gold_answer(subject: Subjec
 
 def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     junk: dict[str, Any] = {
+        "label": "bad",
         "answers": ["4711"],
         "evidence": [],
         "calls": [["nothing0", {}]],

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from judge_parts import make_parts
 from pydantic import Field
 
 from turnwise.algorithms.credit import CreditTrajectory, CreditTurn
@@ -25,9 +26,8 @@ from turnwise.core.types import Scored, text_message
 from turnwise.core.verdicts import Question, Verdict
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.registry import load_family
-from turnwise.judging.judge_kind import JudgeKind, JudgeParts
+from turnwise.judging.judge_kind import JudgeKind
 from turnwise.judging.table import build_judge
-from turnwise.runs.judges import refuse_model
 from turnwise.runs.train import run_train
 from turnwise.store.groups import GroupStore
 from turnwise.store.run_folder import RunFolder
@@ -161,7 +161,11 @@ def test_a_judge_decides_in_training_and_in_evaluation(tmp_path: Path) -> None:
         assert judgement.judge == "colours"
         assert judgement.question.rubric == "Does the text name two colours?"
         assert isinstance(trajectory.reward, Scored)
+        assert judgement.verdict is not None
         assert trajectory.reward.total == judgement.verdict.score
+    [step] = [row for row in RunFolder.open(run).read_metrics() if row["phase"] == "train"]
+    assert step["judge/colours_questions"] == 8
+    assert step["judge/colours_score"] == pytest.approx(step["rollout/reward"])
 
 
 def test_the_pages_of_a_result_are_read_one_by_one() -> None:
@@ -217,9 +221,6 @@ def test_the_judge_of_the_document_judges() -> None:
     kind = names["BREVITY"]
     assert isinstance(kind, JudgeKind)
     section = JudgeSection(kind="brevity", options={"longest": 8})
-    parts = JudgeParts(
-        name="short", options=section.options, max_concurrent=1, timeout_s=20, seed=0, load_model=refuse_model
-    )
-    judge = build_judge(section, kind, parts)
+    judge = build_judge(section, kind, make_parts(section.options))
     verdict = asyncio.run(judge.judge(Question(messages=(text_message("user", "good"),))))
     assert verdict.score == 0.5  # 1 - 4 / 8

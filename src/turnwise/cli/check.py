@@ -111,6 +111,6 @@ def _from_recipe(path: Path, arguments: dict[str, Any]) -> tuple[Any, dict[str, 
 def _build_judges(config: RunConfig) -> Mapping[str, Judge]:
     if not config.judges:
         return {}
-    from turnwise.runs.judges import build_judges, refuse_model
+    from turnwise.runs.judges import build_judges, refuse_model, refuse_policy
 
-    return build_judges(config, refuse_model)
+    return build_judges(config, refuse_model, refuse_policy)

@@ -47,8 +47,8 @@ class RolloutSection(Section):
     """"calls" samples only well-formed tool calls: to an existing tool, with arguments that match its schema (extra
     `guided`)."""
     max_open: int = Field(0, ge=0)
-    """Maximum number of open trajectories, including those waiting for a tool or a judge; 0 is
-    engine.max_concurrency."""
+    """Maximum number of open trajectories, including those waiting for a tool; 0 is engine.max_concurrency. Those
+    that a judge is reading do not count, except with rollout.num_workers."""
     num_workers: int = Field(0, ge=0)
     """Number of processes that play trajectories, each with its own environments, sandboxes and engine, and its share
     of engine.max_concurrency; 0 plays them in the run's own process. The samples are the same."""

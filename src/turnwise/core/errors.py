@@ -52,6 +52,10 @@ class EngineRefusal(EngineError):
     """The engine refuses to sample this model and says why."""
 
 
+class RequestRefused(EngineError):
+    """A server refuses one request as wrong; it would refuse it again."""
+
+
 class EnvironmentFault(TurnwiseError, RuntimeError):
     """An environment broke its contract or crashed."""
 

@@ -8,6 +8,8 @@ asking again (`StoredJudge`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from turnwise.core.episodes import AskingEnvironment
@@ -15,7 +17,15 @@ from turnwise.core.errors import RewardError
 from turnwise.core.messages import Message, text_message
 from turnwise.core.protocols import Environment, EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import Task
-from turnwise.core.verdicts import Judgement, Question, Verdict, find_verdict
+from turnwise.core.verdicts import NOTHING_USED, RATING, Form, Judgement, Question, Usage, Verdict, find_verdict
+
+
+class NoVerdict(RewardError):
+    """A judge was asked and there is no verdict; `usage` is what that took."""
+
+    def __init__(self, text: str, usage: Usage = NOTHING_USED) -> None:
+        super().__init__(text)
+        self.usage = usage
 
 
 class Judge(Protocol):
@@ -40,19 +50,59 @@ class CheckedJudge(Judge, Protocol):
         ...
 
 
+@runtime_checkable
+class ChangingJudge(Judge, Protocol):
+    """A judge whose verdicts change as it learns."""
+
+    @property
+    def version(self) -> int:
+        """Number of the version that gives the next verdict; those of other versions are not repeated."""
+        ...
+
+
+@runtime_checkable
+class BusyJudge(Judge, Protocol):
+    """A judge that answers only so many questions at once."""
+
+    @property
+    def has_place(self) -> bool:
+        """Whether a question would be asked at once."""
+        ...
+
+
+class Slot(Protocol):
+    """A place among the open trajectories."""
+
+    def free(self) -> AbstractContextManager[None]:
+        """Let another trajectory have the place while the block runs."""
+        ...
+
+
 class EpisodeJudges:
     """The judges that one episode may ask."""
 
-    def __init__(self, judges: Mapping[str, Judge]) -> None:
-        self._judges = judges
+    def __init__(self, judges: Mapping[str, Judge], slot: Slot | None = None) -> None:
+        """`slot` is free while a judge is asked that has a place for the question, so that a judge that cannot keep
+        up does not gather open episodes; None if nothing waits for the slot."""
+        self._judges, self._slot = judges, slot
         self.judgements: list[Judgement] = []
-        """Every question that got a verdict, in the order of the verdicts."""
+        """Every question, in the order of the answers."""
         self._asked: list[tuple[str, Question]] = []
 
-    async def ask(self, judge: str, about: str | Sequence[Message], *, rubric: str = "") -> Verdict:
-        """Ask the judge of this name to score a text or a conversation.
+    async def ask(
+        self,
+        judge: str,
+        about: str | Sequence[Message],
+        *,
+        answers: Sequence[str] = (),
+        rubric: str = "",
+        form: Form = RATING,
+        truth: float | None = None,
+    ) -> Verdict:
+        """Ask the judge of this name to score a text or a conversation, or to compare `answers` to it.
 
-        An equal question asked again has another seed. Raises RewardError if the recipe has no such judge, or if it
+        An equal question asked again has another seed. `truth` is the right score where it is known: the judge does not
+        see it, and the run measures how far it agrees. Raises RewardError if the recipe has no such judge, or if it
         gives no verdict.
         """
         if judge not in self._judges:
@@ -60,13 +110,27 @@ class EpisodeJudges:
             has = f"the recipe has {known}" if known else "there are no judges here"
             raise RewardError(f"no judge is named {judge!r}: {has}; use a recipe with [judges.{judge}]")
         messages = (text_message("user", about),) if isinstance(about, str) else tuple(about)
-        question = Question(messages=messages, rubric=rubric)
+        question = Question(messages=messages, answers=tuple(answers), rubric=rubric, form=form)
         number = self._asked.count((judge, question))
         self._asked.append((judge, question))
-        question = Question(messages=messages, rubric=rubric, seed=number)
-        verdict = await self._judges[judge].judge(question)
-        self.judgements.append(Judgement(judge=judge, question=question, verdict=verdict))
+        question = replace(question, seed=number)
+        try:
+            with self._free_slot(self._judges[judge]):
+                verdict = await self._judges[judge].judge(question)
+        except RewardError as error:
+            usage = error.usage if isinstance(error, NoVerdict) else NOTHING_USED
+            self.judgements.append(
+                Judgement(judge=judge, question=question, verdict=None, problem=str(error), usage=usage, truth=truth)
+            )
+            raise
+        self.judgements.append(
+            Judgement(judge=judge, question=question, verdict=verdict, usage=verdict.usage, truth=truth)
+        )
         return verdict
+
+    def _free_slot(self, judge: Judge) -> AbstractContextManager[None]:
+        waits = isinstance(judge, BusyJudge) and not judge.has_place
+        return nullcontext() if self._slot is None or waits else self._slot.free()
 
 
 @runtime_checkable
@@ -78,10 +142,10 @@ class JudgedEnvironment(Protocol):
         ...
 
 
-def seat_judges(environment: object, judges: Mapping[str, Judge]) -> EpisodeJudges:
+def seat_judges(environment: object, judges: Mapping[str, Judge], slot: Slot | None = None) -> EpisodeJudges:
     """Give an environment that takes judges those of a new episode. Returns them; an environment that takes none never
     asks."""
-    seated = EpisodeJudges(judges)
+    seated = EpisodeJudges(judges, slot)
     if isinstance(environment, JudgedEnvironment):
         environment.use_judges(seated)
     return seated

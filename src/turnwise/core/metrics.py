@@ -384,6 +384,21 @@ METRICS: dict[str, Definition] = {
     "signal/NAME": Definition(
         "mean", "1", "A number that the environment attached to turns, averaged over these turns."
     ),
+    "judge/NAME_questions": Definition("sum", "questions", "Questions that the step's episodes asked this judge."),
+    "judge/NAME_cached": Definition("sum", "questions", "Those answered by the verdict on an equal question."),
+    "judge/NAME_failures": Definition("sum", "attempts", "Attempts at a verdict that gave none."),
+    "judge/NAME_unanswered": Definition("sum", "questions", "Questions without a verdict after all repetitions."),
+    "judge/NAME_prompt_tokens": Definition("sum", "tokens", "Tokens that the judge read, where it says so."),
+    "judge/NAME_reply_tokens": Definition("sum", "tokens", "Tokens that the judge wrote, where it says so."),
+    "judge/NAME_cost": Definition("sum", "money", "What these tokens cost, by the prices in judges.NAME."),
+    "judge/NAME_seconds": Definition(
+        "mean", "s", "Time from a question to its verdict, without the wait for a free place; cached ones do not count."
+    ),
+    "judge/NAME_score": Definition("mean", "score", "Score of a verdict."),
+    "judge/NAME_agreement": Definition(
+        "mean", "share", "Share of questions with a known truth where it and the score are on the same side of 0.5."
+    ),
+    "judge/NAME_excess": Definition("mean", "score", "Score minus truth, over questions with a known truth."),
     "evaluate/success": Definition("mean", "share", "Share of attempts at held-out tasks that succeed."),
     "evaluate/pass_at_samples": Definition(
         "mean", "share", "Share of held-out tasks solved by at least one of evaluate.samples attempts."

@@ -15,6 +15,7 @@ from turnwise.environments.classes.family import ClassFamily
 FAMILIES = {
     "agent": "turnwise.environments.agents.family:AgentTasks",
     "countdown": "turnwise.environments.countdown.family:Countdown",
+    "labels": "turnwise.environments.labels.family:Labels",
     "math_code": "turnwise.environments.math_code.family:MathCode",
     "mcp": "turnwise.environments.mcp.family:McpTasks",
     "search_qa": "turnwise.environments.search_qa.family:SearchQA",

@@ -1,58 +1,82 @@
-"""A judge behind an OpenAI-style API."""
+"""A judge behind an API, OpenAI-style or Anthropic-style."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
-from turnwise.config.section import Section
-from turnwise.core.errors import RewardError, boundary
-from turnwise.core.verdicts import Question, Verdict
+from turnwise.core.errors import ConfigError, RewardError, boundary
+from turnwise.core.verdicts import Form, Usage
 from turnwise.judging.judge_kind import JudgeKind, JudgeParts
-from turnwise.judging.replies import read_score, write_prompt
-from turnwise.tools.chat_api import ChatApi
+from turnwise.judging.text import TextJudge, TextOptions, Written
+from turnwise.questions.replies import build_schema
+from turnwise.tools.chat_api import ChatApi, Dialect
+
+PAUSES_S = (0.5, 2.0, 8.0)
+"""Pauses in seconds before a request is sent again to a server that is busy, away or failing."""
 
 
-class ApiOptions(Section):
+class ApiOptions(TextOptions):
     """Options of kind = "api"."""
 
     url: str
-    """Root of the API, for example "http://127.0.0.1:8000/v1"; a key is read from OPENAI_API_KEY."""
+    """Root of the API, for example "http://127.0.0.1:8000/v1"."""
     model: str
-    max_tokens: int = Field(256, ge=1)
-    """Most tokens of the judge's reply."""
-    temperature: float = Field(0.0, ge=0)
+    dialect: Dialect = Field("openai", validate_default=True)
+    """"openai": requests to URL/chat/completions, a key from OPENAI_API_KEY. "anthropic": to URL/messages, a key from
+    ANTHROPIC_API_KEY."""
 
 
-class ApiJudge:
+class ApiJudge(TextJudge):
     """Implements `CheckedJudge`."""
 
-    def __init__(self, api: ChatApi, options: ApiOptions) -> None:
-        self._api, self._options = api, options
-
-    async def judge(self, question: Question) -> Verdict:
-        """Return the score in the model's reply. Raises RewardError if there is no reply or no score in it."""
-        options = self._options
-        with boundary(RewardError, self._api.url):
-            text = await self._api.complete(
-                [{"role": "user", "content": write_prompt(question)}],
-                max_tokens=options.max_tokens,
-                seed=question.seed,
-                temperature=options.temperature,
-            )
-        return Verdict(score=read_score(text), text=text, model=options.model)
+    def __init__(self, writer: ApiWriter, options: ApiOptions) -> None:
+        super().__init__(writer, options, model=options.model)
+        self._api = writer.api
 
     async def check(self) -> None:
         """See `ChatApi.check`."""
         await self._api.check()
 
+
+class ApiWriter:
+    """Implements `Writer`: a request for each prompt."""
+
+    def __init__(self, api: ChatApi, options: ApiOptions) -> None:
+        self.api, self._options = api, options
+
+    async def write(self, prompt: str, form: Form | None, *, seed: int) -> Written:
+        """See `Writer.write`."""
+        options = self._options
+        settings: dict[str, Any] = {"temperature": options.temperature}
+        if form is not None:
+            schema = {"name": "verdict", "strict": True, "schema": build_schema(form)}
+            settings["response_format"] = {"type": "json_schema", "json_schema": schema}
+        with boundary(RewardError, self.api.url):
+            reply = await self.api.reply(
+                [{"role": "user", "content": prompt}], max_tokens=options.max_tokens, seed=seed, **settings
+            )
+        return Written(
+            text=reply.text,
+            is_cut=reply.is_cut,
+            refusal=reply.refusal,
+            usage=Usage(prompt_tokens=reply.prompt_tokens, reply_tokens=reply.reply_tokens),
+        )
+
     async def close(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        await self.api.close()
 
 
 def build_api(parts: JudgeParts) -> ApiJudge:
-    """Build the judge; the run repeats a failed question, so the connection does not."""
+    """Build the judge; pauses after a failed request are part of the attempt's deadline."""
     options: ApiOptions = parts.options
+    if options.guided and options.dialect == "anthropic":
+        raise ConfigError(
+            f"judges.{parts.name}.options.guided=true: an Anthropic-style API takes no response_format; use "
+            "dialect='openai' or guided=false"
+        )
     api = ChatApi(
         options.url,
         options.model,
@@ -61,9 +85,12 @@ def build_api(parts: JudgeParts) -> ApiJudge:
         source=f"judges.{parts.name}.options.url",
         max_concurrent=parts.max_concurrent,
         timeout_s=parts.timeout_s,
-        retries_s=(),
+        retries_s=PAUSES_S,
+        dialect=options.dialect,
     )
-    return ApiJudge(api, options)
+    return ApiJudge(ApiWriter(api, options), options)
 
 
-API = JudgeKind(name="api", summary="a model behind an OpenAI-style API", options=ApiOptions, build=build_api)
+API = JudgeKind(
+    name="api", summary="a model behind an OpenAI- or Anthropic-style API", options=ApiOptions, build=build_api
+)

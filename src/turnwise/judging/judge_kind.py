@@ -13,6 +13,8 @@ from turnwise.core.protocols import Engine, Renderer
 LoadModel = Callable[[str], tuple[Engine, Renderer]]
 """Opens an engine on a checkpoint with the tokens of the run, and returns it with the renderer. Raises ConfigError
 if it does not fit, or if nothing here has a model."""
+LoadPolicy = Callable[[], tuple[Engine, Renderer]]
+"""Returns the engine that samples the run's episodes, and the renderer. Raises ConfigError if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,11 @@ class JudgeParts:
     timeout_s: float
     seed: int
     load_model: LoadModel
+    load_policy: LoadPolicy
+    follows_grammars: bool
+    """Whether the run's engine does."""
+    find_judge: Callable[[str], Judge]
+    """Returns another judge of the recipe by name. Raises ConfigError if there is none, or if it asks this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

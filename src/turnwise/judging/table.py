@@ -14,11 +14,12 @@ from turnwise.core.offers import describe_offers, load_row
 from turnwise.core.threads import run_method
 from turnwise.core.verdicts import Question
 from turnwise.judging.api import API
-from turnwise.judging.frozen import FROZEN
+from turnwise.judging.engine import FROZEN, POLICY
 from turnwise.judging.judge_kind import JudgeKind, JudgeParts
-from turnwise.judging.limits import LimitedJudge
+from turnwise.judging.limits import LimitedJudge, Prices
+from turnwise.judging.panel import DEBATE, ENSEMBLE
 
-JUDGES: dict[str, JudgeKind] = {kind.name: kind for kind in (API, FROZEN)}
+JUDGES: dict[str, JudgeKind] = {kind.name: kind for kind in (API, FROZEN, POLICY, ENSEMBLE, DEBATE)}
 """Every built-in judge by name."""
 GROUP = "turnwise.judges"
 """Entry-point group in which an installed package names its judges."""
@@ -68,6 +69,11 @@ def build_judge(section: JudgeSection, kind: JudgeKind, parts: JudgeParts) -> Li
     """Build a judge with its limits. `parts.options` is the recipe's table. Raises ConfigError for an unknown option or
     a wrong value."""
     where = f"judges.{parts.name}"
+    prices = Prices(prompt_price=section.prompt_price, reply_price=section.reply_price, budget=section.budget)
+    if prices.budget is not None and not prices.prompt_price and not prices.reply_price:
+        raise ConfigError(
+            f"{where}.budget={prices.budget:g} needs {where}.prompt_price or {where}.reply_price; set one"
+        )
     if kind.options is not None:
         parts = replace(parts, options=read_options(kind.name, kind.options, parts.options, where=where))
     with boundary(ConfigError, f"{where}.kind={kind.name!r} cannot be built"):
@@ -79,4 +85,6 @@ def build_judge(section: JudgeSection, kind: JudgeKind, parts: JudgeParts) -> Li
         timeout_s=section.timeout_s,
         max_retries=section.max_retries,
         seed=parts.seed,
+        cache=section.cache,
+        prices=prices,
     )

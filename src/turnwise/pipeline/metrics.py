@@ -8,6 +8,7 @@ from turnwise.core.metrics import Deviation, Max, Mean, Metric, Quantile, Rate, 
 from turnwise.core.paths import first_path
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
 from turnwise.evaluation.summary import is_success
+from turnwise.pipeline.judge_metrics import compute_judge_metrics
 from turnwise.pipeline.steps import Taken
 from turnwise.pipeline.tool_metrics import compute_tool_metrics
 
@@ -15,6 +16,8 @@ from turnwise.pipeline.tool_metrics import compute_tool_metrics
 def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric]:
     """Compute the rollout metrics of a step. Branches, baselines, discarded attempts and roles that do not learn count
     in tokens only.
+
+    What judges did counts wherever they were asked.
 
     `seconds` is the time in which the step's groups were collected. Parts of rewards and signals of environments become
     the metrics `reward/PART` and `signal/NAME`.
@@ -55,6 +58,7 @@ def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric
         **compute_spread_metrics(groups),
         **compute_length_metrics(trajectories),
         **compute_tool_metrics(trajectories),
+        **compute_judge_metrics([*members, *discarded]),
         **{name: Mean.of(values) for name, values in parts.items()},
     }
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from turnwise.core.checked import to_asking
 from turnwise.core.episodes import AGENT, ASIDE, AskingEnvironment, LiveEnvironment
 from turnwise.core.errors import EnvironmentFault
-from turnwise.core.judging import Judge, seat_judges
+from turnwise.core.judging import Judge, Slot, seat_judges
 from turnwise.core.protocols import Engine, Environment, Renderer
 from turnwise.core.types import (
     Discarded,
@@ -88,7 +89,8 @@ class RolloutWorker:
     sampling: Sampling
     failure: FailurePolicy
     max_open: int
-    """Most trajectories open at once, including those that wait for a tool; the same number again of their branches."""
+    """Most trajectories open at once, including those that wait for a tool but not those that a judge is reading; the
+    same number again of their branches."""
     branching: Branching | None = None
     """Further continuations sampled for each trajectory; None for none."""
     scope: str = "train"
@@ -104,14 +106,19 @@ class RolloutWorker:
     """Serves programs that ask for replies by themselves; None if none can be played."""
 
     async def run_attempt(
-        self, attempt: Attempt, *, cut: Cut | None = None, branches: asyncio.Semaphore | None = None
+        self,
+        attempt: Attempt,
+        *,
+        cut: Cut | None = None,
+        branches: asyncio.Semaphore | None = None,
+        slot: Slot | None = None,
     ) -> Episode:
-        """Run one attempt with its branches; `branches` limits the branches of several attempts together, if they run
-        here."""
+        """Run one attempt with its branches; `branches` limits the branches of several attempts together, and `slot` is
+        free while the episode waits for a judge, if they run here."""
         if self.elsewhere is not None:
             return await self.elsewhere(self, attempt, cut)
         environment = self.build_environment(attempt.task)
-        seated = seat_judges(environment, self.judges)
+        seated = seat_judges(environment, self.judges, slot)
         episode = await self._run_here(attempt, environment, cut=cut, branches=branches)
         return with_judgements(episode, seated.judgements)
 
@@ -287,6 +294,17 @@ class GroupStream:
             # Cancelling an attempt, closing it and closing its branches take at most CLOSE_S each.
             await asyncio.wait(tasks, timeout=4 * loop.CLOSE_S)
 
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """See `Slot.free`: a member that waits for a judge samples nothing. It returns without waiting, so that for the
+        rest of its episode one more may be open."""
+        self._num_running -= 1
+        self._fill()
+        try:
+            yield
+        finally:
+            self._num_running += 1
+
     def _fill(self) -> None:
         """Start members while slots are free, in the order of `start_order`."""
         num_free = self._worker.max_open - self._num_running
@@ -307,7 +325,7 @@ class GroupStream:
             draw=group.draw, member=member, number=group.draw.attempt, version=group.version, scope=worker.scope
         )
         while True:
-            episode = await worker.run_attempt(attempt, cut=group.cut, branches=self._branches)
+            episode = await worker.run_attempt(attempt, cut=group.cut, branches=self._branches, slot=self)
             if episode.stop is StopReason.CUT and group.cut.reason is not None:
                 group.discarded += _discard(episode, group.cut.reason)
                 return

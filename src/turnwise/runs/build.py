@@ -331,7 +331,9 @@ def build_system(
         engine=engine,
         policies=policies,
         others=others,
-        judges=build_judges(config, lambda path: (load_engine(find_model(path)), renderer)),
+        judges=build_judges(
+            config, lambda path: (load_engine(find_model(path)), renderer), lambda: (engine, renderer)
+        ),
         past=past if past.roles else None,
         rollouts=build_rollouts(config, served, tokenizer, host) if training and config.rollout.num_workers else None,
         host=host,

@@ -153,7 +153,7 @@ async def check_start(parts: Parts) -> list[Check]:
     checks += [await _check_opening(system, family) for family in list_families(system.family)]
     await check_openings(system)
     checks += [(f"role {role}", "its server answers") for role in await check_servers(system.policies)]
-    checks += [(f"judge {name}", text) for name, text in (await check_judges(system.judges)).items()]
+    checks += [(f"judge {name}", text) for name, text in (await check_judges(system.judges, config.judges)).items()]
     checks.append(_check_training_tasks(system))
     if parts.lessons is not None:
         checks += [("conversations", note) for note in parts.lessons.notes]

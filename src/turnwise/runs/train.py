@@ -34,6 +34,7 @@ from turnwise.runs.build import System, build_system
 from turnwise.runs.continuing import Continuation, OpenRun, open_run, write_changes
 from turnwise.runs.data_files import keep_data_files
 from turnwise.runs.evaluate import evaluate_policy, name_label
+from turnwise.runs.judges import remember_costs
 from turnwise.runs.parity import check_parity
 from turnwise.runs.process_notes import ProcessNotes
 from turnwise.runs.recorders import FolderRecorder, Recorders, open_trackers
@@ -159,6 +160,7 @@ class Run:
         )
         if system.past is not None:
             system.past.run = folder.path
+        remember_costs(system.judges, folder.read_metrics())
 
     async def run(self) -> None:
         """Every phase that is still to do."""

@@ -35,7 +35,7 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.core.verdicts import Judgement, Question, Verdict
+from turnwise.core.verdicts import RATING, Form, Judgement, Mark, Question, Usage, Verdict
 
 
 def task_to_json(task: Task) -> dict[str, Any]:
@@ -233,25 +233,60 @@ def _opening_from_json(row: Mapping[str, Any]) -> ConversationOpening:
 
 
 def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
-    question, verdict = judgement.question, judgement.verdict
-    return {
+    question, verdict, usage = judgement.question, judgement.verdict, judgement.usage
+    row: dict[str, Any] = {
         "judge": judgement.judge,
         "messages": [message_to_json(message) for message in question.messages],
         "rubric": question.rubric,
         "seed": question.seed,
-        "score": verdict.score,
-        "text": verdict.text,
-        "model": verdict.model,
-        "seconds": verdict.seconds,
+        "usage": [usage.attempts, usage.prompt_tokens, usage.reply_tokens, usage.cost],
+        "truth": judgement.truth,
     }
+    if question.answers:
+        row["answers"] = list(question.answers)
+    if question.form != RATING:
+        marks = [[mark.name, [list(word) for word in mark.words], mark.weight] for mark in question.form.marks]
+        row["form"] = {"task": question.form.task, "marks": marks}
+    if verdict is None:
+        return {**row, "problem": judgement.problem}
+    given = {"score": verdict.score, "text": verdict.text, "model": verdict.model, "seconds": verdict.seconds}
+    return {**row, **given, "marks": [list(mark) for mark in verdict.marks]}
 
 
 def _judgement_from_json(row: Mapping[str, Any]) -> Judgement:
-    messages = tuple(message_from_json(message) for message in row["messages"])
+    form = RATING
+    if "form" in row:
+        marks = tuple(
+            Mark(name=name, words=tuple((word, value) for word, value in words), weight=weight)
+            for name, words, weight in row["form"]["marks"]
+        )
+        form = Form(task=row["form"]["task"], marks=marks)
+    question = Question(
+        messages=tuple(message_from_json(message) for message in row["messages"]),
+        answers=tuple(row.get("answers", ())),
+        rubric=row["rubric"],
+        form=form,
+        seed=row["seed"],
+    )
+    attempts, prompt_tokens, reply_tokens, cost = row.get("usage", (1, 0, 0, 0.0))
+    usage = Usage(attempts=attempts, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens, cost=cost)
+    verdict = None
+    if "score" in row:
+        verdict = Verdict(
+            score=row["score"],
+            marks=tuple((name, value) for name, value in row.get("marks", ())),
+            text=row["text"],
+            model=row["model"],
+            seconds=row["seconds"],
+            usage=usage,
+        )
     return Judgement(
         judge=row["judge"],
-        question=Question(messages=messages, rubric=row["rubric"], seed=row["seed"]),
-        verdict=Verdict(score=row["score"], text=row["text"], model=row["model"], seconds=row["seconds"]),
+        question=question,
+        verdict=verdict,
+        problem=row.get("problem", ""),
+        usage=usage,
+        truth=row.get("truth"),
     )
 
 

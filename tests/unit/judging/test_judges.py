@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chat_server import Reply, chat_server
 from installed import write_entry_points
+from judge_parts import make_parts
 
 from turnwise.audit.recheck import recheck_trajectory
 from turnwise.building.copies import list_copies
@@ -18,19 +19,29 @@ from turnwise.config.load import load_config
 from turnwise.core.errors import ConfigError, EngineError, RewardError
 from turnwise.core.judging import EpisodeJudges, JudgedFamily
 from turnwise.core.protocols import Environment
-from turnwise.core.types import Draw, Invalid, Message, Reward, Scored, StopReason, Task, TrajectoryGroup, text_message
-from turnwise.core.verdicts import Question, Verdict
+from turnwise.core.types import (
+    Draw,
+    Grammar,
+    Invalid,
+    Message,
+    Reward,
+    Scored,
+    StopReason,
+    Task,
+    TrajectoryGroup,
+    text_message,
+)
+from turnwise.core.verdicts import Question, Usage, Verdict
 from turnwise.environments.episodes import play_episode
 from turnwise.environments.registry import load_family
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.judging.judge_kind import JudgeKind, JudgeParts
+from turnwise.judging.judge_kind import JudgeKind
 from turnwise.judging.limits import LimitedJudge
-from turnwise.judging.replies import read_score, write_prompt
 from turnwise.judging.table import build_judge, find_judge
 from turnwise.rollout.attempt import Attempt, Sampling
 from turnwise.rollout.limits import Limits
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
-from turnwise.runs.judges import build_judges, check_judges, refuse_model
+from turnwise.runs.judges import build_judges, check_judges, refuse_model, refuse_policy
 from turnwise.store.trajectories import load_groups, save_groups
 from turnwise.testing import ScriptedEngine, build_tiny_renderer, build_tiny_tokenizer
 
@@ -111,7 +122,7 @@ def test_questions_wait_for_a_place() -> None:
 
 
 def test_an_episode_keeps_its_judgements_and_counts_equal_questions() -> None:
-    judges = EpisodeJudges({"grader": Answers(0.25, 0.75, 1.0)})
+    judges = EpisodeJudges({"grader": limit(Answers(0.25, 0.75, 1.0))})
 
     async def ask() -> None:
         await judges.ask("grader", "a poem")
@@ -124,35 +135,10 @@ def test_an_episode_keeps_its_judgements_and_counts_equal_questions() -> None:
         asyncio.run(judges.ask("other", "a poem"))
 
 
-@pytest.mark.parametrize(
-    ("text", "score"), [("score: 0.5", 0.5), ("I say score: 0.9.\nScore = 1", 1.0), ("**score: 0**", 0.0)]
-)
-def test_the_last_score_of_a_reply_counts(text: str, score: float) -> None:
-    assert read_score(text) == score
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("", "has no 'score"), ("good", "'good' has no"), ("score: 7/10", "no 'score"), ("score: 7", "7 is not")],
-)
-def test_a_reply_without_a_score_from_0_to_1_is_refused(text: str, words: str) -> None:
-    with pytest.raises(RewardError, match=words):
-        read_score(text)
-
-
-def test_a_prompt_has_rubric_and_roles() -> None:
-    several = Question(messages=(text_message("user", "why?"), text_message("assistant", "so")), rubric="Is it true?")
-    assert write_prompt(several).startswith("Is it true?\n\n[user]\nwhy?\n\n[assistant]\nso\n\n")
-    assert "[user]" not in write_prompt(QUESTION)
-
-
-def parts(options: dict[str, Any], load_model: Callable[[str], Any] = refuse_model) -> JudgeParts:
-    return JudgeParts(name="grader", options=options, max_concurrent=2, timeout_s=20.0, seed=0, load_model=load_model)
-
-
 def build(kind: str, options: dict[str, Any], **changes: Any) -> Any:
-    section = JudgeSection(kind=kind, options=options, max_retries=0)
-    return build_judge(section, find_judge("grader", section), parts(options, **changes))
+    section = JudgeSection(kind=kind, options=options, max_retries=0, cache=0)
+    given = make_parts(options, find_judge=lambda name: Answers(0.5), **changes)
+    return build_judge(section, find_judge("grader", section), given)
 
 
 def test_a_checkpoint_judges_by_its_reply_and_leaves_its_session() -> None:
@@ -169,11 +155,29 @@ def test_a_checkpoint_judges_by_its_reply_and_leaves_its_session() -> None:
     assert not engine._turns
 
 
-def test_an_api_judges_and_its_failures_are_repeated_by_the_run() -> None:
-    replies: list[Reply] = [(503, "busy"), "score: 0.5"]
+def test_the_policy_judges_with_the_engine_that_samples_and_guided_with_the_grammar_of_the_form() -> None:
+    engine = ScriptedEngine(RENDERER, ["score: 0.25"])
+    given = make_parts({"guided": True}, load_policy=lambda: (engine, RENDERER), follows_grammars=True)
+    judge = build_judge(JudgeSection(kind="policy"), find_judge("grader", JudgeSection(kind="policy")), given)
+
+    async def ask() -> Verdict:
+        verdict = await judge.judge(QUESTION)
+        await judge.close()
+        return verdict
+
+    verdict = asyncio.run(ask())
+    assert (verdict.score, verdict.marks, verdict.model) == (0.25, (("score", "0.25"),), "policy")
+    [(_, prompt_ids, params)] = engine.requests
+    assert params.grammar == Grammar(kind="regex", text=r"score: (0(\.[0-9]{1,4})?|1(\.0{1,4})?)")
+    num_written = len(RENDERER.encode_reply(text_message("assistant", "score: 0.25")))
+    assert verdict.usage == Usage(prompt_tokens=len(prompt_ids), reply_tokens=num_written)
+
+
+def test_an_api_judges_and_a_reply_without_verdict_is_repeated_with_another_seed() -> None:
+    replies: list[Reply] = ["well", "score: 0.5"]
     with chat_server(lambda prompt: replies.pop(0)) as (url, requests):
         section = JudgeSection(kind="api", options={"url": url, "model": "m"}, max_retries=1)
-        judge = build_judge(section, find_judge("grader", section), parts(dict(section.options)))
+        judge = build_judge(section, find_judge("grader", section), make_parts(dict(section.options)))
 
         async def ask() -> Verdict:
             verdict = await judge.judge(replace(QUESTION, rubric="Does it rhyme?"))
@@ -216,13 +220,23 @@ def test_an_installed_package_offers_a_judge_by_a_short_name(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        ("apii", {}, r"judges\.grader\.kind='apii' is neither one of api, frozen"),
+        ("apii", {}, r"judges\.grader\.kind='apii' is neither one of api, frozen, policy, ensemble, debate"),
         (
             "api",
             {"url": "http://x/v1"},
             r"judges\.grader\.options\.model is missing; judges\.grader\.kind='api' needs it",
         ),
         ("api", {"url": "x", "model": "m"}, r"judges\.grader\.options\.url x must be http"),
+        (
+            "api",
+            {"url": "http://x/v1", "model": "m", "dialect": "anthropic", "guided": True},
+            "takes no response_format",
+        ),
+        ("policy", {"guided": True}, r"judges\.grader\.options\.guided=true needs an engine that follows grammars"),
+        ("policy", {}, "a judge is the policy, and nothing here has one"),
+        ("ensemble", {"judges": ["a"]}, r"judges\.grader\.options\.judges"),
+        ("ensemble", {"judges": ["a", "a"]}, "names a judge twice"),
+        ("ensemble", {"judges": ["a", "b"], "min_verdicts": 3}, r"min_verdicts=3 is more than its 2 judges"),
         ("frozen", {"pth": "x"}, r"judges\.grader\.options\.pth is not an option .*did you mean 'path'"),
         ("frozen", {"path": "x"}, r"the checkpoint 'x' judges with the model's tokens, and nothing here has a model"),
         ("test_judges:nothing", {}, "test_judges has no 'nothing'"),
@@ -238,7 +252,7 @@ def test_a_checkpoint_that_judges_is_planned_and_needs_an_engine_of_its_own() ->
     assert list_copies(load_config([], frozen)).frozen == ("CHECKPOINT",)
     config = load_config([], [*frozen, "engine.kind=server"])
     with pytest.raises(ConfigError, match=r"judges\.grader\.kind='frozen' with engine\.kind='server'"):
-        build_judges(config, refuse_model)
+        build_judges(config, refuse_model, refuse_policy)
 
 
 class Poet(ToolEnvironment):
@@ -290,7 +304,7 @@ def test_a_rollout_stores_what_judges_said_and_an_audit_reads_it(tmp_path: Path)
     save_groups(tmp_path, "one", [TrajectoryGroup(draw=DRAW, trajectories=(trajectory,))], decode=None)
     [stored] = load_groups(tmp_path, "one")[0].trajectories
     assert stored.judgements == trajectory.judgements
-    assert stored.judgements[0].verdict.text == "fair"
+    assert [each.verdict and each.verdict.text for each in stored.judgements] == ["fair"]
 
     def recheck(changed: Any) -> Any:
         return asyncio.run(
