@@ -122,8 +122,7 @@ class Program:
     async def _step(self) -> None:
         random = self._random
         if self._sent and random.random() < 0.15:  # the same bytes again
-            path, body = random.choice(self._sent)
-            await self._post(path, body)
+            await self._post(*random.choice(self._sent))
             return
         known = [talk for talk in self._talks if talk.reply is not None]
         fresh = not known or random.random() < 0.25
@@ -230,7 +229,7 @@ def write_echo(talk: Talk, random: Random) -> list[Any]:
             for call in message.pop("tool_calls", [])
         ]
         content = message["content"]
-        parts = [[{"type": "text", "text": content}]] if content else ["", None, []]
+        parts: list[Any] = [[{"type": "text", "text": content}]] if content else ["", None, []]
         return [{**message, "content": random.choice([content, *parts]), **({"tool_calls": calls} if calls else {})}]
     if talk.protocol == "messages":
         blocks = [block for block in talk.reply["content"] if keeps or block["type"] != "thinking"]
