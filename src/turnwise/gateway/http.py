@@ -123,17 +123,27 @@ class Application:
         call: Call = writer.read(value)
         self._gateway.check_room()
         exchange = session.begin(call, kind, body, is_retry=request.is_retry)
+        if path == "responses" and value.get("store") is not False:
+            _keep(session, exchange, call)
         exchange.num_listeners += 1
         gone = asyncio.ensure_future(request.wait_for_hang_up())
         try:
             replies = await _wait(exchange, gone)
-            if replies is not None and path == "responses" and value.get("store") is not False:
-                session.stored.keep(responses.write(call, replies, exchange.created))
             if replies is not None and await _write(request, writer, call, replies, exchange.created, gone):
                 session.deliver(exchange)
         finally:
             exchange.num_listeners -= 1
             gone.cancel()
+
+
+def _keep(session: Session, exchange: Exchange, call: Call) -> None:
+    """Keep the answer of an exchange for those who ask for it by its id, as soon as it is known."""
+
+    def keep(task: asyncio.Task[list[Reply]]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            session.stored.keep(responses.write(call, task.result(), exchange.created))
+
+    exchange.task.add_done_callback(keep)
 
 
 async def _wait(exchange: Exchange, gone: asyncio.Future[None]) -> list[Reply] | None:
