@@ -55,9 +55,9 @@ def try_program(name: str, text: str, folder: Path) -> tuple[str, bool]:
     evaluated = json.loads(turnwise("evaluate", str(run), "--command", " ".join(command), "--json"))
     continued, invalid = values["signal/gateway_continued"], values["rollout/invalid"]
     cells = [name, len(text.splitlines()), values["train/trained_tokens"], continued, invalid, audited["ok"]]
-    cells.append(evaluated["tasks"])
-    is_right = invalid == 0 and values["train/trained_tokens"] > 0 and continued > 0 and audited["ok"]
-    return f"| {' | '.join(map(str, cells))} |", bool(is_right)
+    cells.append(sum(row["episodes"] for row in evaluated["rows"] if row["kind"] == "all"))
+    is_trained = values["train/trained_tokens"] > 0 and continued > 0 and invalid == 0
+    return f"| {' | '.join(map(str, cells))} |", bool(is_trained and audited["ok"] and cells[-1] == 2)
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -125,11 +124,11 @@ class Application:
         call: Call = writer.read(value)
         self._gateway.check_room()
         exchange = session.begin(call, kind, body, is_retry=request.is_retry)
+        if path == "responses" and value.get("store") is not False:
+            _keep(session, exchange, call)
         exchange.num_listeners += 1
         gone = asyncio.ensure_future(request.wait_for_hang_up())
         try:
-            if path == "responses" and value.get("store") is not False:
-                exchange.task.add_done_callback(partial(_keep, session, call, exchange))
             if await _wait(exchange, gone, until_begun=call.wants_stream) and (
                 await _write(request, writer, call, exchange, gone)
             ):
@@ -137,6 +136,16 @@ class Application:
         finally:
             exchange.num_listeners -= 1
             gone.cancel()
+
+
+def _keep(session: Session, exchange: Exchange, call: Call) -> None:
+    """Keep the answer of an exchange for those who ask for it by its id, as soon as it is known."""
+
+    def keep(task: asyncio.Task[list[Reply]]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            session.stored.keep(responses.write(call, task.result(), exchange.created))
+
+    exchange.task.add_done_callback(keep)
 
 
 async def _wait(exchange: Exchange, gone: asyncio.Future[None], *, until_begun: bool) -> bool:
@@ -154,12 +163,6 @@ async def _wait(exchange: Exchange, gone: asyncio.Future[None], *, until_begun: 
         exchange.task.result()
         return True
     return exchange.begun.is_set() and until_begun
-
-
-def _keep(session: Session, call: Call, exchange: Exchange, task: asyncio.Task[list[Reply]]) -> None:
-    """Store a response that was sampled, so that it can be asked for by its id."""
-    if not task.cancelled() and task.exception() is None:
-        session.stored.keep(responses.write(call, task.result(), exchange.created))
 
 
 async def _write(request: _Request, writer: Writer, call: Call, exchange: Exchange, gone: asyncio.Future[None]) -> bool:

@@ -19,7 +19,9 @@ class StoredReplies:
         self._deleted: set[str] = set()
 
     def keep(self, answer: Mapping[str, Any]) -> None:
-        """Keep an answer. The same again changes nothing."""
+        """Keep an answer. The same again changes nothing, nor does one that was deleted."""
+        if answer["id"] in self._deleted:
+            return
         self._answers[answer["id"]] = answer
         for oldest in list(self._answers)[:-MAX_STORED]:
             del self._answers[oldest]

@@ -63,8 +63,11 @@ class EngineWriter:
             completion = await self._engine.generate(prompt_ids, params, session=session)
         finally:
             await self._engine.release(session)
+        said = completion.token_ids
+        if form is not None and len(said) and int(said[-1]) in renderer.stop_token_ids:
+            said = said[:-1]  # the grammar ends before it, and in a format of tags it is a part of the text
         return Written(
-            text=renderer.parse(prompt_ids, completion.token_ids).text,
+            text=renderer.parse(prompt_ids, said).text,
             is_cut=completion.finish_reason is FinishReason.LENGTH,
             usage=Usage(prompt_tokens=len(prompt_ids), reply_tokens=len(completion.token_ids)),
         )

@@ -122,8 +122,7 @@ class Program:
     async def _step(self) -> None:
         random = self._random
         if self._sent and random.random() < 0.15:  # the same bytes again
-            path, body = random.choice(self._sent)
-            await self._post(path, body)
+            await self._post(*random.choice(self._sent))
             return
         known = [talk for talk in self._talks if talk.reply is not None]
         fresh = not known or random.random() < 0.25

@@ -67,6 +67,12 @@ RESPONSES: Any = {
     "tools": [{"type": "function", **FUNCTION, "strict": True}],
 }
 BODIES: Any = {"chat": CHAT, "messages": MESSAGES, "responses": RESPONSES}
+SPACE: Any = {
+    "type": "namespace",
+    "name": "files",
+    "description": "Files.",
+    "tools": [{"type": "function", **FUNCTION}],
+}
 TEXT: Any = {"completions": {"model": "policy", "prompt": "Once"}}
 
 
@@ -157,7 +163,15 @@ def said(*parts: object, role: str = "user") -> dict:
         ("messages", {"mcp_servers": [{}]}, "mcp_servers", "not supported"),
         ("responses", {"input": None}, "input", "nothing"),
         ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "'item_reference'"),
-        ("responses", {"tools": [{"type": "web_search"}]}, "tools[0].type", "'web_search'"),
+        (
+            "responses",
+            {"tools": [{"type": "web_search"}]},
+            "tools[0].type",
+            "'web_search', which runs at its maker; dis",
+        ),
+        ("responses", {"tools": [SPACE, SPACE]}, "tools[1].tools[0].name", "two tools are called 'files__add'"),
+        ("responses", {"tools": [{**SPACE, "name": 7}]}, "tools[0].name", "must be a string"),
+        ("chat", {"tools": [SPACE]}, "tools[0].type", "'namespace'"),
         ("responses", {"background": True}, "background", "not supported"),
         ("completions", {"prompt": ["a", "b"]}, "prompt", "one text"),
         ("completions", {"prompt": ""}, "prompt", "one text"),
@@ -249,6 +263,18 @@ def test_a_response_has_what_clients_need() -> None:
     assert written["output"][2]["call_id"] == "call_1"
     cut = responses.write(responses.read(RESPONSES), [reply(reply_message("a"), finish="length")], 7)
     assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+
+
+def test_tools_of_a_namespace_are_called_by_both_names() -> None:
+    body = {**RESPONSES, "tools": [*RESPONSES["tools"], SPACE]}
+    call = responses.read(body)
+    assert [tool.name for tool in call.tools] == ["add", "files__add"]
+    made = ToolCall(id="call_2", name="files__add", arguments="{}")
+    [plain, spaced] = responses.write(call, [reply(reply_message("", tool_calls=(CALL, made)))], 7)["output"]
+    assert ("namespace" in plain, plain["name"]) == (False, "add")
+    assert (spaced["namespace"], spaced["name"]) == ("files", "add")
+    echoed = responses.read({**body, "input": [*RESPONSES["input"][:1], plain, spaced]}).messages[-1]
+    assert [each.name for each in echoed.tool_calls] == ["add", "files__add"]
 
 
 def list_events(writer: Any, call: Call, *replies: Reply, told: Sequence[int] = ()) -> list[Event]:

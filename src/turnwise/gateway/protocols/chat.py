@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.core.messages import Message, TextPart, ToolCall, ToolSpec
@@ -21,6 +21,11 @@ UNSUPPORTED = {
     "prediction": "leave it out",
     "web_search_options": "offer a tool that searches",
     "top_logprobs": "the log-probability of the sampled token alone is known; send logprobs without it",
+}
+FUNCTIONS = "tools of type 'function' are supported"
+REMEDIES = {
+    "web_search": 'disable it in the client (Codex: web_search = "disabled"), or offer a function that searches',
+    "custom": "offer a function with a text as its argument",
 }
 MAX_REPLIES, MAX_STOPS = 64, 16
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
@@ -60,16 +65,32 @@ def read(body: Mapping[str, Any]) -> Call:
 
 
 def read_function_tools(fields: Fields, *, nested: bool) -> tuple[ToolSpec, ...]:
-    """Return the tools of a request; `nested` if each has its own object "function"."""
+    """Return the tools of a request; `nested` if each has its own object "function". Others have namespaces, whose
+    tools are called by both names."""
     tools, names = [], []
-    for each in fields.objects("tools"):
+    for each, space in _list_tools(fields, has_spaces=not nested):
         if (kind := each.text("type", "function")) != "function":
-            raise each.refuse("type", f"is {kind!r}; tools of type 'function' are supported")
+            raise each.refuse("type", f"is {kind!r}, which runs at its maker; {REMEDIES.get(kind, FUNCTIONS)}")
         of = each.object("function") if nested else each
         parameters = of.object("parameters").value or {"type": "object", "properties": {}}
-        tools.append(ToolSpec(name=of.text("name"), description=of.text("description", ""), parameters=parameters))
+        name = join_names(space, of.text("name"))
+        tools.append(ToolSpec(name=name, description=of.text("description", ""), parameters=parameters))
         names.append(of.name("name").removesuffix(".name"))
     return read_tools(tools, names, "parameters")
+
+
+def _list_tools(fields: Fields, *, has_spaces: bool) -> Iterator[tuple[Fields, str]]:
+    """Return the tools with their namespaces, "" for none."""
+    for each in fields.objects("tools"):
+        if has_spaces and each.get("type") == "namespace":
+            yield from ((inner, each.text("name")) for inner in each.objects("tools"))
+        else:
+            yield each, ""
+
+
+def join_names(space: str, name: str) -> str:
+    """Return the name by which the policy calls a tool of a namespace; "" is none."""
+    return f"{space}__{name}" if space else name
 
 
 def read_choice(fields: Fields, tools: Sequence[ToolSpec]) -> tuple[Choice, str | None]:

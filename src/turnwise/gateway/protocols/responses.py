@@ -10,6 +10,7 @@ from turnwise.core.messages import Message, TextPart, ToolCall
 from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Event, Reply, slice_text
 from turnwise.gateway.protocols.chat import (
+    join_names,
     read_choice,
     read_content,
     read_format,
@@ -87,7 +88,8 @@ def _read_input(fields: Fields) -> list[Message]:
         kind = item.text("type", "message")
         if kind == "function_call":
             arguments = write_arguments(item.get("arguments"), item.name("arguments"))
-            calls.append(ToolCall(id=item.text("call_id"), name=item.text("name"), arguments=arguments))
+            name = join_names(item.text("namespace", ""), item.text("name"))
+            calls.append(ToolCall(id=item.text("call_id"), name=name, arguments=arguments))
         elif kind == "reasoning":
             thoughts += [part.text("text", "") for part in item.objects("content")]
         elif kind == "message" and item.get("role") == "assistant":
@@ -242,6 +244,16 @@ def _head(call: Call, reply: Reply | Answer, created: int) -> dict[str, Any]:
     }
 
 
+def split_name(call: Call, name: str) -> dict[str, str]:
+    """Return the name of a called tool as the request spells it: with its namespace, if it has one."""
+    for tool in call.body.get("tools") or ():
+        if tool.get("type") == "namespace":
+            for inner in tool.get("tools") or ():
+                if join_names(tool["name"], inner["name"]) == name:
+                    return {"namespace": tool["name"], "name": inner["name"]}
+    return {"name": name}
+
+
 def _write_items(call: Call, reply: Reply) -> list[dict[str, Any]]:
     message = reply.message
     items = [_write_thought(reply.id, message.reasoning)] if message.reasoning else []
@@ -255,7 +267,7 @@ def _write_items(call: Call, reply: Reply) -> list[dict[str, Any]]:
                 "id": f"fc_{_find_code(reply.id)}_{number}",
                 "type": "function_call",
                 "call_id": made.id,
-                "name": made.name,
+                **split_name(call, made.name),
                 "arguments": made.arguments,
                 "status": "completed",
             }
