@@ -37,7 +37,7 @@ def busy(count: int) -> Iterator[None]:
 def run_tests(arguments: Sequence[str]) -> tuple[float, float, list[str]]:
     """Run the tests once.
 
-    Returns the seconds, the mean of the load averages seen, and the names of those that failed, or how pytest ended.
+    Returns the seconds, the mean of the load averages seen, and what failed and why, or how pytest ended.
     """
     start, loads = time.monotonic(), []
     with subprocess.Popen(
@@ -49,7 +49,7 @@ def run_tests(arguments: Sequence[str]) -> tuple[float, float, list[str]]:
                 break
             except subprocess.TimeoutExpired:
                 loads.append(os.getloadavg()[0])
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+)", printed, re.MULTILINE)
     if process.returncode and not failed:
         failed = [f"pytest ended with {process.returncode}: {printed[-1000:]}"]
     return time.monotonic() - start, sum(loads) / max(len(loads), 1), failed
@@ -66,7 +66,7 @@ def main() -> int:
         for number in range(1, options.runs + 1):
             seconds, load, failed = run_tests(options.arguments)
             num_failed += bool(failed)
-            print(f"run {number:>2}: {seconds:6.0f} s, load {load:.1f}, {', '.join(failed) or 'green'}", flush=True)
+            print(f"run {number:>2}: {seconds:6.0f} s, load {load:.1f}, {'; '.join(failed) or 'green'}", flush=True)
     return int(num_failed > 0)
 
 
