@@ -123,7 +123,7 @@ class ChatApi:
                 if pause_s is None:
                     raise EngineError(f"{self.url} {problem}; is the server up?") from None
                 # Requests that were refused together do not come back together.
-                spread = 0.5 + rng("pause", seed, pause_s).random()
+                spread = 0.5 + rng("pause", seed, str(pause_s)).random()
                 await asyncio.sleep(max(pause_s * spread, problem.wait_s))
         raise AssertionError("the last attempt either returns or raises")
 

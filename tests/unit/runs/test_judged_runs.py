@@ -67,7 +67,7 @@ def test_a_spent_budget_ends_the_run_in_one_line_that_names_it(tmp_path: Path) -
     with pytest.raises(
         EnvironmentFault, match=r"judge 'payer' has cost 5, and judges\.payer\.budget=5 is spent; raise"
     ):
-        run(tmp_path, "judges.payer.budget=5", "train.steps=40")
+        run(tmp_path, "judges.payer.budget=5", "judges.payer.max_concurrent=1", "train.steps=40")
     [folder] = tmp_path.iterdir()
     errors = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert "budget=5 is spent" in errors[-1]["text"]

@@ -15,7 +15,7 @@ from turnwise.config.judges import JudgeSection
 from turnwise.core.errors import ConfigError
 from turnwise.core.judging import NoVerdict
 from turnwise.core.messages import text_message
-from turnwise.core.verdicts import Form, Question, Usage, Verdict
+from turnwise.core.verdicts import RATING, Form, Question, Usage, Verdict
 from turnwise.judging import api
 from turnwise.judging.limits import LimitedJudge
 from turnwise.judging.table import build_judge, find_judge
@@ -29,8 +29,8 @@ def build(url: str, options: dict[str, Any] | None = None, **limits: Any) -> Lim
     return build_judge(section, find_judge("grader", section), parts)
 
 
-def ask(judge: LimitedJudge, form: Form | None = None) -> Verdict:
-    question = Question(messages=(text_message("user", "a poem"),), **({} if form is None else {"form": form}))
+def ask(judge: LimitedJudge, form: Form = RATING) -> Verdict:
+    question = Question(messages=(text_message("user", "a poem"),), form=form)
 
     async def judge_once() -> Verdict:
         try:
