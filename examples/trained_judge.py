@@ -19,24 +19,28 @@ def is_polite(text: str) -> bool:
 
 
 def write_row(random: Random, *, polite: bool) -> dict[str, object]:
-    """A text with this label; half of the impolite ones have a polite word too."""
-    words = random.choices(NEUTRAL, k=random.randint(1, 3))
-    words += random.choices(POLITE, k=1) if polite or random.random() < 0.5 else []
-    words += [] if polite else random.choices(RUDE, k=1) if random.random() < 0.8 else random.choices(NEUTRAL, k=1)
+    """A text with this label: up to three neutral words, and others; impolite ones may be empty, or polite and rude."""
+    words = random.choices(NEUTRAL, k=random.randint(0, 3))
+    is_rude = not polite and random.random() < 0.6
+    words += random.choices(POLITE) if polite or (is_rude and random.random() < 0.6) else []
+    words += random.choices(RUDE) if is_rude else []
     random.shuffle(words)
     text = " ".join(words)
     return {"text": text, "rubric": RUBRIC, "label": int(is_polite(text))}
 
 
 def main(folder: str = "runs/trained_judge") -> None:
-    """Write train.jsonl and heldout.jsonl, which share no text and have as many polite as impolite ones."""
+    """Write train.jsonl and heldout.jsonl: they share no text, and half of the texts of either are polite."""
     random = Random(0)
-    rows = {row["text"]: row for row in (write_row(random, polite=n % 2 == 0) for n in range(3 * NUM_ROWS))}
-    by_label = [[row for row in rows.values() if row["label"] == label] for label in (1, 0)]
-    both = [row for pair in zip(*by_label, strict=False) for row in pair][: NUM_ROWS + HELD_OUT]
+    rows = [write_row(random, polite=number % 2 == 0) for number in range(2 * NUM_ROWS)]
+    kept = [row for row in rows if row["text"] and Random(str(row["text"])).randrange(3) == 0]
+    by_label = [list({row["text"]: row for row in kept if row["label"] == label}.values()) for label in (1, 0)]
+    heldout = [row for pair in zip(*by_label, strict=False) for row in pair][:HELD_OUT]
+    taken = {row["text"] for row in heldout}
+    train = [row for row in rows if row["text"] not in taken][:NUM_ROWS]
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    for name, part in (("heldout", both[:HELD_OUT]), ("train", both[HELD_OUT:])):
+    for name, part in (("train", train), ("heldout", heldout)):
         (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
 
 

@@ -3,6 +3,7 @@ is."""
 
 from __future__ import annotations
 
+import re
 from itertools import count
 
 from pydantic import Field
@@ -15,6 +16,9 @@ from turnwise.core.verdicts import Form, Usage
 from turnwise.judging.judge_kind import JudgeKind, JudgeParts
 from turnwise.judging.text import TextJudge, TextOptions, Written
 from turnwise.questions.replies import build_regex
+
+_END_TAG = re.compile(r"\s*</\w+>\s*\Z")
+"""A tag that ends the turn of an agent, and no verdict."""
 
 
 class EngineOptions(TextOptions):
@@ -63,11 +67,9 @@ class EngineWriter:
             completion = await self._engine.generate(prompt_ids, params, session=session)
         finally:
             await self._engine.release(session)
-        said = completion.token_ids
-        if form is not None and len(said) and int(said[-1]) in renderer.stop_token_ids:
-            said = said[:-1]  # the grammar ends before it, and in a format of tags it is a part of the text
+        text = renderer.parse(prompt_ids, completion.token_ids).text
         return Written(
-            text=renderer.parse(prompt_ids, said).text,
+            text=_END_TAG.sub("", text),
             is_cut=completion.finish_reason is FinishReason.LENGTH,
             usage=Usage(prompt_tokens=len(prompt_ids), reply_tokens=len(completion.token_ids)),
         )

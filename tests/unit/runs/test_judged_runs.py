@@ -65,14 +65,14 @@ def run(folder: Path, *overrides: str) -> Path:
 def test_a_spent_budget_ends_the_run_in_one_line_that_names_it(tmp_path: Path) -> None:
     # The warm-up's 8 demonstrations are asked about too, at 0.5 each; equal ones are free.
     with pytest.raises(
-        EnvironmentFault, match=r"judge 'payer' has cost 5, and judges\.payer\.budget=5 is spent; raise"
+        EnvironmentFault, match=r"judge 'payer' has cost 7, and judges\.payer\.budget=7 is spent; raise"
     ):
-        run(tmp_path, "judges.payer.budget=5", "train.steps=40")
+        run(tmp_path, "judges.payer.budget=7", "judges.payer.max_concurrent=1", "train.steps=40")
     [folder] = tmp_path.iterdir()
     errors = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    assert "budget=5 is spent" in errors[-1]["text"]
+    assert "budget=7 is spent" in errors[-1]["text"]
     done = sum(row["judge/payer_cost"] for row in RunFolder.open(folder).read_metrics() if row["phase"] == "train")
-    assert 0 < done <= 5
+    assert 0 < done <= 7
 
 
 def test_a_judge_below_its_least_agreement_leaves_no_run(tmp_path: Path) -> None:

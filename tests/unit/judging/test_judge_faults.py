@@ -29,8 +29,8 @@ def build(url: str, options: dict[str, Any] | None = None, **limits: Any) -> Lim
     return build_judge(section, find_judge("grader", section), parts)
 
 
-def ask(judge: LimitedJudge, form: Form | None = None) -> Verdict:
-    question = Question(messages=(text_message("user", "a poem"),), form=form or RATING)
+def ask(judge: LimitedJudge, form: Form = RATING) -> Verdict:
+    question = Question(messages=(text_message("user", "a poem"),), form=form)
 
     async def judge_once() -> Verdict:
         try:
