@@ -102,6 +102,7 @@ class Session:
         self.reward: Reward | None = None
         self.rewards: dict[int, float] = {}
         """Rewards of single replies, by node."""
+        self.takes_rewards = True
         self.used = time.monotonic()
         self.is_over = False
         self._policy, self._limits, self._rule, self._seed = policy, limits, rule, seed
@@ -183,6 +184,10 @@ class Session:
     def undelivered(self) -> list[Node]:
         """Replies that no client is known to have received."""
         return [node for node in self.forest.replies if not node.is_delivered]
+
+    def refuse_rewards(self) -> None:
+        """Take no reward from now on."""
+        self.takes_rewards = False
 
     async def close(self) -> None:
         """Take no more calls, end the open ones, and free the engine's sessions. A second call does nothing."""

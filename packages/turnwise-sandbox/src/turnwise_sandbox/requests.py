@@ -45,6 +45,7 @@ _BOUNDS: dict[str, tuple[int, int]] = {
 
 _SYMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:sympy|mpmath)\b", re.MULTILINE)
 _NUMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*numpy\b", re.MULTILINE)
+_OPENAI = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*openai\b", re.MULTILINE)
 _PYTEST = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:pytest|unittest)\b", re.MULTILINE)
 
 
@@ -59,7 +60,7 @@ def choose_profile(program: Program) -> str:
     if program.profile != "auto":
         return program.profile
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
-    for name, pattern in (("sympy", _SYMPY), ("pytest", _PYTEST), ("numpy", _NUMPY)):
+    for name, pattern in (("sympy", _SYMPY), ("openai", _OPENAI), ("pytest", _PYTEST), ("numpy", _NUMPY)):
         if any(pattern.search(source) for source in sources) and is_installed(name):
             return "numpy_random" if name == "numpy" and any(b"random" in source for source in sources) else name
     return "std"
