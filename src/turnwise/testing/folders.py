@@ -106,7 +106,7 @@ class FolderArguments(FamilyArguments):
 
     kinds: dict[str, float] | None = None
     """Weight of every kind of question: count, find, sum, follow; None for equal ones."""
-    naive_skill: Share = 0.1
+    naive_skill: Share = 0.15
     """Probability with which the naive policy does what the oracle does."""
     tool_timeout_s: Seconds = 60.0
     """Most seconds that a call may take, including the wait for a free place in the sandbox."""

@@ -91,7 +91,7 @@ def test_the_first_run_plays_a_task(sandbox: SharedSandbox) -> None:
 
 
 ESCAPES = """
-import json, os, subprocess, sys, urllib.error, urllib.request
+import glob, json, os, subprocess, sys, urllib.error, urllib.parse, urllib.request
 task = json.load(sys.stdin)
 
 def say(work):
@@ -101,7 +101,7 @@ def say(work):
         return type(error).__name__
 
 def post(path, body):
-    url = os.environ["ANTHROPIC_BASE_URL"] + path
+    url = urllib.parse.urljoin(os.environ["ANTHROPIC_BASE_URL"] + "/", path)
     headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as answer:
@@ -117,15 +117,15 @@ print(json.dumps({
     "stdin of the program, for its commands": "payload" in shell("cat /proc/$PPID/fd/0"),
     "files": sorted(os.listdir(".")),
     "environment": [name for name in os.environ if name in ("SECRET", "PYTHONPATH")],
-    "reply": post("/v1/chat/completions", body),
-    "reward": post("/reward", {"reward": 1.0}),
-    "sessions": post("/../../sessions", {}),
+    "reply": post("v1/chat/completions", body),
+    "reward": post("reward", {"reward": 1.0}),
+    "sessions": post("/sessions", {}),
     "port": say(lambda: urllib.request.urlopen("http://127.0.0.1:%PORT%", timeout=5).status),
     "address": say(lambda: urllib.request.urlopen("http://192.0.2.1", timeout=5).status),
     "passwd": say(lambda: open("/etc/passwd").read()),
     "run": say(lambda: open("%SECRET%").read()),
     "write": say(lambda: open("/usr/made", "w")),
-    "processes": shell("grep -l turnwise /proc/*/cmdline"),
+    "processes": [path for path in glob.glob("/proc/*/cmdline") if "pytest" in say(lambda: open(path).read())],
 }))
 """
 
@@ -155,9 +155,10 @@ def test_nothing_else_can_be_reached_and_nothing_is_left(
         "address": "URLError",
         "run": "FileNotFoundError",
         "write": "OSError",
-        "processes": "",
+        "processes": [],
     }
-    assert passwd.count("\n") == 3  # root, the sandbox's user, nobody
+    assert {line.split(":")[0] for line in passwd.splitlines()} <= {"root", "sandbox", "nobody"}
+    assert passwd != Path("/etc/passwd").read_text()
     assert len(agent.turns) == 1
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not [line for line in lines if b"86311.5" in line]
