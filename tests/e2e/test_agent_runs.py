@@ -20,7 +20,10 @@ SHORT += ["rollout.tasks_per_step=2", "rollout.group_size=4", "engine.num_thread
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "packages"), [("tiny", ["openai"]), ("langgraph", ["langgraph", "langchain_openai"])])
+@pytest.mark.parametrize(
+    ("name", "packages"),
+    [("tiny", ["openai"]), ("first_run", ["openai"]), ("langgraph", ["langgraph", "langchain_openai"])],
+)
 def test_a_run_of_an_agent_passes_the_audit(
     name: str, packages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwise_sandbox.requests import choose_profile
+from turnwise_sandbox.requests import choose_profile, is_installed
 from turnwise_sandbox.types import Program
 
 
@@ -16,6 +16,10 @@ from turnwise_sandbox.types import Program
         ("from numpy.random import default_rng", "numpy_random"),
         ("import numpy\nimport sympy", "sympy"),
         ("import unittest, numpy", "pytest"),
+        (
+            "import json, openai" if is_installed("openai") else "import json",
+            "openai" if is_installed("openai") else "std",
+        ),
         ("# import numpy", "std"),
         ("import numpylike", "std"),
     ],

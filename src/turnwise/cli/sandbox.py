@@ -97,7 +97,7 @@ def _describe_trees(level: Level) -> str:
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python program (or a shell script ending in .sh).")],
     profile: Annotated[
-        str, typer.Option(help="Preloaded libraries: auto, std, numpy, numpy_random, sympy or pytest.")
+        str, typer.Option(help="Preloaded libraries: auto, std, numpy, numpy_random, sympy, openai or pytest.")
     ] = "auto",
     timeout_s: Annotated[float, typer.Option(help="Wall-clock limit in seconds.")] = 5.0,
     memory_mib: Annotated[

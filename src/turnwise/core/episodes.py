@@ -173,6 +173,8 @@ class Endpoint:
     """The name to ask for."""
     read_posted: Callable[[], Reward | None]
     """Returns the last reward that was posted for the session; None if none was."""
+    refuse_rewards: Callable[[], None]
+    """Makes the session refuse every reward that is posted from now on."""
 
     @property
     def base_url(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
@@ -20,6 +21,7 @@ from turnwise.core.offers import import_object
 from turnwise.core.threads import run_in_thread
 from turnwise.tools.sandboxed import ask_sandbox
 from turnwise_sandbox.grading.channel import PairRunner
+from turnwise_sandbox.supervisor import LocalSandbox
 from turnwise_sandbox.trees import Tree
 from turnwise_sandbox.types import Execution, Limits, Network, Profile, Program, Sandbox, Session
 
@@ -84,6 +86,14 @@ class SharedSandbox:
         if not isinstance(home.sandbox, PairRunner):
             raise SandboxError(f"{type(home.sandbox).__name__} cannot run pairs of programs; use the local sandbox")
         return await home.ask(home.sandbox.run_pair(worker, grader, limits))
+
+    async def run_beside(self, program: Program, limits: Limits, channel: socket.socket) -> Execution:
+        """See `LocalSandbox.run_beside`. Closes `channel`. Raises SandboxError for another sandbox."""
+        home = self._find_home()
+        if not isinstance(home.sandbox, LocalSandbox):
+            channel.close()
+            raise SandboxError(f"{type(home.sandbox).__name__} cannot pass a channel to a program; use the local one")
+        return await home.ask(home.sandbox.run_beside(program, limits, channel))
 
     async def open(
         self,

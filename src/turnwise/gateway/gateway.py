@@ -169,6 +169,12 @@ class Gateway:
     def reward(self, session: Session, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a reward for a session, or for the reply or call with the id "reply". The last one counts. Raises
         Refusal."""
+        if not session.takes_rewards:
+            raise Refusal(
+                "this session's program runs the model's commands, so its rewards are not posted",
+                status=403,
+                code="not_allowed",
+            )
         fields = Fields(body)
         value = fields.number("reward", low=-math.inf, high=math.inf)
         if value is None or not math.isfinite(value):

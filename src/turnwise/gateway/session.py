@@ -135,6 +135,7 @@ class Session:
         """Why the first request was refused that rewrote its conversation; None if none was."""
         self.stored = StoredReplies()
         """What clients may ask for again by its id."""
+        self.takes_rewards = True
         self.used = time.monotonic()
         self.is_over = False
         self._policy, self._limits, self._rule, self._seed = policy, limits, rule, seed
@@ -219,6 +220,10 @@ class Session:
     def undelivered(self) -> list[Node]:
         """Replies that no client is known to have received."""
         return [node for node in self.forest.replies if not node.is_delivered]
+
+    def refuse_rewards(self) -> None:
+        """Take no reward from now on."""
+        self.takes_rewards = False
 
     async def close(self) -> None:
         """Take no more calls, end the open ones, and free the engine's sessions. A second call does nothing."""

@@ -75,7 +75,11 @@ class Endpoints:
         )
         session = server.gateway.sessions[access.name]
         endpoint = Endpoint(
-            url=server.url + access.path, api_key=access.key, model=MODEL, read_posted=lambda: session.reward
+            url=server.url + access.path,
+            api_key=access.key,
+            model=MODEL,
+            read_posted=lambda: session.reward,
+            refuse_rewards=session.refuse_rewards,
         )
         return session, endpoint
 

@@ -41,7 +41,7 @@ def test_json_holds_the_whole_result_and_a_shell_script_runs_in_bash(tmp_path: P
     ("arguments", "expected"),
     [
         (("missing.py",), "missing.py"),
-        ((__file__, "--profile", "torch"), "it must be one of auto, std, numpy, numpy_random, sympy, pytest"),
+        ((__file__, "--profile", "torch"), "it must be one of auto, std, numpy, numpy_random, sympy, openai, pytest"),
         ((__file__, "--level", "best"), "unknown sandbox level 'best'"),
         ((__file__, "--timeout-s", "0"), "limit wall_s is 0.0; it must be positive"),
     ],

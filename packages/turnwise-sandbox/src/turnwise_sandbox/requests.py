@@ -11,7 +11,7 @@ from typing import NamedTuple
 from turnwise_sandbox import wire
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.files import split_path
-from turnwise_sandbox.types import Limits, Network, Program
+from turnwise_sandbox.types import Limits, Network, Profile, Program
 
 
 class CellKey(NamedTuple):
@@ -45,7 +45,10 @@ _BOUNDS: dict[str, tuple[int, int]] = {
 
 _SYMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:sympy|mpmath)\b", re.MULTILINE)
 _NUMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*numpy\b", re.MULTILINE)
+_OPENAI = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*openai\b", re.MULTILINE)
 _PYTEST = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:pytest|unittest)\b", re.MULTILINE)
+_IMPORTS: dict[Profile, re.Pattern[bytes]] = {"sympy": _SYMPY, "openai": _OPENAI, "pytest": _PYTEST, "numpy": _NUMPY}
+"""What a program that needs a profile imports; the first that matches counts."""
 
 
 def to_bytes(code: str | bytes) -> bytes:
@@ -53,13 +56,13 @@ def to_bytes(code: str | bytes) -> bytes:
     return code if isinstance(code, bytes) else code.encode("utf-8", "surrogatepass")
 
 
-def choose_profile(program: Program) -> str:
+def choose_profile(program: Program) -> Profile:
     """The preloaded interpreter for a program: its `profile`, or for "auto" the one that preloads the libraries that
     the program imports and this machine has. Only speed depends on it."""
     if program.profile != "auto":
         return program.profile
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
-    for name, pattern in (("sympy", _SYMPY), ("pytest", _PYTEST), ("numpy", _NUMPY)):
+    for name, pattern in _IMPORTS.items():
         if any(pattern.search(source) for source in sources) and is_installed(name):
             return "numpy_random" if name == "numpy" and any(b"random" in source for source in sources) else name
     return "std"

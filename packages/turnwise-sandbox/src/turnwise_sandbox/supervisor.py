@@ -130,6 +130,17 @@ class LocalSandbox:
                     break
             return await self._run_both(worker, grader, limits, fresh=True)
 
+    async def run_beside(self, program: Program, limits: Limits, channel: socket.socket) -> Execution:
+        """Run one program in a cell of its own, with `channel` as its descriptor 4, for a caller that holds the other
+        end of the socket. Closes `channel`. `guest.endpoint` uses it to pass out a listening socket, so that the
+        program reaches a server.
+
+        A program whose cell was killed from outside does not start again, because its caller has seen a part of it:
+        raises CellKilled. Raises SandboxError when the sandbox fails."""
+        with channel:
+            async with self._hold(1, limits):
+                return await self._run_one(program, limits, peer=channel, fresh=True)
+
     async def _run_both(
         self, worker: Program, grader: Program, limits: Limits, *, fresh: bool
     ) -> tuple[Execution, Execution]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Limit = Literal["wall", "cpu", "memory", "output", "pids", "disk"]
 """Which of the `Limits` an execution hit."""
 
-Profile = Literal["auto", "std", "numpy", "numpy_random", "sympy", "pytest"]
+Profile = Literal["auto", "std", "numpy", "numpy_random", "sympy", "openai", "pytest"]
 """The preloaded interpreter that runs the code. "auto" chooses by the code's import lines, and for numpy by whether the
 code contains "random". All profiles can import the same packages; a package that is not preloaded is imported again in
 each execution, which takes time."""

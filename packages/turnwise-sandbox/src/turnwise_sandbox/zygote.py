@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 from turnwise_sandbox import wire
 from turnwise_sandbox.cell import MAX_FD, CellKind, CellPlan, rehearse, run_cell
+from turnwise_sandbox.guest import endpoint as endpoint  # for programs that import it, whose root may not show it
 from turnwise_sandbox.guest.program import flush_at_limits, install_entropy, open_streams, warm_up
 from turnwise_sandbox.kernel import landlock, limits, overlay, root, seccomp, syscalls
 from turnwise_sandbox.types import Network, TreeMethod
@@ -85,6 +86,7 @@ PRELOADED: dict[str, tuple[str, ...]] = {
     # Nine shared libraries and OpenSSL: they slow down every fork, and take long to load in a program.
     "numpy_random": ("numpy", "numpy.linalg", "numpy.random"),
     "sympy": ("sympy",),
+    "openai": ("openai", "httpx"),
     "pytest": (
         "unittest",
         "unittest.mock",
@@ -131,6 +133,21 @@ print(x, end="")
 import sympy as s
 x = s.symbols("x")
 print(s.integrate(x * s.sin(x), x), s.solve(x**2 - 2, x), s.factor(x**2 - 1), end="")
+""",
+    "openai": """
+import contextlib, httpx, openai
+called = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+messages = [{"role": "assistant", "content": "a", "tool_calls": [called]}, {"role": "assistant", "content": "a"}]
+choice = [{"index": 0, "finish_reason": "stop", "message": message} for message in messages]
+answer = {"id": "a", "object": "chat.completion", "created": 0, "model": "m", "choices": choice}
+transport = httpx.MockTransport(lambda request: httpx.Response(200, json=answer))
+tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+with contextlib.suppress(Exception):  # another version of the client starts later, as if nothing were preloaded
+    openai.OpenAI(api_key="k", base_url="http://127.0.0.1:1/v1")
+    client = openai.OpenAI(api_key="k", base_url="http://m/v1", http_client=httpx.Client(transport=transport))
+    for _ in range(9):
+        reply = client.chat.completions.create(model="m", messages=[], tools=[tool])
+        client.chat.completions.create(model="m", messages=[choice.message for choice in reply.choices], tools=[tool])
 """,
     "pytest": """
 import unittest

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,10 +18,12 @@ from turnwise.core.episodes import (
     RequestRule,
     RoleSpec,
 )
-from turnwise.core.errors import EnvironmentFault, TurnwiseError, boundary
+from turnwise.core.errors import EnvironmentFault, SandboxError, TurnwiseError, boundary
 from turnwise.core.protocols import Environment
 from turnwise.core.threads import run_method
 from turnwise.core.types import ConversationOpening, Invalid, Message, Reward, Scored, StopReason, Task
+from turnwise.environments.agents.command import run_command
+from turnwise.environments.agents.sandboxed import SandboxedCommand
 
 Agent = Callable[[Task, str, str], Any]
 """Plays a task with a client of the base URL and the key; returns its outcome. May be async."""
@@ -39,14 +37,14 @@ class AgentEnvironment:
     def __init__(
         self,
         base: Environment,
-        agent: Agent | Sequence[str],
+        agent: Agent | Sequence[str] | SandboxedCommand,
         *,
         score: Score | None = None,
         on_error: str = "invalid",
         train_roots: str = "tools",
         requests: RequestRule = ANY_REQUESTS,
     ) -> None:
-        """`agent` is a function or a command; the others as in `AgentArguments`."""
+        """`agent` is a function, a command, or one that runs in the sandbox; the others as in `AgentArguments`."""
         roles = (RoleSpec(name=AGENT),) + (() if train_roots == "all" else (RoleSpec(name=ASIDE),))
         self.spec = EpisodeSpec(roles=roles, requests=requests)
         self.base = to_single(base)
@@ -67,13 +65,16 @@ class AgentEnvironment:
     async def play(self, task: Task, seed: int, endpoint: Endpoint) -> None:
         """See `LiveEnvironment.play`. With `on_error` "score", what the agent raises is its outcome."""
         try:
+            outcome: Any
             with boundary(EnvironmentFault, "the agent"):
-                if callable(self._agent):
+                if isinstance(self._agent, SandboxedCommand):
+                    outcome = await self._agent.play(task, endpoint)
+                elif callable(self._agent):
                     outcome = await run_method(self._agent, task, endpoint.base_url, endpoint.api_key)
                 else:
                     outcome = await run_command(self._agent, task, endpoint)
         except TurnwiseError as error:
-            if self._on_error != "score":
+            if self._on_error != "score" or isinstance(error, SandboxError):
                 raise
             outcome = error.__cause__ or error
         self._played = (task, seed, endpoint, outcome)
@@ -117,37 +118,3 @@ def to_reward(value: object, what: str) -> Reward:
     if isinstance(value, int | float) and math.isfinite(value):
         return Scored(total=float(value))
     raise EnvironmentFault(f"{what} is {value!r:.60}; return a finite number or a reward")
-
-
-async def run_command(command: Sequence[str], task: Task, endpoint: Endpoint) -> str:
-    """Run a program with the task on its standard input and the endpoint in its environment; returns what it printed.
-
-    Raises EnvironmentFault if it cannot be started or fails. When cancelled, the program is killed.
-    """
-    variables = {
-        "OPENAI_BASE_URL": endpoint.base_url,
-        "OPENAI_API_KEY": endpoint.api_key,
-        "ANTHROPIC_BASE_URL": endpoint.url,
-        "ANTHROPIC_API_KEY": endpoint.api_key,
-        "TURNWISE_MODEL": endpoint.model,
-    }
-    prompt = [{"role": message.role, "content": message.text} for message in task.prompt]
-    given = json.dumps({"id": task.id, "prompt": prompt, "payload": dict(task.payload)}).encode()
-    pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **variables}
-        )
-    except OSError as cause:
-        raise EnvironmentFault(f"the command {command[0]!r} cannot be started: {cause.strerror}") from cause
-    try:
-        out, err = await process.communicate(given)
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode:
-        last = err.decode(errors="replace").strip().splitlines()[-1:] or ["it printed no error"]
-        raise EnvironmentFault(f"the command {command[0]!r} ended with status {process.returncode}: {last[0][:200]}")
-    return out.decode(errors="replace").strip()

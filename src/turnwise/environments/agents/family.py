@@ -11,9 +11,12 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.offers import import_object
 from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import Task
-from turnwise.environments.agents.arguments import AgentArguments
+from turnwise.environments.agents.arguments import SANDBOX, AgentArguments
 from turnwise.environments.agents.environment import Agent, AgentEnvironment, Score
+from turnwise.environments.agents.sandboxed import REQUIRED, SandboxedCommand
 from turnwise.environments.arguments import FamilyArguments, read_arguments
+from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
+from turnwise_sandbox.types import Limits
 
 
 class AgentTasks:
@@ -26,9 +29,7 @@ class AgentTasks:
         self._chosen = chosen = read_arguments(AgentArguments, arguments)
         if bool(chosen.agent) == bool(chosen.command):
             raise ConfigError("environment.args needs either agent or command")
-        if chosen.on_error == "score" and not chosen.score:
-            raise ConfigError('on_error="score" needs score, which says what a failure is worth')
-        self._agent: Agent | Sequence[str] = chosen.command or find_function("environment.args.agent", chosen.agent)
+        self._agent = build_agent(chosen)
         self._score: Score | None = find_function("environment.args.score", chosen.score) if chosen.score else None
         shared = {key: arguments[key] for key in FamilyArguments.model_fields if key in arguments}
         self._family: EnvironmentFamily = load_family(
@@ -59,6 +60,29 @@ class AgentTasks:
     def texts(self, count: int) -> Sequence[str]:
         """Return texts of the other family."""
         return self._family.texts(count)
+
+
+def build_agent(chosen: AgentArguments) -> Agent | Sequence[str] | SandboxedCommand:
+    """Build what plays the tasks. Raises ConfigError for a function that is to run in the sandbox, or arguments of the
+    sandbox without it."""
+    if chosen.sandbox:
+        if not chosen.command:
+            raise ConfigError("environment.args.sandbox=true needs command: a function runs in this process")
+        limits = Limits(
+            wall_s=chosen.wall_s,
+            memory_bytes=chosen.memory_mib << 20,
+            output_bytes=chosen.output_bytes,
+            num_pids=chosen.max_processes,
+            disk_bytes=chosen.disk_mib << 20,
+        )
+        options = {"num_slots": chosen.max_programs, "require": REQUIRED}
+        return SandboxedCommand(SharedSandbox(load_sandbox("local", options)), chosen.command, limits)
+    unread = sorted({*SANDBOX} & chosen.model_fields_set)
+    if unread:
+        raise ConfigError(
+            f"environment.args.{unread[0]} limits programs in the sandbox; set sandbox=true, or leave it out"
+        )
+    return chosen.command or find_function("environment.args.agent", chosen.agent)
 
 
 def find_function(option: str, path: str) -> Callable[..., Any]:

@@ -354,6 +354,8 @@ def test_what_a_raising_agent_means_is_chosen() -> None:
     assert len(episode.trajectories[0].turns) == 1
     scored = play(fail, on_error="score", score=lambda task, outcome: 0.25 * isinstance(outcome, KeyError))
     assert scored.trajectories[0].reward == Scored(total=0.25)
+    judged = play(fail, on_error="score")  # by its replies up to there: a search and no answer
+    assert judged.trajectories[0].reward == Scored.of(0.0, {"success": 0.0})
 
 
 async def hang(task: Task, base_url: str, api_key: str) -> None:
@@ -501,7 +503,6 @@ def test_the_family_plays_tasks_of_another() -> None:
     for arguments, problem in (
         ({"family": name}, "either agent or command"),
         ({"family": name, "agent": "a:b", "command": ["x"]}, "either agent or command"),
-        ({"family": name, "command": ["x"], "on_error": "score"}, "needs score"),
         ({"family": name, "agent": "nothing.there:f"}, "cannot be imported"),
         ({"family": name, "agent": f"{__name__}:PROGRAM"}, "is no function"),
         ({"family": "nothing", "command": ["x"]}, "neither a known name"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,15 @@ def test_pairs_run_exactly_where_the_sandbox_behind_runs_them() -> None:
     assert [run.stdout for run in asyncio.run(paired.run_pair(worker, grader, Limits()))] == [b"1\n", b"2\n"]
     with pytest.raises(SandboxError, match="SubprocessSandbox cannot run pairs of programs; use the local sandbox"):
         asyncio.run(alone.run_pair(worker, grader, Limits()))
+
+
+def test_a_channel_goes_only_to_programs_of_the_local_sandbox() -> None:
+    shared = SharedSandbox(load_sandbox(STAND_IN, {}))
+    ours, theirs = socket.socketpair()
+    with ours:
+        with pytest.raises(SandboxError, match="SubprocessSandbox cannot pass a channel to a program"):
+            asyncio.run(shared.run_beside(Program(code="print(1)"), Limits(), theirs))
+        assert theirs.fileno() == -1
 
 
 def test_giving_up_ends_the_program(tmp_path: Path) -> None:
