@@ -67,6 +67,10 @@ def openai_responses(base, key, stateful=False, stream=False):
         else:
             reply = client.responses.create(**asked)
         calls = [item for item in reply.output if item.type == "function_call"]
+        if not calls and stateful:  # what is stored is read and deleted by its id
+            stored = client.responses.retrieve(reply.id).output_text
+            client.responses.delete(reply.id)
+            return stored
         if not calls:
             return reply.output_text
         outputs = [

@@ -68,7 +68,7 @@ def check_commands(run: Path, folder: Path) -> None:
     for arguments, problem in (
         (("--command", f"{sys.executable} -c 'raise SystemExit(3)'"), "ended with status 3"),
         (("--command", "/nothing/there"), "'/nothing/there' cannot be started"),
-        (("--command", f"{sys.executable} -c pass"), "asked for no reply"),
+        (("--command", f"{sys.executable} -c pass"), "received no reply"),
         (("--command", " "), "--command is empty; name a program"),
         (("--command", "x", "--agent", "y:z"), "give one of them"),
     ):

@@ -224,10 +224,6 @@ class LivePlay:
         await self.endpoints.end(self.session)
         if self.session.refused is not None:  # also of a program that went on without the answer
             raise EnvironmentFault(f"the program of {where} rewrote its conversation: {self.session.refused}")
-        if not self._replies:
-            raise EnvironmentFault(
-                f"the program of {where} asked for no reply; it must ask the endpoint that it is given"
-            )
         told = to_turns(self._replies)
         end = EpisodeEnd(stop=_find_stop(told))
         replies: dict[str, Sequence[Message]] = {}

@@ -101,6 +101,8 @@ class AgentEnvironment:
     async def _judge(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         assert self._played is not None
         task, seed, endpoint, outcome = self._played
+        if not replies and not isinstance(outcome, Exception):
+            raise EnvironmentFault("the agent received no reply; it must ask the endpoint that it is given")
         if self._score is not None:
             return to_reward(await run_method(self._score, task, outcome), "the score of the agent's outcome")
         if (posted := endpoint.read_posted()) is not None:

@@ -401,6 +401,10 @@ def test_rewards_of_replies_are_the_rewards_of_their_turns() -> None:
     assert compute_turn_rewards(credited).tolist() == [0.25, 0.5]  # -0.5, and the outcome 1.0 after the last turn
 
 
+async def say_nothing_and_fail(task: Task, base_url: str, api_key: str) -> None:
+    raise KeyError("jade")
+
+
 async def say_nothing(task: Task, base_url: str, api_key: str) -> str:
     return "done"
 
@@ -429,7 +433,9 @@ def test_an_outcome_that_is_no_reward_is_invalid() -> None:
 def test_an_agent_that_asks_for_nothing_tells_nothing_of_the_policy() -> None:
     reward = play(say_nothing, score=lambda task, outcome: 1.0).trajectories[0].reward
     assert isinstance(reward, Invalid)
-    assert "asked for no reply; it must ask the endpoint that it is given" in reward.reason
+    assert "received no reply; it must ask the endpoint that it is given" in reward.reason
+    failed = play(say_nothing_and_fail, on_error="score", score=lambda task, outcome: 0.25).trajectories[0].reward
+    assert failed == Scored(total=0.25)  # its failure is an outcome
 
 
 async def forget(task: Task, base_url: str, api_key: str) -> float:
