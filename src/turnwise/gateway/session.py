@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,8 @@ class Policy:
     """Text of token ids, special tokens included."""
     model: str = "policy"
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+    """What answers in the conversations of some roles, by role; `engine` answers in all others."""
 
     def read_role(self, asked: str) -> str:
         """Return the role that a client names with the model, "" for none. Raises Refusal for another model."""
@@ -108,7 +110,7 @@ class Session:
         self._exchanges: dict[bytes, Exchange] = {}
         self._begun: Counter[bytes] = Counter()
         self._open: set[asyncio.Task[list[Reply]]] = set()
-        self._names: dict[str, EngineSession] = {}
+        self._names: dict[str, tuple[Engine, EngineSession]] = {}
         self._started = time.monotonic()
 
     @property
@@ -193,8 +195,8 @@ class Session:
         if tasks:
             await asyncio.wait(tasks)
         names, self._names = list(self._names.values()), {}
-        for name in names:
-            await self._policy.engine.release(name)
+        for engine, name in names:
+            await engine.release(name)
 
     def _check_limits(self, call: Call) -> None:
         limits, num_replies = self._limits, self.forest.num_replies + self.num_open
@@ -301,7 +303,7 @@ class Session:
             for number in range(call.num_replies):
                 places.append(self._choose(call, messages, after, number))
             started = time.perf_counter()
-            completions = await gather_all([self._sample(place) for place in places])
+            completions = await gather_all([self._sample(place, role) for place in places])
         except BaseException:
             for place in places:
                 self.forest.release(place.match)
@@ -311,11 +313,14 @@ class Session:
             for place, completion in zip(places, completions, strict=True)
         ]
 
-    async def _sample(self, place: _Place) -> Completion:
-        name = self._names.setdefault(place.conversation, EngineSession(self.name, place.conversation))
+    async def _sample(self, place: _Place, role: str) -> Completion:
+        engine, name = self._names.setdefault(
+            place.conversation,
+            (self._policy.engines.get(role, self._policy.engine), EngineSession(self.name, place.conversation)),
+        )
         try:
             with boundary(EngineError, f"the engine failed in session {name}"):
-                return await self._policy.engine.generate(place.prompt.token_ids, place.params, session=name)
+                return await engine.generate(place.prompt.token_ids, place.params, session=name)
         except EngineError as error:
             self.counts["failed"] += 1
             raise Refusal(str(error), status=500, code="engine_error") from error

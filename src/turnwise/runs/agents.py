@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Task
 from turnwise.environments.agents.environment import Agent, AgentEnvironment
@@ -43,7 +42,7 @@ def play_by(worker: RolloutWorker, agent: Agent | Sequence[str]) -> RolloutWorke
 
     def build(task: Task) -> AgentEnvironment:
         environment = worker.build_environment(task)
-        base = environment.base if isinstance(environment, AgentEnvironment) else to_single(environment)
+        base = environment.base if isinstance(environment, AgentEnvironment) else environment
         return AgentEnvironment(base, agent, train_roots="all")
 
     return replace(worker, build_environment=build)
