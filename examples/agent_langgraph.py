@@ -55,11 +55,11 @@ def build_graph(notes: dict[str, str], model: ChatOpenAI, name: str) -> Any:
     return graph.compile()
 
 
-async def ask_reader(question: str, notes: dict[str, str], model: ChatOpenAI, name: str = "policy") -> str:
+async def ask_reader(graph: Any, question: str) -> str:
     """Return the graph's answer to a question; empty if it had none after `MAX_REPLIES` replies."""
     asked = {"messages": [HumanMessage(question)]}
     try:
-        state = await build_graph(notes, model, name).ainvoke(asked, {"recursion_limit": 2 * MAX_REPLIES})
+        state = await graph.ainvoke(asked, {"recursion_limit": 2 * MAX_REPLIES})
     except GraphRecursionError:
         return ""
     return str(state["messages"][-1].text)
@@ -67,5 +67,6 @@ async def ask_reader(question: str, notes: dict[str, str], model: ChatOpenAI, na
 
 async def read_notes(task: Task, base_url: str, api_key: str) -> float:
     """Play one task; the outcome is 1.0 for the right code and 0.0 for anything else."""
-    said = await ask_reader(task.prompt[0].text, task.payload["notes"], connect(base_url, api_key))
+    graph = build_graph(task.payload["notes"], connect(base_url, api_key), "policy")
+    said = await ask_reader(graph, task.prompt[0].text)
     return float(said.split() == ["<answer>", task.payload["answer"], "</answer>"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import Annotated, Any, TypedDict
 
-from agent_langgraph import ask_reader, connect
+from agent_langgraph import ask_reader, build_graph, connect
 from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
@@ -37,6 +37,7 @@ def build_team(notes: dict[str, str], base_url: str, api_key: str) -> Any:
     """Build a graph of a planner, which answers twice, and the workers that it sends out in between."""
     model = connect(base_url, api_key)
     planner = model.bind(model="policy/planner")
+    reader = build_graph(notes, model, "policy/worker")
 
     async def plan(state: State) -> dict[str, Any]:
         return {"messages": [*state["messages"], await planner.ainvoke(state["messages"])]}
@@ -46,7 +47,7 @@ def build_team(notes: dict[str, str], base_url: str, api_key: str) -> Any:
         return [Send("work", {"place": place, "name": name}) for place, name in enumerate(names)] or END
 
     async def work(sent: Found) -> dict[str, Any]:
-        said = await ask_reader(f"start {sent['name']}", notes, model, "policy/worker")
+        said = await ask_reader(reader, f"start {sent['name']}")
         return {"found": [{**sent, "code": " ".join(read_words(said)) or NOTHING}]}
 
     async def answer(state: State) -> dict[str, Any]:

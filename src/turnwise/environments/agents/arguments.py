@@ -55,6 +55,9 @@ class AgentArguments(FamilyArguments):
 
     @model_validator(mode="after")
     def _check_trained(self) -> Self:
-        if self.roles and "train_roots" in self.model_fields_set:
-            raise ConfigError("roles and train_roots both say which conversations train; give one of them")
+        if self.roles and "train_roots" in self.model_fields_set and self.train_roots != "all":
+            raise ConfigError(
+                f"train_roots={self.train_roots!r} has no effect with roles, all of whose conversations train; leave it "
+                "out"
+            )
         return self

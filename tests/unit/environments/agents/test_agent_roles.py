@@ -231,7 +231,7 @@ def test_demonstrations_speak_for_the_roles(roles: tuple[str, ...]) -> None:
         ({"roles": ["planner", "planner"]}, "roles has 'planner'; name each role once"),
         ({"roles": ["aside"]}, "none agent or aside"),
         ({"roles": ["a.b"]}, "by letters, digits, hyphens and underscores"),
-        ({"roles": ["planner"], "train_roots": "all"}, "give one of them"),
+        ({"roles": ["planner"], "train_roots": "first"}, "'first' has no effect with roles"),
     ],
 )
 def test_roles_that_cannot_be_told_apart_are_refused(arguments: dict[str, Any], problem: str) -> None:
