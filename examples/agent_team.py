@@ -1,5 +1,5 @@
-"""A planner and two workers written with LangGraph and langchain-openai: the planner says which notes to read, two
-workers read them at the same time, and the planner puts together what they found.
+"""A planner and its workers written with LangGraph and langchain-openai: the planner says which notes to read, a worker
+reads each of them, all at the same time, and the planner puts together what they found.
 
 It is an ordinary graph; that its models are being trained shows nowhere. `recipes/agents/team.toml` trains it.
 """
@@ -15,7 +15,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
 from turnwise.core.types import Reward, RewardPart, Scored, Task
-from turnwise.testing.errands import NOTHING, NUM_WORKERS, describe_found, read_words
+from turnwise.testing.errands import MAX_WORKERS, NOTHING, describe_found, read_words
 
 
 class Found(TypedDict):
@@ -43,7 +43,7 @@ def build_team(notes: dict[str, str], base_url: str, api_key: str) -> Any:
         return {"messages": [*state["messages"], await planner.ainvoke(state["messages"])]}
 
     def send(state: State) -> list[Send] | str:
-        names = read_words(state["messages"][-1].text)[:NUM_WORKERS]
+        names = read_words(state["messages"][-1].text)[:MAX_WORKERS]
         return [Send("work", {"place": place, "name": name}) for place, name in enumerate(names)] or END
 
     async def work(sent: Found) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def score_roles(task: Task, outcome: dict[str, Any]) -> dict[str, Reward]:
     repeats = outcome["answer"] == describe_found([each["code"] for each in found]).split()[1:]
     own = {
         "planner": float(outcome["plan"] == task.payload["wanted"] and repeats),
-        "worker": sum(each["code"] == codes.get(each["name"]) for each in found) / NUM_WORKERS,
+        "worker": sum(each["code"] == codes.get(each["name"]) for each in found) / max(1, len(found)),
     }
     success = RewardPart(name="success", value=score_team(task, outcome))
     return {role: Scored(total=total, parts=(success,)) for role, total in own.items()}

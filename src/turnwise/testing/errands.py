@@ -1,18 +1,18 @@
 """A family of tasks for a planner and two workers, made of the notes of `testing.notes`.
 
-    planner     read amber skip jade read kite     which notes to read ...
-                <answer> amber kite </answer>      ... goes to a worker each, both at once
-    worker      start amber                        reads notes until it has the code, as in `testing.notes`
+    planner     both amber kite                 of two notes both are wanted, or the first: "first amber kite"
+                <answer> amber kite </answer>   each goes to a worker, all at once
+    worker      start amber                     reads notes until it has the code, as in `testing.notes`
                 <search> amber </search>
                 code 7
                 <answer> 7 </answer>
     worker      start kite ...
-    planner     found 7 3                          what both found
+    planner     found 7 3                       what the workers found
                 <answer> 7 3 </answer>
 
-The scripted policy "naive" sends the workers to any two of the three notes, and a worker answers with the last word of
-the first note it reads. Reinforcement learning has to find which notes are meant, and to follow a note that names
-another one. Both agents get the team's reward: 1 if both codes are right."""
+The scripted policy "naive" sends one worker in four of five episodes, whatever is wanted, and a worker answers with the
+last word of the first note it reads. Reinforcement learning has to find when to send both, and to follow a note that
+names another one. Both roles get the team's reward: 1 if all codes are right and no other was asked for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_
 from turnwise.testing.notes import CODES, NAMES, Notes, NotesPolicy
 
 PLANNER, WORKER = "planner", "worker"
-NUM_WORKERS = 2
+FIRST, BOTH = "first", "both"
+MAX_WORKERS = 2
 NOTHING = "nothing"
 """What a worker found that gave no answer."""
 
@@ -58,22 +59,22 @@ class Errand:
     def __init__(self, limits: Mapping[str, float]) -> None:
         """`limits` are those of the workers' tools (`ToolEnvironment`)."""
         self.spec = EpisodeSpec(
-            roles=(RoleSpec(name=PLANNER), RoleSpec(name=WORKER, max_open=NUM_WORKERS)), can_replay=True
+            roles=(RoleSpec(name=PLANNER), RoleSpec(name=WORKER, max_open=MAX_WORKERS)), can_replay=True
         )
         self._limits = limits
         self._workers: dict[str, OneConversation] = {}
         self._found: dict[str, str] = {}
 
     async def begin(self, task: Task, seed: int) -> Asked:
-        """Ask the planner for the notes to read."""
+        """Ask the planner where to send workers."""
         self._task, self._seed = task, seed
         return Asked(asks=(Ask(messages=task.prompt, role=PLANNER, conversation=PLANNER),))
 
     async def tell(self, conversation: str, reply: Message) -> Asked:
-        """Send the workers, or go on with one; when both have answered, ask the planner for the codes."""
+        """Send the workers, or go on with one; when all have answered, ask the planner for the codes."""
         if conversation == PLANNER:
             names = [] if self._workers else read_words(reply.text)
-            return Asked(asks=tuple([await self._send(name) for name in names[:NUM_WORKERS]]))
+            return Asked(asks=tuple([await self._send(name) for name in names[:MAX_WORKERS]]))
         asked = await self._workers[conversation].tell(MAIN, reply)
         asks = tuple(Ask(messages=ask.messages, role=WORKER, conversation=conversation) for ask in asked.asks)
         if not asks:
@@ -106,8 +107,8 @@ class Errand:
 class ErrandPolicy:
     """Speaks for both roles. It decides by what it sees, never by the payload."""
 
-    plan: float
-    """Probability of choosing the notes that are meant, instead of any two."""
+    send_both: float | None
+    """Probability of sending two workers, whatever is wanted; None for what is wanted."""
     worker: NotesPolicy
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
@@ -117,11 +118,9 @@ class ErrandPolicy:
             return self.worker.reply(task, messages, rng)
         if words[0] == "found":
             return text_message("assistant", f"<answer> {' '.join(words[1:])} </answer>")
-        pairs = list(zip(words[::2], words[1::2], strict=True))
-        meant = [name for verb, name in pairs if verb == "read"]
-        if rng.random() >= self.plan:
-            meant = [pairs[at][1] for at in sorted(rng.sample(range(len(pairs)), NUM_WORKERS))]
-        return text_message("assistant", f"<answer> {' '.join(meant)} </answer>")
+        sends_both = words[0] == BOTH if self.send_both is None else rng.random() < self.send_both
+        names = words[1:] if sends_both else words[1:2]
+        return text_message("assistant", f"<answer> {' '.join(names)} </answer>")
 
 
 class ErrandsFamily:
@@ -138,18 +137,17 @@ class ErrandsFamily:
         if index < 0:
             raise IndexError(f"task {index} of {split}: the index must be at least 0")
         random = rng("errands", split, index)
-        names = random.sample(NAMES, 2 * (NUM_WORKERS + 1))
-        offered, others = names[: NUM_WORKERS + 1], names[NUM_WORKERS + 1 :]
-        skipped = random.choice(offered)
+        verb, names = random.choice((FIRST, BOTH)), random.sample(NAMES, 2 * MAX_WORKERS)
+        offered = names[:MAX_WORKERS]
         codes = {name: random.choice(CODES) for name in offered}
         notes: dict[str, str] = {}
-        for name, other in zip(offered, others, strict=True):
+        for name, other in zip(offered, names[MAX_WORKERS:], strict=True):
             is_linked = random.random() < self._linked
             notes |= (
                 {name: f"see {other}", other: f"code {codes[name]}"} if is_linked else {name: f"code {codes[name]}"}
             )
-        wanted = [name for name in offered if name != skipped]
-        prompt = " ".join(f"{'skip' if name == skipped else 'read'} {name}" for name in offered)
+        wanted = offered if verb == BOTH else offered[:1]
+        prompt = " ".join([verb, *offered])
         payload = {"notes": notes, "codes": codes, "wanted": wanted, "answer": " ".join(codes[name] for name in wanted)}
         return Task(environment="errands", prompt=(text_message("user", prompt),), payload=payload)
 
@@ -161,9 +159,9 @@ class ErrandsFamily:
         """Return the scripted policy "oracle", "naive" (see the module) or "random". Raises ConfigError naming
         these."""
         policies = {
-            "oracle": ErrandPolicy(plan=1.0, worker=NotesPolicy(follow=1.0)),
-            "naive": ErrandPolicy(plan=0.0, worker=NotesPolicy(follow=0.1)),
-            "random": ErrandPolicy(plan=0.0, worker=NotesPolicy(follow=0.5, guess=True)),
+            "oracle": ErrandPolicy(send_both=None, worker=NotesPolicy(follow=1.0)),
+            "naive": ErrandPolicy(send_both=0.2, worker=NotesPolicy(follow=0.1)),
+            "random": ErrandPolicy(send_both=0.5, worker=NotesPolicy(follow=0.5, guess=True)),
         }
         if name not in policies:
             raise ConfigError(f"the errands family has no policy {name!r}; choose one of {', '.join(policies)}")
@@ -171,6 +169,6 @@ class ErrandsFamily:
 
     def texts(self, count: int) -> list[str]:
         """Return `count` texts with every word that can occur in a prompt, a note or a reply."""
-        words = [f" {word}" for word in ("read", "skip", "found", "see", "code", NOTHING, *NAMES, *CODES)]
-        firsts = ("start", "read", "skip")
+        words = [f" {word}" for word in (FIRST, BOTH, "found", "see", "code", NOTHING, *NAMES, *CODES)]
+        firsts = ("start", FIRST, BOTH)
         return [f"{firsts[index % 3]}{words[index // 3 % len(words)]}" for index in range(count)]
