@@ -57,7 +57,7 @@ class AgentArguments(FamilyArguments):
     def _check_trained(self) -> Self:
         if self.roles and "train_roots" in self.model_fields_set and self.train_roots != "all":
             raise ConfigError(
-                f"train_roots={self.train_roots!r} has no effect with roles, all of whose conversations train; leave it "
-                "out"
+                f"train_roots={self.train_roots!r} has no effect with roles, all of whose conversations train; leave "
+                "it out"
             )
         return self
