@@ -1,6 +1,6 @@
-"""A family of tasks for a planner and two workers, made of the notes of `testing.notes`.
+"""A family of tasks for a planner and its workers, made of the notes of `testing.notes`.
 
-    planner     both amber kite                 of two notes both are wanted, or the first: "first amber kite"
+    planner     read amber kite                 one note is wanted, or two are
                 <answer> amber kite </answer>   each goes to a worker, all at once
     worker      start amber                     reads notes until it has the code, as in `testing.notes`
                 <search> amber </search>
@@ -10,9 +10,9 @@
     planner     found 7 3                       what the workers found
                 <answer> 7 3 </answer>
 
-The scripted policy "naive" sends one worker in four of five episodes, whatever is wanted, and a worker answers with the
-last word of the first note it reads. Reinforcement learning has to find when to send both, and to follow a note that
-names another one. Both roles get the team's reward: 1 if all codes are right and no other was asked for."""
+The scripted policy "naive" sends only one worker in four of five episodes, and a worker answers with the last word of
+the first note it reads. Reinforcement learning has to find that every wanted note needs a worker, and to follow a note
+that names another one. Both roles get the team's reward: 1 if all codes are right."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from turnwise.core.types import Message, Reward, RewardPart, Scored, Task, text_
 from turnwise.testing.notes import CODES, NAMES, Notes, NotesPolicy
 
 PLANNER, WORKER = "planner", "worker"
-FIRST, BOTH = "first", "both"
 MAX_WORKERS = 2
 NOTHING = "nothing"
 """What a worker found that gave no answer."""
@@ -107,8 +106,8 @@ class Errand:
 class ErrandPolicy:
     """Speaks for both roles. It decides by what it sees, never by the payload."""
 
-    send_both: float | None
-    """Probability of sending two workers, whatever is wanted; None for what is wanted."""
+    send_all: float
+    """Probability of sending a worker to every note, instead of only to the first."""
     worker: NotesPolicy
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
@@ -118,8 +117,7 @@ class ErrandPolicy:
             return self.worker.reply(task, messages, rng)
         if words[0] == "found":
             return text_message("assistant", f"<answer> {' '.join(words[1:])} </answer>")
-        sends_both = words[0] == BOTH if self.send_both is None else rng.random() < self.send_both
-        names = words[1:] if sends_both else words[1:2]
+        names = words[1:] if rng.random() < self.send_all else words[1:2]
         return text_message("assistant", f"<answer> {' '.join(names)} </answer>")
 
 
@@ -137,17 +135,16 @@ class ErrandsFamily:
         if index < 0:
             raise IndexError(f"task {index} of {split}: the index must be at least 0")
         random = rng("errands", split, index)
-        verb, names = random.choice((FIRST, BOTH)), random.sample(NAMES, 2 * MAX_WORKERS)
-        offered = names[:MAX_WORKERS]
-        codes = {name: random.choice(CODES) for name in offered}
+        count, names = random.randint(1, MAX_WORKERS), random.sample(NAMES, 2 * MAX_WORKERS)
+        wanted = names[:count]
+        codes = {name: random.choice(CODES) for name in wanted}
         notes: dict[str, str] = {}
-        for name, other in zip(offered, names[MAX_WORKERS:], strict=True):
+        for name, other in zip(wanted, names[MAX_WORKERS:], strict=False):
             is_linked = random.random() < self._linked
             notes |= (
                 {name: f"see {other}", other: f"code {codes[name]}"} if is_linked else {name: f"code {codes[name]}"}
             )
-        wanted = offered if verb == BOTH else offered[:1]
-        prompt = " ".join([verb, *offered])
+        prompt = " ".join(["read", *wanted])
         payload = {"notes": notes, "codes": codes, "wanted": wanted, "answer": " ".join(codes[name] for name in wanted)}
         return Task(environment="errands", prompt=(text_message("user", prompt),), payload=payload)
 
@@ -159,9 +156,9 @@ class ErrandsFamily:
         """Return the scripted policy "oracle", "naive" (see the module) or "random". Raises ConfigError naming
         these."""
         policies = {
-            "oracle": ErrandPolicy(send_both=None, worker=NotesPolicy(follow=1.0)),
-            "naive": ErrandPolicy(send_both=0.2, worker=NotesPolicy(follow=0.1)),
-            "random": ErrandPolicy(send_both=0.5, worker=NotesPolicy(follow=0.5, guess=True)),
+            "oracle": ErrandPolicy(send_all=1.0, worker=NotesPolicy(follow=1.0)),
+            "naive": ErrandPolicy(send_all=0.2, worker=NotesPolicy(follow=0.1)),
+            "random": ErrandPolicy(send_all=0.5, worker=NotesPolicy(follow=0.5, guess=True)),
         }
         if name not in policies:
             raise ConfigError(f"the errands family has no policy {name!r}; choose one of {', '.join(policies)}")
@@ -169,6 +166,5 @@ class ErrandsFamily:
 
     def texts(self, count: int) -> list[str]:
         """Return `count` texts with every word that can occur in a prompt, a note or a reply."""
-        words = [f" {word}" for word in (FIRST, BOTH, "found", "see", "code", NOTHING, *NAMES, *CODES)]
-        firsts = ("start", FIRST, BOTH)
-        return [f"{firsts[index % 3]}{words[index // 3 % len(words)]}" for index in range(count)]
+        words = [f" {word}" for word in ("read", "found", "see", "code", NOTHING, *NAMES, *CODES)]
+        return [f"{('start', 'read')[index % 2]}{words[index // 2 % len(words)]}" for index in range(count)]

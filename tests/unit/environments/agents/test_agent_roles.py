@@ -45,8 +45,7 @@ def speak(prompt: IntArray) -> Any:
             return f"<answer> {words[-1]} </answer>"
         call = ToolCall(id="call_0", name="search", arguments=f'{{"query": "{words[-1]}"}}')
         return reply_message("", tool_calls=(call,))
-    meant = words[1:2] if words[0] == "first" else words[-2:]
-    return f"<answer> {' '.join(meant)} </answer>"
+    return f"<answer> {' '.join(words[-2:])} </answer>"
 
 
 class Together:
@@ -92,7 +91,7 @@ async def run_team(task: Task, base_url: str, api_key: str) -> Mapping[str, floa
     """An agent: a planner, two workers at once, and something beside the task."""
     headers = {"authorization": f"Bearer {api_key}"}
     async with httpx.AsyncClient(base_url=base_url, headers=headers, timeout=120) as client:
-        await ask(client, [{"role": "user", "content": "first amber jade"}], "policy/title", [])
+        await ask(client, [{"role": "user", "content": "read amber jade"}], "policy/title", [])
         plan: list[Any] = [{"role": "user", "content": task.prompt[0].text}]
         plan.append(await ask(client, plan, "policy/planner", []))
         names = read_words(plan[-1]["content"])
