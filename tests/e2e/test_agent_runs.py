@@ -21,22 +21,29 @@ SHORT += ["rollout.tasks_per_step=2", "rollout.group_size=4", "engine.num_thread
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "packages"),
-    [("tiny", ["openai"]), ("first_run", ["openai"]), ("langgraph", ["langgraph", "langchain_openai"])],
+    ("names", "packages"),
+    [
+        (["tiny"], ["openai"]),
+        (["first_run"], ["openai"]),
+        (["tiny", "langgraph"], ["langgraph", "langchain_openai"]),
+        (["tiny", "team", "team_roles"], ["langgraph", "langchain_openai"]),
+        (["tiny", "smolagents"], ["smolagents"]),
+    ],
 )
 def test_a_run_of_an_agent_passes_the_audit(
-    name: str, packages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: list[str], packages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in packages:
         pytest.importorskip(package)
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    recipe = load_config([ROOT / "recipes" / "agents" / f"{name}.toml"], [*SHORT, f"run.output={tmp_path}"])
+    files = [ROOT / "recipes" / "agents" / f"{name}.toml" for name in names]
+    recipe = load_config(files, [*SHORT, f"run.output={tmp_path}"])
     run = run_train(recipe, resume=None, display=False)
     report = audit_run(run, replay_tools=False)
     assert report.breaches == []
     assert report.to_json()["ok"]
-    if name == "tiny":
+    if names == ["tiny"]:
         check_commands(run, tmp_path)
 
 

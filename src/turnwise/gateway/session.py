@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -63,6 +63,8 @@ class Policy:
     """Number of token ids that a client may send; None if none are taken."""
     model: str = "policy"
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+    """What answers in the conversations of some roles, by role; `engine` answers in all others."""
 
     def read_role(self, asked: str) -> str:
         """Return the role that a client names with the model, "" for none. Raises Refusal for another model."""
@@ -142,7 +144,7 @@ class Session:
         self._exchanges: dict[bytes, Exchange] = {}
         self._begun: Counter[bytes] = Counter()
         self._open: set[asyncio.Task[list[Reply]]] = set()
-        self._names: dict[str, EngineSession] = {}
+        self._names: dict[str, tuple[Engine, EngineSession]] = {}
         self._group = group or name
         self._slots = asyncio.Semaphore(limits.max_concurrent)
         self._started = time.monotonic()
@@ -234,8 +236,8 @@ class Session:
         if tasks:
             await asyncio.wait(tasks)
         names, self._names = list(self._names.values()), {}
-        for name in names:
-            await self._policy.engine.release(name)
+        for engine, name in names:
+            await engine.release(name)
 
     def _check_limits(self, call: Call) -> None:
         limits, num_replies = self._limits, self.forest.num_replies + self.num_open
@@ -356,7 +358,7 @@ class Session:
                 places.append(self._choose(call, kind, messages, after, number))
             exchange.answers = [place.answer for place in places]
             started = time.perf_counter()
-            completions = await gather_all([self._sample(exchange, call, place) for place in places])
+            completions = await gather_all([self._sample(exchange, call, place, role) for place in places])
         except BaseException as error:
             cause = error if isinstance(error, Refusal) else SESSION_OVER
             for place in places:
@@ -368,9 +370,12 @@ class Session:
             for place, completion in zip(places, completions, strict=True)
         ]
 
-    async def _sample(self, exchange: Exchange, call: Call, place: _Place) -> Completion:
-        name = self._names.setdefault(place.conversation, EngineSession(self._group, place.conversation))
-        engine, prompt = self._policy.engine, place.prompt.token_ids
+    async def _sample(self, exchange: Exchange, call: Call, place: _Place, role: str) -> Completion:
+        engine, name = self._names.setdefault(
+            place.conversation,
+            (self._policy.engines.get(role, self._policy.engine), EngineSession(self._group, place.conversation)),
+        )
+        prompt = place.prompt.token_ids
         try:
             async with self._take_turn(place.watch):
                 with boundary(EngineError, f"the engine failed in session {name}"):

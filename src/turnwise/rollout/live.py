@@ -8,12 +8,12 @@ program's requests do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from turnwise.core.checked import SeveralConversations
-from turnwise.core.episodes import AGENT, Asked, Endpoint, EpisodeEnd, LiveEnvironment, RequestRule
+from turnwise.core.episodes import AGENT, ASIDE, Asked, Endpoint, EpisodeEnd, LiveEnvironment, RequestRule
 from turnwise.core.errors import EnvironmentFault, boundary
 from turnwise.core.types import (
     ConversationOpening,
@@ -57,14 +57,23 @@ class Endpoints:
     async def open(
         self,
         policy: EnginePolicy,
+        others: Mapping[str, EnginePolicy],
         limits: gateway.Limits,
         rule: gateway.SamplingRule,
         requests: RequestRule,
         attempt: Attempt,
     ) -> tuple[GatewaySession, Endpoint]:
-        """Open the session of an attempt. Raises EnvironmentFault or ConfigError if it cannot be served."""
+        """Open the session of an attempt, in which `others` answer for their roles and `policy` for the rest. Raises
+        EnvironmentFault or ConfigError if it cannot be served."""
         server = await self._start(policy)
-        answers = Policy(engine=policy.engine, renderer=policy.renderer, encode=None, decode=self._decode, model=MODEL)
+        answers = Policy(
+            engine=policy.engine,
+            renderer=policy.renderer,
+            encode=None,
+            decode=self._decode,
+            model=MODEL,
+            engines={role: each.engine for role, each in others.items()},
+        )
         name = f"{attempt.scope}-{attempt.draw.index}-{attempt.member}-{attempt.number}"
         while name in server.gateway.names:  # the same draw again, in an evaluation
             name += "-again"
@@ -126,19 +135,22 @@ async def run_live_episode(
     """Run one attempt as `run_episode` does, with a program that asks for replies by itself.
 
     The policy of the role "agent" answers every request. That role has the conversations that train; `ASIDE` has the
-    others, if the environment declares it. Raises EnvironmentFault if the policy is no engine.
+    others, if the environment declares it. An environment without that role has the conversations of each role that the
+    program names, which its policy answers; `ASIDE` has the others. Raises EnvironmentFault if a policy is no engine.
     """
-    policy = policies[AGENT]
-    if not isinstance(policy, EnginePolicy):
-        raise EnvironmentFault(
-            f"{type(environment).__name__} is played by a program, which needs an engine, not {type(policy).__name__}"
-        )
+    engines: dict[str, EnginePolicy] = {}
+    for role, policy in policies.items():
+        if not isinstance(policy, EnginePolicy):
+            raise EnvironmentFault(
+                f"{type(environment).__name__} is played by a program, which needs an engine for the role {role!r}, "
+                f"not {type(policy).__name__}; let it learn or follow, or give it a checkpoint"
+            )
+        engines[role] = policy
     play = LivePlay(
         attempt=attempt,
         live=environment,
         environment=_Closing(environment, endpoints),
-        policy=policy,
-        learning={role for role, each in policies.items() if each.learns},
+        policies=engines,
         limits=limits,
         sampling=sampling,
         endpoints=endpoints,
@@ -176,9 +188,8 @@ class LivePlay:
     attempt: Attempt
     live: LiveEnvironment
     environment: _Closing
-    policy: EnginePolicy
-    learning: Collection[str]
-    """Roles that learn."""
+    policies: Mapping[str, EnginePolicy]
+    """What answers, by role."""
     limits: Limits
     sampling: Sampling
     endpoints: Endpoints
@@ -217,7 +228,9 @@ class LivePlay:
             ends_when_cut=True,
         )
         requests = self.live.spec.requests
-        self.session, endpoint = await self.endpoints.open(self.policy, allowed, rule, requests, attempt)
+        others = {} if AGENT in self.policies else self.policies
+        policy = self.policies.get(AGENT) or self.policies[ASIDE]
+        self.session, endpoint = await self.endpoints.open(policy, others, allowed, rule, requests, attempt)
         self.environment.session = self.session
         with boundary(EnvironmentFault, f"the program of {where}"):
             await self.live.play(attempt.task, environment_seed(sampling.seed, attempt.draw), endpoint)
@@ -255,12 +268,10 @@ class LivePlay:
         self, stop: StopReason, rewards: Mapping[str, Reward], error: str | None
     ) -> tuple[Trajectory, ...]:
         """Return the trajectory of every role."""
-        kept, trajectories = self._list_kept(), []
-        others = set(list_roots(self._replies).values()) - kept
+        roots, trajectories = self._share_roots(), []
         posted = {} if self.session is None else self.session.rewards
         for role in self.live.spec.roles:
-            is_agent = role.name == AGENT
-            told = to_turns(self._replies, kept if is_agent else others, posted)
+            told = to_turns(self._replies, roots[role.name], posted)
             trajectories.append(
                 Trajectory(
                     id=replace(self.attempt.id, role=role.name),
@@ -271,7 +282,7 @@ class LivePlay:
                     error=error,
                     conversations=leave_out_prompt(told.openings, self.attempt.task.prompt),
                     compare=role.compare,
-                    learns=role.name in self.learning,
+                    learns=self.policies[role.name].learns,
                 )
             )
         return tuple(trajectories)
@@ -279,6 +290,19 @@ class LivePlay:
     @property
     def _replies(self) -> list[Node]:
         return [] if self.session is None else self.session.forest.replies
+
+    def _share_roots(self) -> dict[str, set[int]]:
+        """Return, by role, the replies that began its conversations."""
+        names = [role.name for role in self.live.spec.roles]
+        all_roots = set(list_roots(self._replies).values())
+        if AGENT in names:
+            kept = self._list_kept()
+            return {AGENT: kept, ASIDE: all_roots - kept}
+        shared: dict[str, set[int]] = {name: set() for name in names}
+        for node in self._replies:
+            if node.index in all_roots:
+                shared[node.record.role if node.record.role in names else ASIDE].add(node.index)
+        return shared
 
     def _list_kept(self) -> set[int]:
         """Return the replies that began the conversations that train, and those that nobody received, which are dropped

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from turnwise.core.checked import to_single
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Task
 from turnwise.environments.agents.environment import Agent, AgentEnvironment
@@ -44,7 +43,7 @@ def play_by(worker: RolloutWorker, agent: Agent | Sequence[str]) -> RolloutWorke
     def build(task: Task) -> AgentEnvironment:
         environment = worker.build_environment(task)
         if not isinstance(environment, AgentEnvironment):
-            return AgentEnvironment(to_single(environment), agent, train_roots="all")
+            return AgentEnvironment(environment, agent, train_roots="all")
         return AgentEnvironment(environment.base, agent, train_roots="all", requests=environment.spec.requests)
 
     return replace(worker, build_environment=build)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator, model_validator
 
+from turnwise.core.episodes import AGENT, ASIDE
+from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds
+from turnwise.gateway.session import ROLE
 
 SANDBOX = ("wall_s", "memory_mib", "disk_mib", "output_bytes", "max_processes", "max_programs")
 """Arguments that only agents in the sandbox read."""
@@ -44,8 +47,9 @@ class AgentArguments(FamilyArguments):
     args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of that family."""
     score: str = ""
-    """A function "package.module:function" of a task and an outcome that returns a number or a reward. Empty: a posted
-    reward counts, else an outcome that is a number, else the family judges the replies of the first conversation."""
+    """A function "package.module:function" of a task and an outcome that returns a number or a reward, or a dict with
+    one for each of the `roles`. Empty: a posted reward counts, else an outcome that is one of these, else the family
+    judges the replies of the first conversation."""
     on_error: Literal["invalid", "score"] = "invalid"
     """What a raising agent means. "invalid": nothing is known, and the attempt is repeated. "score": it failed, and its
     exception is scored as its outcome, or, without `score`, the family judges the replies up to there."""
@@ -58,3 +62,27 @@ class AgentArguments(FamilyArguments):
     train_roots: Literal["tools", "first", "all"] = "tools"
     """The conversations that train. "tools": those that offered tools, all if none did. "first": the first one, with
     what branches from it."""
+    roles: list[str] = Field(default_factory=list)
+    """Roles that have trajectories, rewards and bindings in `[roles]` of their own: a conversation has the role that
+    its client named with the model, as in "policy/planner". All of them train, and no others. Empty: one trajectory
+    has everything, and its reward credits every turn."""
+
+    @field_validator("roles")
+    @classmethod
+    def _check_roles(cls, roles: list[str]) -> list[str]:
+        for at, role in enumerate(roles):
+            if not ROLE.fullmatch(role) or role in (AGENT, ASIDE) or role in roles[:at]:
+                raise ConfigError(
+                    f"roles has {role!r}; name each role once, by letters, digits, hyphens and underscores, and none "
+                    f"{AGENT} or {ASIDE}"
+                )
+        return roles
+
+    @model_validator(mode="after")
+    def _check_trained(self) -> Self:
+        if self.roles and "train_roots" in self.model_fields_set and self.train_roots != "all":
+            raise ConfigError(
+                f"train_roots={self.train_roots!r} has no effect with roles, all of whose conversations train; leave "
+                "it out"
+            )
+        return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from turnwise.core.checked import to_single
 from turnwise.core.episodes import RequestRule
 from turnwise.core.errors import ConfigError
 from turnwise.core.offers import import_object
@@ -41,16 +40,16 @@ class AgentTasks:
         return self._family.task(split, index)
 
     def build_environment(self, task: Task) -> AgentEnvironment:
-        """Build a fresh, single-use environment. Raises ConfigError if the other family asks in several
-        conversations."""
+        """Build a fresh, single-use environment."""
         chosen = self._chosen
         return AgentEnvironment(
-            to_single(self._family.build_environment(task)),
+            self._family.build_environment(task),
             self._agent,
             score=self._score,
             on_error=chosen.on_error,
             train_roots=chosen.train_roots,
             requests=RequestRule(reasoning=chosen.reasoning, on_rewrite=chosen.on_rewrite),
+            roles=chosen.roles,
         )
 
     def policy(self, name: str) -> ScriptedPolicy:
