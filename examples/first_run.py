@@ -8,11 +8,12 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 from openai import OpenAI
 
 
-def describe(name, text, argument):
+def describe(name: str, text: str, argument: str) -> Any:
     """A tool with one text argument, as the API wants it."""
     parameters = {"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument]}
     return {"type": "function", "function": {"name": name, "description": text, "parameters": parameters}}
@@ -24,7 +25,7 @@ TOOLS = [
 ]
 
 
-def use_tool(name, arguments):
+def use_tool(name: str, arguments: dict[str, str]) -> str:
     """What a tool answers: the model acts on the world here, and nowhere else."""
     if name == "execute_bash":
         done = subprocess.run(arguments["command"], shell=True, capture_output=True, text=True)
@@ -35,17 +36,18 @@ def use_tool(name, arguments):
     return f"there is no tool {name}"
 
 
-def run_agent(question, max_turns=5):
+def run_agent(question: str, max_turns: int = 5) -> str | None:
     """Ask the model, do what it calls for, show it the answers, until it answers in words."""
     client = OpenAI()  # base URL and key come from the environment
-    messages = [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": question}]
+    messages: list[Any] = [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": question}]
     for turn in range(max_turns):
-        model = os.environ.get("TURNWISE_MODEL", "gpt-4o-mini")
+        model = os.environ.get("OPENAI_MODEL", "gpt-4o-mini")
         message = client.chat.completions.create(model=model, messages=messages, tools=TOOLS).choices[0].message
         messages.append(message)
         if not message.tool_calls:
             return message.content
         for call in message.tool_calls:
+            assert call.type == "function"
             arguments = json.loads(call.function.arguments)
             print(f"turn {turn + 1}: {call.function.name} {arguments}", file=sys.stderr)
             answer = use_tool(call.function.name, arguments)

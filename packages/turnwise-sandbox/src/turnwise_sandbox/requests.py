@@ -11,7 +11,7 @@ from typing import NamedTuple
 from turnwise_sandbox import wire
 from turnwise_sandbox.errors import SandboxError
 from turnwise_sandbox.kernel.files import split_path
-from turnwise_sandbox.types import Limits, Network, Program
+from turnwise_sandbox.types import Limits, Network, Profile, Program
 
 
 class CellKey(NamedTuple):
@@ -43,10 +43,17 @@ _BOUNDS: dict[str, tuple[int, int]] = {
 }
 """Smallest and largest value of each limit; 0 itself is refused."""
 
-_SYMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:sympy|mpmath)\b", re.MULTILINE)
-_NUMPY = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*numpy\b", re.MULTILINE)
-_OPENAI = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*openai\b", re.MULTILINE)
-_PYTEST = re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*(?:pytest|unittest)\b", re.MULTILINE)
+_LIBRARIES: dict[Profile, bytes] = {
+    "sympy": rb"(?:sympy|mpmath)",
+    "openai": rb"openai",
+    "pytest": rb"(?:pytest|unittest)",
+    "numpy": rb"numpy",
+}
+"""What a program imports that runs in each interpreter; the first that fits is taken."""
+_IMPORTS = {
+    profile: re.compile(rb"^\s*(?:from|import)\s+(?:[\w.]+\s*,\s*)*" + names + rb"\b", re.MULTILINE)
+    for profile, names in _LIBRARIES.items()
+}
 
 
 def to_bytes(code: str | bytes) -> bytes:
@@ -54,13 +61,13 @@ def to_bytes(code: str | bytes) -> bytes:
     return code if isinstance(code, bytes) else code.encode("utf-8", "surrogatepass")
 
 
-def choose_profile(program: Program) -> str:
+def choose_profile(program: Program) -> Profile:
     """The preloaded interpreter for a program: its `profile`, or for "auto" the one that preloads the libraries that
     the program imports and this machine has. Only speed depends on it."""
     if program.profile != "auto":
         return program.profile
     sources = [to_bytes(program.code), *(content for name, content in program.files.items() if name.endswith(".py"))]
-    for name, pattern in (("sympy", _SYMPY), ("openai", _OPENAI), ("pytest", _PYTEST), ("numpy", _NUMPY)):
+    for name, pattern in _IMPORTS.items():
         if any(pattern.search(source) for source in sources) and is_installed(name):
             return "numpy_random" if name == "numpy" and any(b"random" in source for source in sources) else name
     return "std"

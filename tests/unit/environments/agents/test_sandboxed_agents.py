@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import ConfigError
-from turnwise.core.types import Draw, Invalid, Scored, Trajectory
+from turnwise.core.types import Draw, Invalid, Scored, Task, Trajectory
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.environments.agents.environment import AgentEnvironment
 from turnwise.environments.agents.family import AgentTasks
@@ -140,7 +140,12 @@ def test_nothing_else_can_be_reached_and_nothing_is_left(
     with socket.create_server(("127.0.0.1", 0)) as other:
         source = ESCAPES.replace("%PORT%", str(other.getsockname()[1])).replace("%SECRET%", str(secret))
         command = SandboxedCommand(sandbox, write_agent(tmp_path, source), SandboxLimits(wall_s=60.0))
-        agent = play(command, score=lambda task, outcome: outcomes.append(outcome) or 0.25)
+
+        def keep(task: Task, outcome: str) -> float:
+            outcomes.append(outcome)
+            return 0.25
+
+        agent = play(command, score=keep)
     assert agent.reward == Scored(total=0.25), agent.reward
     passwd = (found := json.loads(outcomes[0])).pop("passwd")
     assert found == {
