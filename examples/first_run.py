@@ -36,21 +36,18 @@ def use_tool(name: str, arguments: dict[str, str]) -> str:
     return f"there is no tool {name}"
 
 
-def run_agent(question: str, max_turns: int = 5) -> str:
+def run_agent(question: str, max_turns: int = 5) -> str | None:
     """Ask the model, do what it calls for, show it the answers, until it answers in words."""
     client = OpenAI()  # base URL and key come from the environment
-    messages: list[Any] = [
-        {"role": "system", "content": "Answer in one word."},
-        {"role": "user", "content": question},
-    ]
+    messages: list[Any] = [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": question}]
     for turn in range(max_turns):
-        model = os.environ.get("TURNWISE_MODEL", "gpt-4o-mini")
-        reply: Any = client.chat.completions.create(model=model, messages=messages, tools=TOOLS)
-        message = reply.choices[0].message
+        model = os.environ.get("OPENAI_MODEL", "gpt-4o-mini")
+        message = client.chat.completions.create(model=model, messages=messages, tools=TOOLS).choices[0].message
         messages.append(message)
         if not message.tool_calls:
-            return str(message.content)
+            return message.content
         for call in message.tool_calls:
+            assert call.type == "function"
             arguments = json.loads(call.function.arguments)
             print(f"turn {turn + 1}: {call.function.name} {arguments}", file=sys.stderr)
             answer = use_tool(call.function.name, arguments)

@@ -345,6 +345,11 @@ def test_rewards_belong_to_a_session_or_to_one_of_its_replies() -> None:
     session = served.gateway.sessions[access.name]
     assert session.reward == Scored.of(1.0, {"exact": 0.5})
     assert session.rewards == {session.forest.replies[0].index: 0.25}
+    session.refuse_rewards()
+    for body in ({"reward": 9}, {"reward": 9, "reply": "call_0"}):
+        refused = asyncio.run(client.post("/reward", json=body))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_allowed")
+    assert session.reward == Scored.of(1.0, {"exact": 0.5})
     unknown = asyncio.run(client.post("/../nobody/reward", json={"reward": 1}))
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "session_not_found")
     asyncio.run(served.gateway.end(access.name))

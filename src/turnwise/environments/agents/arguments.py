@@ -23,8 +23,8 @@ class AgentArguments(FamilyArguments):
     its outcome. Either this or `command`."""
     command: list[str] = Field(default_factory=list)
     """A program instead of a function. It finds the task as JSON on its standard input, and the endpoint in
-    OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY and TURNWISE_MODEL. What it prints is its
-    outcome."""
+    OPENAI_BASE_URL, OPENAI_API_KEY, OPENAI_MODEL, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY and TURNWISE_MODEL. What it
+    prints is its outcome."""
     sandbox: bool = False
     """Run `command`, with all that it runs, inside the sandbox, where the endpoint is the only network. It works in a
     folder of its own with the task's files (`payload["files"]`), and its JSON has no payload. `python FILE` runs a file

@@ -18,6 +18,7 @@ def name_endpoint(endpoint: Endpoint) -> dict[str, str]:
     return {
         "OPENAI_BASE_URL": endpoint.base_url,
         "OPENAI_API_KEY": endpoint.api_key,
+        "OPENAI_MODEL": endpoint.model,
         "ANTHROPIC_BASE_URL": endpoint.url,
         "ANTHROPIC_API_KEY": endpoint.api_key,
         "TURNWISE_MODEL": endpoint.model,

@@ -76,8 +76,8 @@ class AgentEnvironment:
 
     async def play(self, task: Task, seed: int, endpoint: Endpoint) -> None:
         """See `LiveEnvironment.play`. With `on_error` "score", what the agent raises is its outcome."""
+        outcome: Any
         try:
-            outcome: Any
             with boundary(EnvironmentFault, "the agent"):
                 if isinstance(self._agent, SandboxedCommand):
                     outcome = await self._agent.play(task, endpoint)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import read_processes
+from waiting import wait_outside
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.types import Draw, Invalid, Scored, Task, Trajectory
@@ -141,11 +143,11 @@ def test_nothing_else_can_be_reached_and_nothing_is_left(
         source = ESCAPES.replace("%PORT%", str(other.getsockname()[1])).replace("%SECRET%", str(secret))
         command = SandboxedCommand(sandbox, write_agent(tmp_path, source), SandboxLimits(wall_s=60.0))
 
-        def score(task: Task, outcome: str) -> float:
+        def keep(task: Task, outcome: str) -> float:
             outcomes.append(outcome)
             return 0.25
 
-        agent = play(command, score=score)
+        agent = play(command, score=keep)
     assert agent.reward == Scored(total=0.25), agent.reward
     passwd = (found := json.loads(outcomes[0])).pop("passwd")
     assert found == {
@@ -165,8 +167,7 @@ def test_nothing_else_can_be_reached_and_nothing_is_left(
     assert {line.split(":")[0] for line in passwd.splitlines()} <= {"root", "sandbox", "nobody"}
     assert passwd != Path("/etc/passwd").read_text()
     assert len(agent.turns) == 1
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [line for line in lines if b"86311.5" in line]
+    wait_outside(lambda: not any("86311.5" in line for _, state, line in read_processes().values() if state != "Z"))
 
 
 def test_a_program_ends_at_its_limits(sandbox: SharedSandbox, tmp_path: Path) -> None:
