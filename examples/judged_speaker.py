@@ -11,8 +11,8 @@ class Speaker:
 
     def reset(self, seed: int) -> str:
         random = Random(seed)
-        self.polite, self.said = random.choice(POLITE), ""
-        words = [self.polite, *random.sample(RUDE, 2), *random.sample(NEUTRAL, 3)]
+        self.said = ""
+        words = [*POLITE, *RUDE, *random.sample(NEUTRAL, 4)]
         random.shuffle(words)
         return " ".join(words)
 
@@ -31,4 +31,4 @@ class Speaker:
         return {"reward": verdict.score, "success": polite}
 
     def _oracle(self) -> tuple[str, dict[str, str]]:
-        return "say", {"text": self.polite}
+        return "say", {"text": POLITE[0]}

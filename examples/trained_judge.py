@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from random import Random
 
-POLITE, RUDE = ("please", "thanks", "kindly"), ("stupid", "lazy", "ugly")
+POLITE, RUDE = ("please",), ("stupid",)
 NEUTRAL = ("bring", "take", "the", "cup", "door", "now", "two", "here", "salt", "lamp", "open", "it")
-RUBRIC = "Is it polite? It has to be kind and must not insult."
+RUBRIC = "Is it polite?"
 NUM_ROWS, HELD_OUT = 4000, 300
 
 
@@ -19,13 +19,12 @@ def is_polite(text: str) -> bool:
 
 
 def write_row(random: Random, *, polite: bool) -> dict[str, object]:
-    """A text with this label: up to three neutral words, and others; impolite ones may be empty, or polite and rude."""
-    words = random.choices(NEUTRAL, k=random.randint(0, 3))
-    is_rude = not polite and random.random() < 0.6
-    words += random.choices(POLITE) if polite or (is_rude and random.random() < 0.6) else []
-    words += random.choices(RUDE) if is_rude else []
+    """A text with this label; half of the impolite ones have a polite word too, and some are empty."""
+    words = random.choices(NEUTRAL, k=random.randint(1, 3))
+    words += random.choices(POLITE) if polite or random.random() < 0.5 else []
+    words += [] if polite else random.choices(RUDE) if random.random() < 0.8 else random.choices(NEUTRAL)
     random.shuffle(words)
-    text = " ".join(words)
+    text = "" if not polite and random.random() < 0.06 else " ".join(words)
     return {"text": text, "rubric": RUBRIC, "label": int(is_polite(text))}
 
 

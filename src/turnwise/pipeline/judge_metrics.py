@@ -79,7 +79,8 @@ class DriftWatch:
         self._latest = {name: list(latest) for name, (_, latest) in state.items()}
 
     def follow(self, trajectories: Sequence[Trajectory]) -> list[str]:
-        """Count a step's judgements; return an alarm for every judge that agrees less than at the beginning."""
+        """Count a step's judgements; return an alarm for every judge that agrees less than at the beginning, or in
+        fewer than half of the questions."""
         for trajectory in trajectories:
             for judgement in trajectory.judgements:
                 for verdict, truth in list_known([judgement]):
@@ -96,6 +97,12 @@ class DriftWatch:
     def _describe(self, name: str) -> str:
         """The alarm; empty while there is none. The two samples do not overlap: of a short run each is a half."""
         latest, first = self._latest[name], self._first[name]
+        share = sum(latest) / len(latest)
+        if len(latest) >= FEWEST and share + DEVIATIONS * math.sqrt(share * (1 - share) / len(latest)) < HALF:
+            return (
+                f"alarm: judge {name!r} is on the wrong side of the truth more often than not, and the policy learns "
+                f"the opposite; see judge/{name}_agreement, and give its labels texts like those of the policy"
+            )
         if len(latest) < MOST or len(first) < MOST:
             half = len(first) // 2
             first, latest = first[:half], first[half:]

@@ -59,6 +59,13 @@ def test_a_judge_that_agrees_less_than_at_the_beginning_is_an_alarm() -> None:
     assert later[-1][0].startswith("alarm: judge 'grader' agrees less with the truth than at the beginning of the run")
 
 
+def test_a_judge_that_is_mostly_wrong_is_an_alarm_from_the_first_step() -> None:
+    # 20 of 60 agree: 0.33 + 3 sqrt(0.33 * 0.67 / 60) = 0.516; 10 of 60: 0.17 + 3 * 0.048 = 0.31
+    assert not DriftWatch().follow([carry(*[judged(1.0, 1.0)] * 20, *[judged(1.0, 0.0)] * 40)])
+    [alarm] = DriftWatch().follow([carry(*[judged(1.0, 1.0)] * 10, *[judged(1.0, 0.0)] * 50)])
+    assert alarm.startswith("alarm: judge 'grader' is on the wrong side of the truth more often than not")
+
+
 def test_few_questions_or_a_steady_judge_are_no_alarm() -> None:
     watch = DriftWatch()
     assert not watch.follow([carry(*[judged(1.0, 1.0)] * 20, *[judged(1.0, 0.0)] * 20)])
