@@ -31,6 +31,7 @@ from turnwise.gateway.sampling import (
     SamplingRule,
     build_params,
     build_prompt,
+    check_length,
     find_room,
     name_grammar_field,
     open_instead,
@@ -56,6 +57,9 @@ class Policy:
     """Text of token ids, special tokens included."""
     vocab_size: int | None = None
     """Number of token ids that a client may send; None if none are taken."""
+    longest_token: int | None = None
+    """Most characters of a text in one token, by which texts are refused that cannot fit, without reading them; None to
+    read all."""
     model: str = "policy"
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
 
@@ -266,6 +270,7 @@ class Session:
     def _prompt(self, call: Call, match: Match, messages: Sequence[Message]) -> Prompt:
         if isinstance(match, Refuses):
             raise Refusal(match.problem, field=match.field)
+        check_length(match, call.prompt, self._policy.longest_token, self._limits.max_context)
         if call.prompt is not None:
             ids = to_ids(read_prompt(call.prompt, self._policy.encode, self._policy.vocab_size))
             return Prompt(parent=None, token_ids=ids, context_ids=ids, messages=tuple(messages), tools=())
