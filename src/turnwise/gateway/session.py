@@ -65,8 +65,10 @@ class Policy:
 
     def read_role(self, asked: str) -> str:
         """Return the role that a client names with the model, "" for none. Raises Refusal for another model."""
-        model, slash, role = asked.partition("/")
-        if model != self.model or (slash and not ROLE.fullmatch(role)):
+        role = asked.removeprefix(f"{self.model}/")
+        if asked == self.model:
+            return ""
+        if role == asked or not ROLE.fullmatch(role):
             raise Refusal(
                 f"{asked[:60]!r} is not served here; ask for {self.model!r}, or {self.model + '/role'!r} to name a "
                 "role with letters, digits, hyphens and underscores",
@@ -140,6 +142,11 @@ class Session:
         self._group = group or name
         self._slots = asyncio.Semaphore(limits.max_concurrent)
         self._started = time.monotonic()
+
+    @property
+    def policy(self) -> Policy:
+        """What answers."""
+        return self._policy
 
     @property
     def tasks(self) -> list[asyncio.Task[list[Reply]]]:

@@ -39,8 +39,6 @@ from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Cut, run_play
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
 
-MODEL = "policy"
-"""The name that programs ask for."""
 MAX_SESSIONS = 100_000
 
 
@@ -65,7 +63,7 @@ class Endpoints:
     ) -> tuple[GatewaySession, Endpoint]:
         """Open the session of an attempt. Raises EnvironmentFault or ConfigError if it cannot be served."""
         server = await self._start(policy)
-        answers = self._build_policy(policy)
+        answers = replace(self._build_policy(policy), model=requests.model)
         name = f"{attempt.scope}-{attempt.draw.index}-{attempt.member}-{attempt.number}"
         while name in server.gateway.names:  # the same draw again, in an evaluation
             name += "-again"
@@ -76,7 +74,7 @@ class Endpoints:
         )
         session = server.gateway.sessions[access.name]
         endpoint = Endpoint(
-            url=server.url + access.path, api_key=access.key, model=MODEL, read_posted=lambda: session.reward
+            url=server.url + access.path, api_key=access.key, model=requests.model, read_posted=lambda: session.reward
         )
         return session, endpoint
 
@@ -98,7 +96,6 @@ class Endpoints:
             encode=None,
             decode=self._decode,
             longest_token=self._longest_token,
-            model=MODEL,
         )
 
     async def _start(self, policy: EnginePolicy) -> GatewayServer:
