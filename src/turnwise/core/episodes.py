@@ -60,6 +60,8 @@ class RequestRule:
     on_rewrite: Literal["branch", "refuse"] = "branch"
     """What becomes of a request whose earlier messages are not those received and delivered. "branch": a conversation
     of its own. "refuse": an error that says what differs."""
+    model: str = "policy"
+    """The name of the model that requests ask for; with a slash and a role behind it, the role is named too."""
 
 
 ANY_REQUESTS = RequestRule()

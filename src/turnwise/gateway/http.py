@@ -15,7 +15,7 @@ from turnwise.gateway.protocols import chat, completions, messages, responses
 from turnwise.gateway.protocols.call import Call, Reply
 from turnwise.gateway.protocols.writer import Writer
 from turnwise.gateway.refusals import Refusal
-from turnwise.gateway.session import SESSION_OVER, Exchange, Session
+from turnwise.gateway.session import SESSION_OVER, Exchange, Policy, Session
 
 MAX_BODY_BYTES = 10 * 2**20
 LOCAL_NAMES = ("127.0.0.1", "localhost")
@@ -67,7 +67,8 @@ class Application:
             name = {"name": "turnwise", "model": self._gateway.policy.model}
             await request.send_json(name if session is None else self._find(request, session).describe())
         elif method == "GET" and path.partition("/")[0] == "models":
-            await request.send_json(self._list_models(path.partition("/")[2]))
+            policy = self._gateway.policy if session is None else self._find(request, session).policy
+            await request.send_json(_list_models(policy, path.partition("/")[2]))
         elif method == "GET" and path == "health":
             await request.send_json({"status": "ok"})
         elif method == "GET" and path == "metrics" and session is None:
@@ -103,15 +104,6 @@ class Application:
         if request.asks.get("stream") == ["true"]:
             raise Refusal("a stored reply is not streamed; leave it out", field="stream", code="unsupported")
         return stored.read(issued)
-
-    def _list_models(self, name: str) -> dict[str, Any]:
-        model = self._gateway.policy.model
-        listed = {"id": model, "object": "model", "type": "model", "created": 0, "owned_by": "turnwise"}
-        listed |= {"display_name": model, "created_at": "1970-01-01T00:00:00Z"}
-        if not name:
-            return {"object": "list", "data": [listed], "has_more": False, "first_id": model, "last_id": model}
-        self._gateway.policy.read_role(name)
-        return {**listed, "id": name}
 
     async def _answer(self, request: _Request, session_name: str | None, path: str) -> None:
         writer, kind = WRITERS[path]
@@ -276,6 +268,17 @@ class _Request:
         if wait_s is not None:
             headers["retry-after"] = f"{wait_s:g}"
         await self.send_json(writer.write_refusal(refusal), status=refusal.status, headers=headers)
+
+
+def _list_models(policy: Policy, name: str) -> dict[str, Any]:
+    """Return the model of a policy, or the one with a name. Raises Refusal for another."""
+    model = policy.model
+    listed = {"id": model, "object": "model", "type": "model", "created": 0, "owned_by": "turnwise"}
+    listed |= {"display_name": model, "created_at": "1970-01-01T00:00:00Z"}
+    if not name:
+        return {"object": "list", "data": [listed], "has_more": False, "first_id": model, "last_id": model}
+    policy.read_role(name)
+    return {**listed, "id": name}
 
 
 def _admit(request: _Request) -> None:

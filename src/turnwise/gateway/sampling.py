@@ -164,6 +164,23 @@ def read_prompt(prompt: str | Sequence[int], encode: Encode | None, vocab_size: 
     return ids
 
 
+def check_length(match: Match, prompt: object, longest_token: int | None, max_context: int) -> None:
+    """Raise Refusal for new text that the context cannot hold, whatever its tokens are: to tokenize megabytes takes
+    seconds in which nobody else is answered."""
+    is_read = isinstance(prompt, tuple) or (isinstance(match, Branches) and match.beside is not None)
+    if longest_token is None or is_read:
+        return
+    new = match.messages if isinstance(match, Opens) else getattr(match, "tail", ())
+    texts = [prompt] if isinstance(prompt, str) else [m.text for m in new if m.role != "assistant"]
+    size = sum(map(len, texts))
+    if size > longest_token * max_context:
+        raise Refusal(
+            f"a text of {size:,} characters leaves no room in {max_context} tokens; shorten it",
+            field="prompt" if prompt is not None else "messages",
+            code="context_length_exceeded",
+        )
+
+
 def find_room(limits: Limits, call: Call, num_prompt: int, num_turns: int) -> int:
     """Return the most tokens of a reply. Raises Refusal where a limit leaves none."""
     if limits.max_turns is not None and num_turns >= limits.max_turns:

@@ -32,6 +32,7 @@ from turnwise.gateway.sampling import (
     SamplingRule,
     build_params,
     build_prompt,
+    check_length,
     find_room,
     name_grammar_field,
     open_instead,
@@ -61,6 +62,9 @@ class Policy:
     """How replies are told while they are sampled; None if they are told whole."""
     vocab_size: int | None = None
     """Number of token ids that a client may send; None if none are taken."""
+    longest_token: int | None = None
+    """Most characters of a text in one token, by which texts are refused that cannot fit, without reading them; None to
+    read all."""
     model: str = "policy"
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
@@ -68,8 +72,10 @@ class Policy:
 
     def read_role(self, asked: str) -> str:
         """Return the role that a client names with the model, "" for none. Raises Refusal for another model."""
-        model, slash, role = asked.partition("/")
-        if model != self.model or (slash and not ROLE.fullmatch(role)):
+        role = asked.removeprefix(f"{self.model}/")
+        if asked == self.model:
+            return ""
+        if role == asked or not ROLE.fullmatch(role):
             raise Refusal(
                 f"{asked[:60]!r} is not served here; ask for {self.model!r}, or {self.model + '/role'!r} to name a "
                 "role with letters, digits, hyphens and underscores",
@@ -148,6 +154,11 @@ class Session:
         self._group = group or name
         self._slots = asyncio.Semaphore(limits.max_concurrent)
         self._started = time.monotonic()
+
+    @property
+    def policy(self) -> Policy:
+        """What answers."""
+        return self._policy
 
     @property
     def tasks(self) -> list[asyncio.Task[list[Reply]]]:
@@ -283,6 +294,7 @@ class Session:
     def _prompt(self, call: Call, match: Match, messages: Sequence[Message]) -> Prompt:
         if isinstance(match, Refuses):
             raise Refusal(match.problem, field=match.field)
+        check_length(match, call.prompt, self._policy.longest_token, self._limits.max_context)
         if call.prompt is not None:
             ids = to_ids(read_prompt(call.prompt, self._policy.encode, self._policy.vocab_size))
             return Prompt(parent=None, token_ids=ids, context_ids=ids, messages=tuple(messages), tools=())

@@ -39,17 +39,16 @@ from turnwise.rollout.limits import Limits
 from turnwise.rollout.loop import Cut, run_play
 from turnwise.rollout.policies import EnginePolicy, RolePolicy
 
-MODEL = "policy"
-"""The name that programs ask for."""
 MAX_SESSIONS = 100_000
 
 
 class Endpoints:
     """The server of a run's live episodes. It starts with the first of them."""
 
-    def __init__(self, decode: Callable[[Any], str]) -> None:
-        """`decode` returns the text of token ids, for programs that ask for log-probabilities."""
-        self._decode = decode
+    def __init__(self, decode: Callable[[Any], str], *, longest_token: int | None = None) -> None:
+        """`decode` returns the text of token ids, for programs that ask for log-probabilities. `longest_token` is the
+        policy's (`gateway.session.Policy`)."""
+        self._decode, self._longest_token = decode, longest_token
         self._server: GatewayServer | None = None
         self._starting: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,14 +65,8 @@ class Endpoints:
         """Open the session of an attempt, in which `others` answer for their roles and `policy` for the rest. Raises
         EnvironmentFault or ConfigError if it cannot be served."""
         server = await self._start(policy)
-        answers = Policy(
-            engine=policy.engine,
-            renderer=policy.renderer,
-            encode=None,
-            decode=self._decode,
-            model=MODEL,
-            engines={role: each.engine for role, each in others.items()},
-        )
+        engines = {role: each.engine for role, each in others.items()}
+        answers = replace(self._build_policy(policy), model=requests.model, engines=engines)
         name = f"{attempt.scope}-{attempt.draw.index}-{attempt.member}-{attempt.number}"
         while name in server.gateway.names:  # the same draw again, in an evaluation
             name += "-again"
@@ -86,7 +79,7 @@ class Endpoints:
         endpoint = Endpoint(
             url=server.url + access.path,
             api_key=access.key,
-            model=MODEL,
+            model=requests.model,
             read_posted=lambda: session.reward,
             refuse_rewards=session.refuse_rewards,
         )
@@ -103,6 +96,15 @@ class Endpoints:
         if server is not None:
             await server.close()
 
+    def _build_policy(self, policy: EnginePolicy) -> Policy:
+        return Policy(
+            engine=policy.engine,
+            renderer=policy.renderer,
+            encode=None,
+            decode=self._decode,
+            longest_token=self._longest_token,
+        )
+
     async def _start(self, policy: EnginePolicy) -> GatewayServer:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # an earlier loop took its server along
@@ -110,9 +112,7 @@ class Endpoints:
         assert self._starting is not None
         async with self._starting:
             if self._server is None:
-                default = Policy(
-                    engine=policy.engine, renderer=policy.renderer, encode=None, decode=self._decode, model=MODEL
-                )
+                default = self._build_policy(policy)
                 none = gateway.Limits(max_context=1, max_reply_tokens=1)  # every session has its own
                 rule = gateway.SamplingRule()
                 sessions = Gateway(default, none, rule, max_sessions=MAX_SESSIONS, max_waiting=MAX_SESSIONS)

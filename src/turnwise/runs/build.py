@@ -204,7 +204,8 @@ class System:
     @cached_property
     def endpoints(self) -> Endpoints:
         """Serves programs that ask for replies by themselves; starts with the first of them."""
-        return Endpoints(lambda ids: str(self.tokenizer.decode(list(ids))))
+        longest = find_longest_token(self.tokenizer)
+        return Endpoints(lambda ids: str(self.tokenizer.decode(list(ids))), longest_token=longest)
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -400,6 +401,11 @@ def engine_settings(config: RunConfig) -> EngineSettings:
     return EngineSettings(
         max_concurrency=engine.max_concurrency, max_context=engine.max_context, num_threads=engine.num_threads
     )
+
+
+def find_longest_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Most characters of a text in one token. A token is spelled with at least as many."""
+    return max(map(len, tokenizer.get_vocab()))
 
 
 def build_reply_grammar(tools: Sequence[ToolSpec]) -> Grammar:

@@ -22,7 +22,7 @@ from turnwise.gateway.settled import find_streaming
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.template import TemplateRenderer
-from turnwise.runs.build import MAX_GUIDED_CALLS, System, build_system
+from turnwise.runs.build import MAX_GUIDED_CALLS, System, build_system, find_longest_token
 from turnwise.runs.evaluate import load_trained_system
 from turnwise.store.run_folder import CONFIG, holds_model
 
@@ -61,6 +61,7 @@ def build_gateway(
         streaming=find_streaming(renderer, tokenizer),
         model=model,
         vocab_size=len(tokenizer),
+        longest_token=find_longest_token(tokenizer),
     )
     rule = SamplingRule(
         seed=config.run.seed,

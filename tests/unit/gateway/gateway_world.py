@@ -71,6 +71,7 @@ class Served:
             encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
             decode=decode,
             vocab_size=len(tokenizer),
+            longest_token=max(map(len, tokenizer.get_vocab())),
         )
         limits = limits or Limits(max_context=1000, max_reply_tokens=100)
         rule = options.pop("rule", SamplingRule())

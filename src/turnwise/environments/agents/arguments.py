@@ -53,6 +53,9 @@ class AgentArguments(FamilyArguments):
     on_error: Literal["invalid", "score"] = "invalid"
     """What a raising agent means. "invalid": nothing is known, and the attempt is repeated. "score": it failed, and its
     exception is scored as its outcome, or, without `score`, the family judges the replies up to there."""
+    model: str = Field("policy", min_length=1)
+    """The name of the model that the agent asks for, where it is written into the agent. A slash and a role behind it
+    name the role of a conversation."""
     reasoning: Literal["keep", "follow"] = "keep"
     """What it means when the agent leaves out a reply's reasoning. "keep": the reasoning stays in the context.
     "follow": the context is what the agent sends, which makes a conversation of its own of every such request."""

@@ -48,7 +48,7 @@ class AgentTasks:
             score=self._score,
             on_error=chosen.on_error,
             train_roots=chosen.train_roots,
-            requests=RequestRule(reasoning=chosen.reasoning, on_rewrite=chosen.on_rewrite),
+            requests=RequestRule(reasoning=chosen.reasoning, on_rewrite=chosen.on_rewrite, model=chosen.model),
             roles=chosen.roles,
         )
 

@@ -401,6 +401,26 @@ def test_rewards_of_replies_are_the_rewards_of_their_turns() -> None:
     assert compute_turn_rewards(credited).tolist() == [0.25, 0.5]  # -0.5, and the outcome 1.0 after the last turn
 
 
+async def ask_by_name(task: Task, base_url: str, api_key: str) -> float:
+    """An agent that has its model's name in it, and a role's for a part of it."""
+    async with connect(base_url, api_key) as client:
+        [listed] = (await client.get("/models")).json()["data"]
+        assert listed["id"] == "acme/large-4"
+        for model in ("acme/large-4", "acme/large-4/planner"):
+            await ask(client, [{"role": "user", "content": task.prompt[0].text}], model=model)
+        for model in ("policy", "acme", "acme/large-4/", "acme/large-4/a.b", "acme/large-40"):
+            body = {"model": model, "messages": [{"role": "user", "content": "start jade"}]}
+            refused = (await client.post("/chat/completions", json=body)).json()["error"]
+            assert (refused["code"], refused["param"]) == ("model_not_found", "model"), model
+    return 1.0
+
+
+def test_an_agent_may_ask_for_its_own_models_name() -> None:
+    [agent] = play(ask_by_name, train_roots="all", requests=RequestRule(model="acme/large-4")).trajectories
+    assert agent.reward == Scored(total=1.0)
+    assert [each.name for each in agent.conversations] == ["main", "planner"]
+
+
 async def say_nothing_and_fail(task: Task, base_url: str, api_key: str) -> None:
     raise KeyError("jade")
 
@@ -454,9 +474,9 @@ def test_an_attempt_that_rewrites_is_invalid_where_that_is_refused() -> None:
     agent, _ = play(forget, requests=RequestRule(on_rewrite="refuse")).trajectories
     assert isinstance(agent.reward, Invalid)
     assert "rewrote its conversation: messages[1] is not the delivered reply: content" in agent.reward.reason
-    arguments = {"family": "turnwise.testing.notes:NotesFamily", "agent": "os:getcwd"}
+    arguments = {"family": "turnwise.testing.notes:NotesFamily", "agent": "os:getcwd", "model": "large"}
     spec = AgentTasks(**arguments, reasoning="follow", on_rewrite="refuse").build_environment(LINKED).spec
-    assert spec.requests == RequestRule(reasoning="follow", on_rewrite="refuse")
+    assert spec.requests == RequestRule(reasoning="follow", on_rewrite="refuse", model="large")
 
 
 PROGRAM = """
