@@ -80,8 +80,8 @@ class MathArguments(FamilyArguments):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _ = self.weights
-        unread = ("kinds",) if self.mode == "files" else ("train_path", "heldout_path", "max_bad_rows")
-        check_unread(self, unread, self.mode)
+        if self.mode != "files":
+            check_unread(self, ("train_path", "heldout_path"), self.mode)
         if self.wall_s >= self.tool_timeout_s:
             raise ConfigError(
                 f"wall_s={self.wall_s} leaves no time within tool_timeout_s={self.tool_timeout_s} to wait for a free "

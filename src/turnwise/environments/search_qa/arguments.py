@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, SkipValidation, model_validator
@@ -23,16 +23,6 @@ Prompt = Literal["search_r1", "short", "chat"]
 Retrieval = Literal["bm25", "dense", "hybrid"]
 
 DEFAULT_KINDS = {"no_search": 0.1, "1hop": 0.2, "2hop": 0.5, "unanswerable": 0.2}
-
-
-_OF_FILES = ("corpus_path", "train_path", "heldout_path", "max_bad_rows")
-_OF_FRESH = ("num_entities", "tasks_per_world", "num_distractors")
-_UNREAD: Mapping[Mode, Sequence[str]] = {
-    "fresh": (*_OF_FILES, "num_passages"),
-    "fixed": (*_OF_FILES, *_OF_FRESH),
-    "files": (*_OF_FRESH, "num_passages", "num_words", "kinds", "num_phrasings", "wording"),
-}
-"""The arguments that a mode does not read."""
 
 
 class SearchArguments(FamilyArguments):
@@ -96,8 +86,9 @@ class SearchArguments(FamilyArguments):
         return check_weights("kinds", DEFAULT_KINDS if self.kinds is None else self.kinds, tuple(KINDS))
 
     @model_validator(mode="after")
-    def _check_mode(self) -> Self:
-        check_unread(self, _UNREAD[self.mode], self.mode)
+    def _check_files(self) -> Self:
+        if self.mode != "files":
+            check_unread(self, ("corpus_path", "train_path", "heldout_path"), self.mode)
         return self
 
     @model_validator(mode="after")

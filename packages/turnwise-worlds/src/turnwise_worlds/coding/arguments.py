@@ -74,8 +74,8 @@ class CodingArguments(FamilyArguments):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _ = self.weights
-        of_files = ("train_path", "heldout_path", "max_bad_rows", "visible_tests")
-        check_unread(self, ("kinds", "stdin", "shown") if self.mode == "files" else of_files, self.mode)
+        if self.mode != "files":
+            check_unread(self, ("train_path", "heldout_path"), self.mode)
         if self.prompt == "short" and self.mode == "files":
             raise ConfigError("prompt='short' has no wording for mode='files'; use prompt='chat'")
         if self.wall_s >= self.tool_timeout_s:
