@@ -153,9 +153,9 @@ def describe_copies(
 
 
 def check_path(name: str, path: str) -> None:
-    """Raise ConfigError if the path that mode "files" needs is empty."""
+    """Raise ConfigError if the path of a file that tasks are read from is empty."""
     if not path:
-        raise ConfigError(f"{name}={path!r} but mode='files' needs it; set it to the path of a file")
+        raise ConfigError(f"{name}={path!r}, but tasks are read from it; set it to the path of a file")
 
 
 def _hash(value: object) -> bytes:

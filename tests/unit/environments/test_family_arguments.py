@@ -22,8 +22,8 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
 }
 
 
-def test_every_family_but_those_of_servers_and_agents_has_a_section_here() -> None:
-    assert set(FAMILIES) == {*SECTIONS, "agent", "mcp"}
+def test_every_family_that_needs_no_argument_has_a_section_here() -> None:
+    assert set(FAMILIES) == {*SECTIONS, "agent", "labels", "mcp"}
 
 
 @pytest.mark.parametrize("name", SECTIONS)

@@ -132,7 +132,7 @@ def test_a_problem_from_a_file_is_played(rows: dict[str, str]) -> None:
 
 def test_what_mode_files_needs_is_asked_for(rows: dict[str, str], tmp_path: Path) -> None:
     for arguments, error, message in (
-        ({"train_path": ""}, ConfigError, "train_path='' but mode='files' needs it"),
+        ({"train_path": ""}, ConfigError, "train_path='', but tasks are read from it"),
         ({"prompt": "short"}, ConfigError, "prompt='short' has no wording for mode='files'"),
         ({"wall_s": 70.0}, ConfigError, "wall_s=70.0 leaves no time"),
         ({"heldout_path": str(tmp_path / "x.csv")}, DataError, r"ends with '\.csv'"),

@@ -187,5 +187,5 @@ def test_arguments_of_the_other_mode_are_refused(tmp_path: Path) -> None:
         make_family(tmp_path, schema="blanked")
     with pytest.raises(ConfigError, match="train_path='x' has no effect in mode='generated'"):
         ToolCalls(train_path="x")
-    with pytest.raises(ConfigError, match="heldout_path='' but mode='files' needs it"):
+    with pytest.raises(ConfigError, match="heldout_path='', but tasks are read from it"):
         make_family(tmp_path, heldout_path="")
