@@ -192,17 +192,12 @@ class PagedEngine:
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Waits in a queue when `max_concurrency` requests are being sampled."""
-        return await self._sample(prompt_ids, params, session, None)
+        return await self.stream(prompt_ids, params, session=session, receive=None)
 
     async def stream(
-        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive | None
     ) -> Completion:
         """See `StreamingEngine.stream`."""
-        return await self._sample(prompt_ids, params, session, receive)
-
-    async def _sample(
-        self, prompt_ids: IntArray, params: SamplingParams, session: Session, receive: Receive | None
-    ) -> Completion:
         if self._pump.is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         prompt = prompt_ids.tolist()

@@ -155,17 +155,12 @@ class VllmEngine:
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Also raises EngineError for a grammar, and for stop strings without `decode`."""
-        return await self._sample(prompt_ids, params, session, None)
+        return await self.stream(prompt_ids, params, session=session, receive=None)
 
     async def stream(
-        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive | None
     ) -> Completion:
         """See `StreamingEngine.stream`."""
-        return await self._sample(prompt_ids, params, session, receive)
-
-    async def _sample(
-        self, prompt_ids: IntArray, params: SamplingParams, session: Session, receive: Receive | None
-    ) -> Completion:
         if self._is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)

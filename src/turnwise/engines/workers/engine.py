@@ -128,17 +128,12 @@ class WorkerEngine:
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Also raises EngineError if the request's worker ends: the other workers continue, and
         this one is replaced at the next request."""
-        return await self._sample(prompt_ids, params, session, None)
+        return await self.stream(prompt_ids, params, session=session, receive=None)
 
     async def stream(
-        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive
+        self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive | None
     ) -> Completion:
         """See `StreamingEngine.stream`."""
-        return await self._sample(prompt_ids, params, session, receive)
-
-    async def _sample(
-        self, prompt_ids: IntArray, params: SamplingParams, session: Session, receive: Receive | None
-    ) -> Completion:
         if self._is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         stamp = self._runner.weights_stamp()
