@@ -100,8 +100,8 @@ class DriftWatch:
         share = sum(latest) / len(latest)
         if len(latest) >= FEWEST and share + DEVIATIONS * math.sqrt(share * (1 - share) / len(latest)) < HALF:
             return (
-                f"alarm: judge {name!r} is on the wrong side of the truth more often than not, and the policy learns "
-                f"the opposite; see judge/{name}_agreement, and give its labels texts like those of the policy"
+                f"alarm: judge {name!r} is on the wrong side of the truth more often than not, and the policy may be "
+                f"learning its faults; see judge/{name}_agreement, and give its labels texts like those of the policy"
             )
         if len(latest) < MOST or len(first) < MOST:
             half = len(first) // 2
