@@ -54,7 +54,7 @@ def build_gateway(
     has_call_tokens = isinstance(renderer, ChatRenderer) and "<tool_call>" in system.tokenizer.get_added_vocab()
     tokenizer = system.tokenizer
     policy = Policy(
-        engine=system.engine,
+        engine=system.engine.engine,  # the meter in between tells no tokens
         renderer=renderer,
         encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
         decode=lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),

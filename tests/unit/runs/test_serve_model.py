@@ -1,6 +1,7 @@
 """A model folder behind an endpoint: replies are sampled from its weights and conversations continue."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,41 @@ def test_a_model_folder_is_served(folder: Path) -> None:
         await system.close()
 
     asyncio.run(play())
+
+
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_a_model_with_a_chat_template_is_streamed_as_it_samples(tmp_path: Path) -> None:
+    marks = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    tokenizer = train_tokenizer(["What is 17 + 18 ?"] * 40, vocab_size=400, special_tokens=marks)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(tmp_path)
+    build_tiny_model(vocab_size=400).save_pretrained(tmp_path)
+    system = load_served(tmp_path)
+
+    async def play() -> list[str]:
+        import httpx
+
+        server = GatewayServer(build_gateway(system, model="tiny"))
+        body = {"model": "tiny", "max_tokens": 40, "seed": 1, "messages": [{"role": "user", "content": "What is 17 ?"}]}
+        told = []
+        async with httpx.AsyncClient(base_url=await server.start(), timeout=120) as client:
+            url = "/v1/chat/completions"
+            whole = (await client.post(url, json=body)).json()["choices"][0]["message"]["content"]
+            async with client.stream("POST", url, json={**body, "stream": True}) as answer:
+                async for line in answer.aiter_lines():
+                    if line.startswith("data: {"):
+                        told.append(json.loads(line[6:])["choices"][0]["delta"].get("content") or "")
+        await server.close()
+        await system.close()
+        assert len(whole) < 400  # the length of a piece of a whole reply
+        return [text for text in told if text]
+
+    assert len(asyncio.run(play())) > 3
 
 
 def test_what_is_neither_a_run_nor_a_model_is_refused(tmp_path: Path) -> None:
