@@ -10,7 +10,7 @@
     planner     found 7 3                       what the workers found
                 <answer> 7 3 </answer>
 
-The scripted policy "naive" sends only one worker in four of five episodes, and a worker answers with the last word of
+The scripted policy "naive" sends only one worker in half of the episodes, and a worker answers with the last word of
 the first note it reads. Reinforcement learning has to find that every wanted note needs a worker, and to follow a note
 that names another one. Both roles get the team's reward: 1 if all codes are right."""
 
@@ -124,10 +124,17 @@ class ErrandPolicy:
 class ErrandsFamily:
     """Implements `core.protocols.EnvironmentFamily`. A task is a pure function of split and index."""
 
-    def __init__(self, *, linked: float = 0.5, tool_timeout_s: float = 10.0, max_observation_chars: int = 4000) -> None:
-        """`linked` is the share of notes that name another note, which has the code; the other arguments are those of
-        `ToolEnvironment`."""
-        self._linked = linked
+    def __init__(
+        self,
+        *,
+        linked: float = 0.5,
+        naive_send_all: float = 0.5,
+        tool_timeout_s: float = 10.0,
+        max_observation_chars: int = 4000,
+    ) -> None:
+        """`linked` is the share of notes that name another note, which has the code, `naive_send_all` the probability
+        that the naive planner sends a worker to every note; the other arguments are those of `ToolEnvironment`."""
+        self._linked, self._naive_send_all = linked, naive_send_all
         self._limits = {"tool_timeout_s": tool_timeout_s, "max_observation_chars": max_observation_chars}
 
     def task(self, split: Split, index: int) -> Task:
@@ -157,7 +164,7 @@ class ErrandsFamily:
         these."""
         policies = {
             "oracle": ErrandPolicy(send_all=1.0, worker=NotesPolicy(follow=1.0)),
-            "naive": ErrandPolicy(send_all=0.2, worker=NotesPolicy(follow=0.1)),
+            "naive": ErrandPolicy(send_all=self._naive_send_all, worker=NotesPolicy(follow=0.1)),
             "random": ErrandPolicy(send_all=0.5, worker=NotesPolicy(follow=0.5, guess=True)),
         }
         if name not in policies:
