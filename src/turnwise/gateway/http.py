@@ -15,7 +15,7 @@ from turnwise.gateway.protocols import chat, completions, messages, responses
 from turnwise.gateway.protocols.call import Call, Reply
 from turnwise.gateway.protocols.writer import Writer
 from turnwise.gateway.refusals import Refusal
-from turnwise.gateway.session import SESSION_OVER, Exchange, Policy, Session
+from turnwise.gateway.session import Exchange, Policy, Session, end_unsampled
 
 MAX_BODY_BYTES = 10 * 2**20
 LOCAL_NAMES = ("127.0.0.1", "localhost")
@@ -151,7 +151,7 @@ async def _wait(exchange: Exchange, gone: asyncio.Future[None], *, until_begun: 
         begun.cancel()
     if exchange.task.done():
         if exchange.task.cancelled():
-            raise SESSION_OVER
+            raise end_unsampled()
         exchange.task.result()
         return True
     return exchange.begun.is_set() and until_begun

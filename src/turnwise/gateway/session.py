@@ -43,7 +43,6 @@ from turnwise.gateway.stored import StoredReplies
 from turnwise.gateway.times import Times, Watch
 
 Decode = Callable[[Sequence[int]], str]
-SESSION_OVER = Refusal("the session ended before the reply was sampled", status=403, code="session_over")
 Admitted = TypeVar("Admitted", bound=Match | None)
 ROLE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -372,7 +371,7 @@ class Session:
             started = time.perf_counter()
             completions = await gather_all([self._sample(exchange, call, place, role) for place in places])
         except BaseException as error:
-            cause = error if isinstance(error, Refusal) else SESSION_OVER
+            cause = error if isinstance(error, Refusal) else end_unsampled()
             for place in places:
                 self.forest.release(place.match)
                 place.answer.fail(cause)
@@ -507,6 +506,11 @@ class Session:
         watch, whole_s = record.watch, record.ended - record.watch.asked
         for kind, seconds in (("queue", watch.queue_s), ("first_token", watch.first_token_s), ("reply", whole_s)):
             self.times.note(kind, seconds)
+
+
+def end_unsampled() -> Refusal:
+    """Return what a call is told whose session ended before its reply was sampled."""
+    return Refusal("the session ended before the reply was sampled", status=403, code="session_over")
 
 
 async def gather_all(works: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
