@@ -237,6 +237,7 @@ class LivePlay:
         await self.endpoints.end(self.session)
         if self.session.refused is not None:  # also of a program that went on without the answer
             raise EnvironmentFault(f"the program of {where} rewrote its conversation: {self.session.refused}")
+        self._share_roots()  # raises what the environment's rule raises, so that the episode is invalid
         told = to_turns(self._replies)
         end = EpisodeEnd(stop=_find_stop(told))
         replies: dict[str, Sequence[Message]] = {}
@@ -268,7 +269,12 @@ class LivePlay:
         self, stop: StopReason, rewards: Mapping[str, Reward], error: str | None
     ) -> tuple[Trajectory, ...]:
         """Return the trajectory of every role."""
-        roots, trajectories = self._share_roots(), []
+        trajectories = []
+        try:
+            roots = self._share_roots()
+        except EnvironmentFault:  # the episode has failed by it, and its tokens are kept
+            first, *others = (role.name for role in self.live.spec.roles)
+            roots = {first: set(list_roots(self._replies).values()), **{name: set() for name in others}}
         posted = {} if self.session is None else self.session.rewards
         for role in self.live.spec.roles:
             told = to_turns(self._replies, roots[role.name], posted)
@@ -318,7 +324,8 @@ class LivePlay:
         openings: list[ConversationOpening] = []
         for node in roots:
             openings.append(to_opening(node, [each.name for each in openings]))
-        chosen = self.live.choose_roots(openings)
+        with boundary(EnvironmentFault, "the rule of the conversations that train"):
+            chosen = self.live.choose_roots(openings)
         return lost | {node.index for node, is_chosen in zip(roots, chosen, strict=True) if is_chosen}
 
 

@@ -62,9 +62,10 @@ class AgentArguments(FamilyArguments):
     on_rewrite: Literal["branch", "refuse"] = "branch"
     """What becomes of a request whose earlier messages are not those received and delivered. "branch": a conversation
     of its own, which trains. "refuse": an error that says what differs; the attempt is invalid."""
-    train_roots: Literal["tools", "first", "all"] = "tools"
+    train_roots: str = "tools"
     """The conversations that train. "tools": those that offered tools, all if none did. "first": the first one, with
-    what branches from it."""
+    what branches from it. "all". Or a function "package.module:function" of the openings of those that began from
+    nothing, in their order (`core.types.ConversationOpening`), that returns a bool for each."""
     roles: list[str] = Field(default_factory=list)
     """Roles that have trajectories, rewards and bindings in `[roles]` of their own: a conversation has the role that
     its client named with the model, as in "policy/planner". All of them train, and no others. Empty: one trajectory

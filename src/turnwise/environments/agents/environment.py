@@ -32,6 +32,10 @@ from turnwise.environments.agents.sandboxed import SandboxedCommand
 
 Agent = Callable[[Task, str, str], Any]
 """Plays a task with a client of the base URL and the key; returns its outcome. May be async."""
+ROOT_RULES = ("tools", "first", "all")
+"""Names of rules that choose the conversations that train."""
+ChooseRoots = Callable[[Sequence[ConversationOpening]], Sequence[bool]]
+"""Returns which of the conversations that began from nothing train."""
 Score = Callable[[Task, Any], Any]
 """Returns the reward of an outcome: a number or a `Reward`, or a dict with one for each role. May be async."""
 
@@ -46,7 +50,7 @@ class AgentEnvironment:
         *,
         score: Score | None = None,
         on_error: str = "invalid",
-        train_roots: str = "tools",
+        train_roots: str | ChooseRoots = "tools",
         requests: RequestRule = ANY_REQUESTS,
         roles: Sequence[str] = (),
     ) -> None:
@@ -92,7 +96,14 @@ class AgentEnvironment:
         self._played = (task, seed, endpoint, outcome)
 
     def choose_roots(self, roots: Sequence[ConversationOpening]) -> Sequence[bool]:
-        """See `LiveEnvironment.choose_roots`."""
+        """See `LiveEnvironment.choose_roots`. Raises EnvironmentFault if a function returns anything else."""
+        if callable(self._train_roots):
+            chosen = self._train_roots(roots)
+            if not isinstance(chosen, Sequence) or [type(each) for each in chosen] != [bool] * len(roots):
+                raise EnvironmentFault(
+                    f"train_roots returned {show(chosen)} for {len(roots)} conversations; return a bool for each"
+                )
+            return chosen
         if self._train_roots == "first":
             return [at == 0 for at in range(len(roots))]
         offered = [bool(root.tools) for root in roots]

@@ -11,7 +11,7 @@ from turnwise.core.offers import import_object
 from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import Task
 from turnwise.environments.agents.arguments import SANDBOX, AgentArguments
-from turnwise.environments.agents.environment import Agent, AgentEnvironment, Score
+from turnwise.environments.agents.environment import ROOT_RULES, Agent, AgentEnvironment, ChooseRoots, Score
 from turnwise.environments.agents.sandboxed import REQUIRED, SandboxedCommand
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
@@ -29,6 +29,7 @@ class AgentTasks:
         if bool(chosen.agent) == bool(chosen.command):
             raise ConfigError("environment.args needs either agent or command")
         self._agent = build_agent(chosen)
+        self._train_roots = find_roots(chosen.train_roots)
         self._score: Score | None = find_function("environment.args.score", chosen.score) if chosen.score else None
         shared = {key: arguments[key] for key in FamilyArguments.model_fields if key in arguments}
         self._family: EnvironmentFamily = load_family(
@@ -47,7 +48,7 @@ class AgentTasks:
             self._agent,
             score=self._score,
             on_error=chosen.on_error,
-            train_roots=chosen.train_roots,
+            train_roots=self._train_roots,
             requests=RequestRule(reasoning=chosen.reasoning, on_rewrite=chosen.on_rewrite, model=chosen.model),
             roles=chosen.roles,
         )
@@ -82,6 +83,17 @@ def build_agent(chosen: AgentArguments) -> Agent | Sequence[str] | SandboxedComm
             f"environment.args.{unread[0]} limits programs in the sandbox; set sandbox=true, or leave it out"
         )
     return chosen.command or find_function("environment.args.agent", chosen.agent)
+
+
+def find_roots(named: str) -> str | ChooseRoots:
+    """Return the rule that chooses the conversations that train. Raises ConfigError if there is none of that name."""
+    if named in ROOT_RULES:
+        return named
+    if ":" not in named:
+        raise ConfigError(
+            f"environment.args.train_roots={named!r}: use {', '.join(ROOT_RULES)}, or 'package.module:function'"
+        )
+    return find_function("environment.args.train_roots", named)
 
 
 def find_function(option: str, path: str) -> Callable[..., Any]:

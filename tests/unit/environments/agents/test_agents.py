@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.messages import ToolCall, reply_message
 from turnwise.core.protocols import Opening
 from turnwise.core.types import (
+    ConversationOpening,
     Draw,
     DropReason,
     Episode,
@@ -180,6 +181,37 @@ def test_branches_and_asides_keep_every_token() -> None:
     check(whole)
     first, _ = play(with_a_title, train_roots="first").trajectories
     assert len(first.turns) == 1
+
+
+def test_a_function_chooses_what_trains() -> None:
+    def without_titles(roots: Sequence[ConversationOpening]) -> list[bool]:
+        return [bool(root.tools) for root in roots]
+
+    agent, aside = play(with_a_title, train_roots=without_titles).trajectories
+    assert [len(agent.turns), len(aside.turns)] == [4, 1]
+    none, everything = play(with_a_title, train_roots=lambda roots: [False] * len(roots)).trajectories
+    assert [len(none.turns), len(everything.turns)] == [0, 5]
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        (lambda roots: [True], "return a bool for each"),
+        (lambda roots: [1] * len(roots), "return a bool for each"),
+        (lambda roots: None, "train_roots returned None"),
+        (lambda roots: roots[9], "the rule of the conversations that train"),
+    ],
+)
+def test_a_function_that_chooses_wrongly_makes_the_attempt_invalid(rule: Any, problem: str) -> None:
+    agent, aside = play(with_a_title, train_roots=rule).trajectories
+    assert isinstance(agent.reward, Invalid)
+    assert problem in agent.reward.reason
+    assert [len(agent.turns), len(aside.turns)] == [5, 0]  # no token is lost
+
+
+def test_a_rule_that_is_none_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"train_roots='tool': use tools, first, all, or 'package.module:function'"):
+        AgentTasks(family="turnwise.testing.notes:NotesFamily", command=["true"], train_roots="tool")
 
 
 async def plan_and_work(task: Task, base_url: str, api_key: str) -> float:
