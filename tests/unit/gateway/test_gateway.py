@@ -47,7 +47,8 @@ async def chat_loop(client: httpx.AsyncClient) -> str:
 async def messages_loop(client: httpx.AsyncClient) -> str:
     schema = TOOLS[0]["function"]
     tool = {"name": "add", "description": schema["description"], "input_schema": schema["parameters"]}
-    body = {"model": "policy", "max_tokens": 100, "messages": [QUESTION], "tools": [tool]}
+    body: Any = {"model": "policy", "max_tokens": 100, "messages": [QUESTION], "tools": [tool]}
+    body["thinking"] = {"type": "enabled", "budget_tokens": 50}
     first = await post(client, "/v1/messages", body)
     assert first["stop_reason"] == "tool_use"
     assert [block["type"] for block in first["content"]] == ["thinking", "tool_use"]

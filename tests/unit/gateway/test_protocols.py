@@ -39,6 +39,7 @@ CHAT: Any = {
 MESSAGES: Any = {
     "model": "policy",
     "max_tokens": 100,
+    "thinking": {"type": "adaptive"},
     "system": [{"type": "text", "text": "Use the tool.", "cache_control": {"type": "ephemeral"}}],
     "messages": [
         {"role": "user", "content": "What is 17 + 17?"},
@@ -375,6 +376,14 @@ def test_message_events_make_the_whole_message(message, told) -> None:
         key = {"tool_use": "input"}.get(block["type"], block["type"])
         block[key] = json.loads(text) if key == "input" else text
     assert blocks == messages.write(call, [reply(message)], 7)["content"]
+
+
+@pytest.mark.parametrize("asked", [{}, {"thinking": {"type": "disabled"}}])
+def test_thoughts_are_for_clients_that_ask_for_them(asked: Any) -> None:
+    call = messages.read({**{key: value for key, value in MESSAGES.items() if key != "thinking"}, **asked})
+    assert [block["type"] for block in messages.write(call, [FULL], 7)["content"]] == ["text", "tool_use"]
+    started = [data for kind, data in list_events(messages, call, FULL) if kind == "content_block_start"]
+    assert [(data["index"], data["content_block"]["type"]) for data in started] == [(0, "text"), (1, "tool_use")]
 
 
 @given(REPLIES, PIECES)

@@ -51,6 +51,8 @@ class Call:
     wants_usage: bool = True
     """Whether a stream reports usage."""
     wants_logprobs: bool = False
+    shows_thoughts: bool = True
+    """Whether the client is given the reply's reasoning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,7 @@ def read_counted(body: Mapping[str, Any]) -> Call:
         temperature=fields.number("temperature", low=0, high=1),
         top_p=fields.number("top_p", low=0, high=1),
         top_k=fields.top_k(),
+        shows_thoughts=fields.object("thinking").text("type", "disabled") != "disabled",
         stop=fields.texts("stop_sequences", most=MAX_STOPS),
         wants_stream=fields.flag("stream"),
     )
@@ -141,7 +142,7 @@ def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:
     [reply] = replies
     return {
         **_head(call, reply),
-        "content": _write_blocks(reply),
+        "content": _write_blocks(call, reply),
         "stop_reason": _write_stop(reply),
         "stop_sequence": reply.stop_text,
         "usage": _write_usage(reply, reply.num_sampled_tokens),
@@ -168,6 +169,8 @@ async def write_events(call: Call, answers: Sequence[Answer], created: int) -> A
     yield event("message_start", message={**opened, "usage": _write_usage(answer, 0)})
     index, is_thought = -1, None
     async for piece in answer.read_pieces():
+        if piece.is_thought and not call.shows_thoughts:
+            continue
         kind = "thinking" if piece.is_thought else "text"
         if piece.is_thought is not is_thought:
             for each in close(is_thought):
@@ -179,7 +182,7 @@ async def write_events(call: Call, answers: Sequence[Answer], created: int) -> A
     for each in close(is_thought):
         yield each
     reply = await answer.read_reply()
-    for block in (block for block in _write_blocks(reply) if block["type"] == "tool_use"):
+    for block in (block for block in _write_blocks(call, reply) if block["type"] == "tool_use"):
         index += 1
         yield event("content_block_start", index=index, content_block={**block, "input": {}})
         for part in slice_text(json.dumps(block["input"], ensure_ascii=False)):
@@ -205,16 +208,16 @@ def _head(call: Call, reply: Reply | Answer) -> dict[str, Any]:
     return {"id": reply.id, "type": "message", "role": "assistant", "model": call.model}
 
 
-def _write_blocks(reply: Reply) -> list[dict[str, Any]]:
+def _write_blocks(call: Call, reply: Reply) -> list[dict[str, Any]]:
     message = reply.message
     blocks: list[dict[str, Any]] = []
-    if message.reasoning:
+    if message.reasoning and call.shows_thoughts:  # programs that have not asked read the first block as the text
         blocks.append({"type": "thinking", "thinking": message.reasoning, "signature": reply.id})
     if message.text:
         blocks.append({"type": "text", "text": message.text})
-    for call in message.tool_calls:
+    for made in message.tool_calls:
         blocks.append(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": read_object(call.arguments) or {}}
+            {"type": "tool_use", "id": made.id, "name": made.name, "input": read_object(made.arguments) or {}}
         )
     return blocks
 
