@@ -83,7 +83,9 @@ def test_giving_up_ends_the_program(tmp_path: Path) -> None:
         await until(began.exists)
         running.cancel()
         await asyncio.wait([running])
-        return (await shared.run(Program(code="print(1)"), Limits())).stdout
+        printed = (await shared.run(Program(code="print(1)"), Limits())).stdout
+        await until(lambda: "kill" in stand_in_sandbox.EVENTS)  # on the sandbox's own loop
+        return printed
 
     assert asyncio.run(run()) == b"1\n"
     assert stand_in_sandbox.EVENTS == ["open", "kill"]
