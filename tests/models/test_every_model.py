@@ -47,7 +47,7 @@ def kinds_of(config: PreTrainedConfig) -> set[str]:
 
 def test_every_configuration_of_the_auto_class_is_in_the_list() -> None:
     listed = {CONFIG_MAPPING[model_type] for model_type in list_model_types()}
-    own = {each for each in AutoModelForCausalLM._model_mapping.keys() if each.__module__.startswith("transformers.")}
+    own = {each for each in AutoModelForCausalLM._model_mapping if each.__module__.startswith("transformers.")}
     assert listed == own  # a model folder that brings code adds to the class for the rest of the process
     assert len(list_model_types()) > 150
 
