@@ -196,6 +196,8 @@ class LivePlay:
     problems: list[str] = field(default_factory=list)
     session: GatewaySession | None = None
     is_stopped: bool = False
+    roots: dict[str, set[int]] | None = None
+    """By role, the replies that began its conversations; None before the program has ended."""
 
     @property
     def stopped(self) -> bool:
@@ -237,7 +239,7 @@ class LivePlay:
         await self.endpoints.end(self.session)
         if self.session.refused is not None:  # also of a program that went on without the answer
             raise EnvironmentFault(f"the program of {where} rewrote its conversation: {self.session.refused}")
-        self._share_roots()  # raises what the environment's rule raises, so that the episode is invalid
+        self.roots = self._share_roots()  # the environment's rule is asked once; what it raises makes this invalid
         told = to_turns(self._replies)
         end = EpisodeEnd(stop=_find_stop(told))
         replies: dict[str, Sequence[Message]] = {}
@@ -271,7 +273,7 @@ class LivePlay:
         """Return the trajectory of every role."""
         trajectories = []
         try:
-            roots = self._share_roots()
+            roots = self._share_roots() if self.roots is None else self.roots
         except EnvironmentFault:  # the episode has failed by it, and its tokens are kept
             first, *others = (role.name for role in self.live.spec.roles)
             roots = {first: set(list_roots(self._replies).values()), **{name: set() for name in others}}

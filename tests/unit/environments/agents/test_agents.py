@@ -184,11 +184,15 @@ def test_branches_and_asides_keep_every_token() -> None:
 
 
 def test_a_function_chooses_what_trains() -> None:
+    asked = []
+
     def without_titles(roots: Sequence[ConversationOpening]) -> list[bool]:
+        asked.append(len(roots))
         return [bool(root.tools) for root in roots]
 
     agent, aside = play(with_a_title, train_roots=without_titles).trajectories
     assert [len(agent.turns), len(aside.turns)] == [4, 1]
+    assert asked == [3]  # once, of main, branch2 and the title: it may draw, or count
     none, everything = play(with_a_title, train_roots=lambda roots: [False] * len(roots)).trajectories
     assert [len(none.turns), len(everything.turns)] == [0, 5]
 
