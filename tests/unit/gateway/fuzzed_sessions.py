@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from fuzzed_requests import CUSTOM, FLAT, Recorder, send
-from gateway_world import TOOLS, Served, build_tokenizer, serve
+from gateway_world import TOOLS, Served, build_tokenizer, build_trajectory, serve
 
 from turnwise.batching.samples import list_samples
 from turnwise.core.messages import Message, ToolCall, reply_message
@@ -26,10 +26,6 @@ from turnwise.core.types import (
     Completion,
     IntArray,
     SamplingParams,
-    Scored,
-    StopReason,
-    Trajectory,
-    TrajectoryId,
     to_floats,
     to_ids,
 )
@@ -280,15 +276,7 @@ class Trained:
 def check_trained(engine: Recorder, session: Session, received: set[str]) -> Trained:
     """Compare the samples of a session's trajectory with what its engine sampled: every reply that somebody received
     trains once, on the prompt that it was sampled from, with its ids and log-probabilities; nothing else trains."""
-    told = to_turns(session.forest.replies)
-    trajectory = Trajectory(
-        id=TrajectoryId(draw=0, member=0),
-        task_id="fuzz",
-        turns=tuple(told.turns),
-        stop=StopReason.DONE,
-        reward=Scored(total=1.0),
-        conversations=tuple(told.openings),
-    )
+    trajectory = build_trajectory(to_turns(session.forest.replies))
     samples = list_samples([make_group(trajectory)])
     sampled = engine.sampled.get(session.name, [])
     by_logprobs = {completion.logprobs.tobytes(): (prompt, completion) for prompt, completion in sampled}

@@ -12,12 +12,13 @@ import httpx
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.messages import Message, ToolCall, reply_message
-from turnwise.core.types import IntArray
+from turnwise.core.types import IntArray, Scored, StopReason, Trajectory, TrajectoryId
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.http import Application
 from turnwise.gateway.sampling import Limits, SamplingRule
 from turnwise.gateway.session import Policy
+from turnwise.gateway.turns import Told
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.tokenizer import train_tokenizer
 
@@ -93,3 +94,15 @@ def serve(reply: Reply = add_up, *, limits: Limits | None = None, **options: Any
     """A gateway whose policy replies to a prompt by `reply`. `wrap` is put around its engine; further options are the
     gateway's."""
     return Served(reply, limits, options)
+
+
+def build_trajectory(told: Told) -> Trajectory:
+    """The trajectory of a session's turns, with the reward 1."""
+    return Trajectory(
+        id=TrajectoryId(draw=0, member=0),
+        task_id="fuzz",
+        turns=tuple(told.turns),
+        stop=StopReason.DONE,
+        reward=Scored(total=1.0),
+        conversations=tuple(told.openings),
+    )

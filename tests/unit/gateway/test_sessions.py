@@ -4,7 +4,7 @@ import asyncio
 import random
 from dataclasses import replace
 
-from gateway_world import build_renderer, serve
+from gateway_world import build_renderer, build_trajectory, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_forest import TOOLS, Step, echo, sessions
@@ -13,7 +13,6 @@ from turnwise.audit.recheck import check_rendering
 from turnwise.audit.stored_turns import check_endings, check_turns
 from turnwise.core.messages import Message
 from turnwise.core.protocols import Opening
-from turnwise.core.types import Scored, StopReason, Trajectory, TrajectoryId
 from turnwise.gateway.protocols.call import Call
 from turnwise.gateway.sampling import Limits
 from turnwise.gateway.turns import to_turns
@@ -56,14 +55,7 @@ async def play(steps: list[Step], rng: random.Random) -> None:
             path_ids = [*before_turn.context_ids.tolist(), *before_turn.completion.token_ids.tolist(), *path_ids]
             parent = before_turn.parent
         assert path_ids == request
-    trajectory = Trajectory(
-        id=TrajectoryId(draw=0, member=0),
-        task_id="fuzz",
-        turns=tuple(told.turns),
-        stop=StopReason.DONE,
-        reward=Scored(total=1.0),
-        conversations=tuple(told.openings),
-    )
+    trajectory = build_trajectory(told)
     first = told.openings[0]
     assert check_turns(0, trajectory) == []
     assert check_endings(0, trajectory) == []
