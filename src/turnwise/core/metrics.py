@@ -388,8 +388,8 @@ METRICS: dict[str, Definition] = {
     "judge/NAME_cached": Definition("sum", "questions", "Those answered by the verdict on an equal question."),
     "judge/NAME_failures": Definition("sum", "attempts", "Attempts at a verdict that gave none."),
     "judge/NAME_unanswered": Definition("sum", "questions", "Questions without a verdict after all repetitions."),
-    "judge/NAME_prompt_tokens": Definition("sum", "tokens", "Tokens that the judge read, where it says so."),
-    "judge/NAME_reply_tokens": Definition("sum", "tokens", "Tokens that the judge wrote, where it says so."),
+    "judge/NAME_prompt_tokens": Definition("sum", "tokens", "Prompt tokens of the judge; 0 if unreported."),
+    "judge/NAME_reply_tokens": Definition("sum", "tokens", "Reply tokens of the judge; 0 if unreported."),
     "judge/NAME_cost": Definition("sum", "money", "What these tokens cost, by the prices in judges.NAME."),
     "judge/NAME_seconds": Definition(
         "mean", "s", "Time from a question to its verdict, without the wait for a free place; cached ones do not count."

@@ -1,8 +1,8 @@
 """Starts a program that reaches one server of the host, at a port of its own loopback interface.
 
 It runs inside the sandbox, before any code that is not trusted: it listens, passes the listening socket out through the
-program's channel, closes both, and becomes the program. Whoever holds the socket outside accepts the program's
-connections; no address of the host is involved, and the program has nothing else to connect to.
+program's channel, closes both, and becomes the program. The process outside accepts the program's connections
+on that socket; no address of the host is involved, and the program can connect to nothing else.
 """
 
 from __future__ import annotations
