@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PACKAGES := sandbox swe worlds adapters
+PACKAGES := sandbox swe worlds adapters rewards
 EDITABLE := $(foreach name,$(PACKAGES),-e packages/turnwise-$(name))
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 

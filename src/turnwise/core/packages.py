@@ -56,6 +56,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.commands": ("tools",),
         "turnwise.recipes": ("adapters",),
     },
+    "turnwise-rewards": {
+        "turnwise.recipes": (),
+    },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
 
