@@ -57,7 +57,10 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("adapters",),
     },
     "turnwise-rewards": {
-        "turnwise.recipes": (),
+        "turnwise.annotators": ("reward_model",),
+        "turnwise.rewards": ("reward_model",),
+        "turnwise.commands": ("reward-model",),
+        "turnwise.recipes": ("reward_models",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
