@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-
 from laboratory.exact import Values, compute_values
 from laboratory.measure import compute_mean_interval
 from laboratory.paths import Paths, sample_groups, sample_paths
 from laboratory.policy import DECIDING, TOKENS_PER_TURN, build_policy, to_probabilities
 from laboratory.world import World
 from laboratory.worlds import WORLDS
+
 from turnwise.core.seeds import derive_seed
 from turnwise_rewards.reward_models.calibration import correlate
 from turnwise_rewards.reward_models.labels import average_equal, share_right

@@ -34,6 +34,7 @@ from turnwise.runs.build import System
 from turnwise.runs.evaluate import heldout_draws, load_trained_system
 from turnwise.store.trajectories import load_groups, save_groups
 from turnwise_rewards.reward_models.calibration import correlate, measure_scores
+from turnwise_rewards.reward_models.folder import load_reward_model, save_reward_model
 from turnwise_rewards.reward_models.labels import FORKS, LABELS
 from turnwise_rewards.reward_models.model import RewardModel, fit, score_turns, start_reward_model
 from turnwise_rewards.reward_models.selection import rate_choices
@@ -43,7 +44,7 @@ PLAN = TrainingPlan(tasks=300, attempts=4, continuations=4, steps=400, batch=48,
 EXACT_TASKS = 30
 """Tasks whose labels, and as many whose scores, are compared with exact values."""
 HELDOUT_TASKS, HELDOUT_ATTEMPTS = 100, 8
-MODELS = ("soft", "hard", "returns", "outcome")
+MODELS = ("outcome", "soft", "hard", "returns")
 
 
 def main() -> None:
@@ -72,31 +73,34 @@ def write(path: Path, value: Any) -> None:
 
 
 def measure_chain(run: Path, out: Path) -> None:
-    """Everything about one policy, in `out/chain_seedN.json`; samples are kept in `out/samples_seedN`."""
+    """Everything about one policy, in `out/chain_seedN.json`; samples and models are kept beside it."""
     _, system, _ = load_trained_system(run)
     seed = system.config.run.seed
     started = time.process_time()
     train, heldout = asyncio.run(sample(system, out / f"samples_seed{seed}"))
-    result: dict[str, Any] = {"seed": seed, "plan": asdict(PLAN), "sampling_cpu_s": time.process_time() - started}
+    seconds = {"sampling": time.process_time() - started}
+    models: dict[str, RewardModel] = {}
+    for name in MODELS:
+        started = time.process_time()
+        models[name] = train_model(system, name, train, out / f"{name}_seed{seed}")
+        seconds[name] = time.process_time() - started
+    ways = list_ways(models, heldout, seed)
+    rated = rate_choices([group.trajectories for group in heldout], ways, attempts=[1, 2, 4, HELDOUT_ATTEMPTS])
+    result: dict[str, Any] = {
+        "seed": seed,
+        "plan": asdict(PLAN),
+        "cpu_seconds": seconds,
+        "best_of": [{**asdict(each), "share": each.share, "interval": each.interval} for each in rated],
+        "process": count_process(heldout),
+    }
+    write(out / f"chain_seed{seed}.json", result)
     truth, coverage = find_truth(system, train[:EXACT_TASKS])
     heldout_truth, heldout_coverage = find_truth(system, heldout[:EXACT_TASKS])
     result["least_valid_probability"] = min(coverage, heldout_coverage)
     result["labels"] = {name: compare_labels(name, train, truth) for name in LABELS}
-    models: dict[str, RewardModel] = {}
-    result["models"] = {}
-    for name in MODELS:
-        started = time.process_time()
-        models[name] = train_model(system, name, train, seed)
-        result["models"][name] = {
-            "train_cpu_s": time.process_time() - started,
-            **compare_scores(models[name], heldout[:EXACT_TASKS], heldout_truth),
-        }
-        write(out / f"chain_seed{seed}.json", result)
-    ways = list_ways(models, heldout, seed)
-    counts = [1, 2, 4, HELDOUT_ATTEMPTS]
-    rated = rate_choices([group.trajectories for group in heldout], ways, attempts=counts)
-    result["best_of"] = [{**asdict(each), "share": each.share, "interval": each.interval} for each in rated]
-    result["process"] = count_process(heldout)
+    result["models"] = {
+        name: compare_scores(model, heldout[:EXACT_TASKS], heldout_truth) for name, model in models.items()
+    }
     write(out / f"chain_seed{seed}.json", result)
 
 
@@ -157,12 +161,19 @@ def compare_labels(name: str, groups: Sequence[TrajectoryGroup], truth: dict[str
     }
 
 
-def train_model(system: System, name: str, groups: Sequence[TrajectoryGroup], seed: int) -> RewardModel:
-    """A model trained on one kind of labels of the same attempts."""
+def train_model(system: System, name: str, groups: Sequence[TrajectoryGroup], folder: Path) -> RewardModel:
+    """A model trained on one kind of labels of the same attempts, kept in `folder`; that of an earlier call."""
+    if folder.exists():
+        return load_reward_model(str(folder), system.tokenizer, source="MODEL")
+    seed = system.config.run.seed
     packing = build_packing(system.config)
     model = start_reward_model(system.model, system.tokenizer, kind=find_kind(name), lr=PLAN.lr, packing=packing)
     labelled = [each for each in LABELS[name](groups) if each.num_labels]
-    fit(model, labelled, steps=PLAN.steps, batch_size=PLAN.batch, seed=seed)
+    losses: list[float] = []
+    fit(model, labelled, steps=PLAN.steps, batch_size=PLAN.batch, seed=seed, report=lambda _, loss: losses.append(loss))
+    means = [float(np.mean(part)) for part in np.array_split(losses, 8)]
+    print(f"{name}: cross-entropy {' '.join(f'{mean:.3f}' for mean in means)}", file=sys.stderr, flush=True)
+    save_reward_model(model, folder, {"plan": asdict(replace(PLAN, labels=name))})
     return model
 
 

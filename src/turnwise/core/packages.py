@@ -58,7 +58,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-rewards": {
         "turnwise.annotators": ("reward_model",),
-        "turnwise.rewards": ("reward_model",),
+        "turnwise.rewards": ("ranking", "reward_model"),
         "turnwise.commands": ("reward-model",),
         "turnwise.recipes": ("reward_models",),
     },
