@@ -104,6 +104,17 @@ def test_turns_without_a_label_do_not_count() -> None:
     assert score_turns(one, attempts) == score_turns(other, attempts)
 
 
+def test_attempts_without_any_label_are_left_out() -> None:
+    ends = label_groups([make_group(t) for t in draw_attempts(8, 3)], "outcome")
+    none = [Labelled(trajectory=attempt(30), labels=(None,))]
+    one, other = start(), start()
+    fit(one, ends, steps=2, batch_size=8, seed=0)
+    fit(other, [*none, *ends], steps=2, batch_size=8, seed=0)
+    assert score_turns(one, [attempt(30)]) == score_turns(other, [attempt(30)])
+    with pytest.raises(DataError, match="no turn has a label"):
+        fit(start(), none, steps=1, batch_size=1, seed=0)
+
+
 def test_labels_that_are_no_probabilities_are_refused() -> None:
     labelled = [Labelled(trajectory=attempt(30), labels=(1.5,))]
     with pytest.raises(DataError, match=r"labels of trajectory 0/0 are \[1.5\]; .*in \[0, 1\]"):

