@@ -40,11 +40,11 @@ from turnwise_rewards.reward_models.model import RewardModel, fit, score_turns, 
 from turnwise_rewards.reward_models.selection import rate_choices
 from turnwise_rewards.runs.reward_models import TrainingPlan, find_kind, list_ways, sample_groups
 
-PLAN = TrainingPlan(tasks=300, attempts=4, continuations=4, steps=400, batch=48, lr=5e-3)
+PLAN = TrainingPlan(tasks=300, attempts=4, continuations=4, steps=1000, batch=24, lr=5e-3)
 EXACT_TASKS = 30
 """Tasks whose labels, and as many whose scores, are compared with exact values."""
 HELDOUT_TASKS, HELDOUT_ATTEMPTS = 100, 8
-MODELS = ("outcome", "soft", "hard", "returns")
+MODELS = ("soft", "outcome", "hard", "returns")
 
 
 def main() -> None:

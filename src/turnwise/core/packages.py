@@ -57,7 +57,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("adapters",),
     },
     "turnwise-rewards": {
-        "turnwise.annotators": ("reward_model",),
+        "turnwise.annotators": ("reward_model", "step_judge"),
         "turnwise.rewards": ("ranking", "reward_model"),
         "turnwise.commands": ("reward-model",),
         "turnwise.recipes": ("reward_models",),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from turnwise.config.section import Section
+from turnwise.core.judging import Judge
 from turnwise.core.protocols import Annotator, EnvironmentFamily, Renderer
 from turnwise.core.types import Draw, Sample, Trajectory
 
@@ -29,6 +30,8 @@ class AnnotatorParts:
     """Runs one attempt at the draw's task at temperature 0."""
     score: ScoreSamples
     tokenizer: PreTrainedTokenizerBase
+    judges: Mapping[str, Judge] = field(default_factory=dict)
+    """The recipe's judges, by name."""
     options: Any = None
     """An object of the row's `options`, or the recipe's table if the row has none."""
 

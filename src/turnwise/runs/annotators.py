@@ -104,4 +104,5 @@ def _gather_parts(system: System, trainer: TrainerThread) -> AnnotatorParts:
         run_greedy=run_greedy,
         score=score,
         tokenizer=system.tokenizer,
+        judges=system.judges,
     )

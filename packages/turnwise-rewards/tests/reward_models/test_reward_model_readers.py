@@ -16,6 +16,8 @@ from turnwise.config.annotators import AnnotatorSection
 from turnwise.config.rewards import RewardSection
 from turnwise.core.errors import AnnotatorError, ConfigError
 from turnwise.core.judging import EpisodeJudges
+from turnwise.core.types import text_message
+from turnwise.core.verdicts import Question, Verdict
 from turnwise.credit.annotator_kind import AnnotatorParts
 from turnwise.credit.annotator_table import build_annotator
 from turnwise.credit.annotators import NamedAnnotator, run_annotators
@@ -26,6 +28,7 @@ from turnwise.testing import build_tiny_model, build_tiny_tokenizer, make_group,
 from turnwise_rewards.reward_models.annotator import MODEL_REWARD, REWARD_MODEL, ProcessAnnotator
 from turnwise_rewards.reward_models.folder import save_reward_model
 from turnwise_rewards.reward_models.model import Kind, score_turns, start_reward_model
+from turnwise_rewards.reward_models.step_judge import STEP_JUDGE, StepJudge
 
 NOTHING: Any = None
 GROUP = make_group(
@@ -109,6 +112,46 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
         annotator(path=str(tmp_path))
     with pytest.raises(ConfigError, match=r"rewards.orm.options.path='.*' is no reward model"):
         reward(path=str(tmp_path))
+
+
+class Counting:
+    """A judge that says yes to replies with an odd number of characters."""
+
+    async def judge(self, question: Question) -> Verdict:
+        self.last = question
+        return Verdict(score=float(len(question.messages[-1].text) % 2))
+
+    async def close(self) -> None: ...
+
+
+def step_judge(asked: Counting, **options: Any) -> StepJudge:
+    parts = AnnotatorParts(
+        family=NOTHING,
+        renderer=NOTHING,
+        run_greedy=NOTHING,
+        score=NOTHING,
+        tokenizer=tokenizer(),
+        judges={"checker": asked},
+    )
+    built = build_annotator(STEP_JUDGE, parts, name="step_judge", section=AnnotatorSection(options=options))
+    assert isinstance(built, StepJudge)
+    return built
+
+
+def test_a_judge_of_steps_reads_what_stands_before_each_reply() -> None:
+    judge = Counting()
+    said = [text_message("assistant", "one"), text_message("assistant", "four")]
+    shown = (text_message("user", "go on"),)
+    turns = (make_turn([1], [2], message=said[0], observations=shown), make_turn([3], [4], parent=0, message=said[1]))
+    group = make_group(make_trajectory(*turns))
+    [marked] = asyncio.run(step_judge(judge, judge="checker", votes=2).annotate(group)).trajectories
+    assert [turn.scores.process_score for turn in marked.turns] == [1.0, 0.0]
+    assert judge.last.messages == (*group.task.prompt, said[0], *shown, said[1])
+    assert [each.question.seed for each in marked.judgements] == [0, 1, 0, 1]
+    asyncio.run(step_judge(judge, judge="checker", window=1).annotate(group))
+    assert judge.last.messages == (*shown, said[1])
+    with pytest.raises(ConfigError, match=r"options.judge='nobody' is none of the recipe's judges \(checker\); add"):
+        step_judge(judge, judge="nobody")
 
 
 def test_a_score_that_is_not_finite_makes_the_group_invalid(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from turnwise_rewards.reward_models.labels import (
     label_continuations,
     label_groups,
     label_outcomes,
+    label_progress,
     label_quality,
     label_returns,
     list_continuations,
@@ -154,6 +155,12 @@ def test_quality_of_a_forked_attempt() -> None:
     assert labelled.labels == pytest.approx((0.5, 0.75, 1.0))
 
 
+def test_progress_is_kept_or_lost() -> None:
+    # Turn 0: 1/2 before and after, kept. Turn 1: 1/2 before, 0 after, lost. Turn 2: 0 before, unknown.
+    [labelled] = label_progress([make_group(forked())])
+    assert labelled.labels == (1.0, 0.0, None)
+
+
 def test_an_outcome_labels_the_last_turn_only() -> None:
     [labelled] = label_outcomes([make_group(attempt(("s", "a"), ("t", "b"), reward=1.0), make_trajectory(reward=None))])
     assert labelled.labels == (None, 1.0)
@@ -162,7 +169,7 @@ def test_an_outcome_labels_the_last_turn_only() -> None:
 
 def test_what_cannot_be_labelled_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"labels='best' is unknown; use one of outcome, soft, hard, returns, quality"
+        ConfigError, match=r"labels='best' is unknown; use one of outcome, soft, hard, returns, quality, "
     ):
         label_groups([], "best")
     with pytest.raises(DataError, match=r"none of 1 trajectories has a step to label"):
@@ -170,4 +177,4 @@ def test_what_cannot_be_labelled_is_refused() -> None:
     two = make_trajectory(turn("a", None), turn("b", None))
     with pytest.raises(DataError, match=r"trajectory 0/0 has several conversations or branches"):
         label_groups([make_group(two)], "outcome")
-    assert set(LABELS) == {"outcome", "soft", "hard", "returns", "quality"}
+    assert set(LABELS) == {"outcome", "soft", "hard", "returns", "quality", "progress"}

@@ -29,7 +29,7 @@ def train(
     run: Run,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder for the model.")],
     labels: Annotated[
-        Literal["outcome", "soft", "hard", "returns", "quality"],
+        Literal["outcome", "soft", "hard", "returns", "quality", "progress"],
         typer.Option(help="outcome: of whole attempts. The others label every step."),
     ] = "soft",
     stored: Annotated[bool, typer.Option(help="Label what the run has stored, instead of sampling.")] = False,
@@ -56,6 +56,29 @@ def train(
         lr=lr,
     )
     train_reward_model(run, out, plan, show=typer.echo, step=step, device=device)
+
+
+@app.command()
+def questions(
+    run: Run,
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="New JSONL file.")],
+    labels: Annotated[
+        Literal["outcome", "soft", "hard", "returns", "quality", "progress"],
+        typer.Option(help="A label of 0.5 or more makes a step right."),
+    ] = "progress",
+    stored: Annotated[bool, typer.Option(help="Label what the run has stored, instead of sampling.")] = False,
+    tasks: Annotated[int, typer.Option(min=1, help="Training tasks to sample.")] = 200,
+    attempts: Annotated[int, typer.Option(min=1, help="Attempts per task.")] = 4,
+    continuations: Annotated[int, typer.Option(min=1, help="Continuations per state.")] = 4,
+    window: Annotated[int, typer.Option(min=0, help="Messages before the reply; 0: all.")] = 0,
+    step: Step = None,
+    device: Device = None,
+) -> None:
+    """Write labelled steps as questions with known verdicts, on which a judge of steps can be trained."""
+    from turnwise_rewards.runs.reward_models import TrainingPlan, export_questions
+
+    plan = TrainingPlan(labels=labels, stored=stored, tasks=tasks, attempts=attempts, continuations=continuations)
+    print(f"{export_questions(run, out, plan, window=window, step=step, device=device):,} questions: {out}")
 
 
 @app.command()

@@ -49,7 +49,7 @@ def label_continuations(groups: Sequence[TrajectoryGroup], *, hard: bool) -> lis
     attempt's own outcome. A turn from which every continuation failed to be scored has no label.
 
     Raises DataError if no trajectory has a continuation: the environment cannot fork, or none were sampled."""
-    whole = [t for group in groups for t in group.trajectories if isinstance(t.reward, Scored) and t.turns]
+    whole = _forked(groups)
     if whole and not any(ending.kind == "estimate" for t in whole for ending in t.endings):
         raise DataError(
             f"trajectory {whole[0].id} has no continuations, so its steps have no label; sample them in an environment "
@@ -62,6 +62,25 @@ def label_continuations(groups: Sequence[TrajectoryGroup], *, hard: bool) -> lis
         labelled.append(
             Labelled(trajectory=first_path(trajectory), labels=(*labels, float(is_success(first_path(trajectory)))))
         )
+    return labelled
+
+
+PROGRESS = 0.8
+"""Least share of the value that a right step keeps, as in GenPRM."""
+
+
+def label_progress(groups: Sequence[TrajectoryGroup]) -> list[Labelled]:
+    """Label a turn 1 if it kept the value, else 0: relative progress of GenPRM (arXiv 2504.00891, section 3.2).
+
+    A turn is right if the share of right continuations from the state after it is at least `PROGRESS` times that from
+    the state before it; after the last turn it is the attempt's outcome. A turn before which no continuation was right
+    has no label. Raises as `label_continuations` does."""
+    labelled = []
+    for each, whole in zip(label_continuations(groups, hard=False), _forked(groups), strict=True):
+        before = [share_right(right, hard=False) for right in list_continuations(whole)]
+        pairs = zip(before, each.labels, strict=True)
+        labels = [None if not b or a is None else float(a >= PROGRESS * b) for b, a in pairs]
+        labelled.append(Labelled(trajectory=each.trajectory, labels=tuple(labels)))
     return labelled
 
 
@@ -120,15 +139,12 @@ def label_quality(groups: Sequence[TrajectoryGroup]) -> list[Labelled]:
     """Label a turn with the quality value of the state that it reached (ReST-MCTS*, arXiv 2406.03816), in the tree of
     the attempt and its continuations; see `compute_quality`. A trajectory in which nothing ended right has none."""
     labelled = []
-    for group in groups:
-        for trajectory in group.trajectories:
-            if not isinstance(trajectory.reward, Scored) or not trajectory.turns:
-                continue
-            paths = split_paths(trajectory)
-            right = {path.turns[-1]: is_success(path.trajectory) for path in paths}
-            values = compute_quality([turn.parent for turn in trajectory.turns], right)
-            labels = tuple(values.get(index) for index in paths[0].turns)
-            labelled.append(Labelled(trajectory=paths[0].trajectory, labels=labels))
+    for trajectory in _forked(groups):
+        paths = split_paths(trajectory)
+        right = {path.turns[-1]: is_success(path.trajectory) for path in paths}
+        values = compute_quality([turn.parent for turn in trajectory.turns], right)
+        labels = tuple(values.get(index) for index in paths[0].turns)
+        labelled.append(Labelled(trajectory=paths[0].trajectory, labels=labels))
     return labelled
 
 
@@ -138,9 +154,10 @@ LABELS: Mapping[str, Callable[[Sequence[TrajectoryGroup]], list[Labelled]]] = {
     "hard": lambda groups: label_continuations(groups, hard=True),
     "returns": label_returns,
     "quality": label_quality,
+    "progress": label_progress,
 }
 """Every method by name, as the command line knows it."""
-FORKS = frozenset({"soft", "hard", "quality"})
+FORKS = frozenset({"soft", "hard", "quality", "progress"})
 """Methods that read continuations."""
 
 
@@ -169,5 +186,11 @@ def check_one_conversation(trajectory: Trajectory) -> None:
         )
 
 
+def _forked(groups: Sequence[TrajectoryGroup]) -> list[Trajectory]:
+    """Scored attempts with their continuations."""
+    return [t for group in groups for t in group.trajectories if isinstance(t.reward, Scored) and t.turns]
+
+
 def _attempts(groups: Sequence[TrajectoryGroup]) -> list[Trajectory]:
-    return [first_path(t) for group in groups for t in group.trajectories if isinstance(t.reward, Scored) and t.turns]
+    """Scored attempts alone."""
+    return [first_path(trajectory) for trajectory in _forked(groups)]

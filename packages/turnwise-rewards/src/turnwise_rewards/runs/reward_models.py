@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -23,7 +24,7 @@ from turnwise.runs.evaluate import heldout_draws, load_trained_system
 from turnwise.runs.openings import take_task
 from turnwise.runs.sft import first_rl_task
 from turnwise.store.groups import GroupStore
-from turnwise.store.run_folder import RunFolder
+from turnwise.store.run_folder import RunFolder, write_bytes_atomic
 from turnwise_rewards.reward_models.calibration import Quality, measure_scores
 from turnwise_rewards.reward_models.folder import load_reward_model, save_reward_model
 from turnwise_rewards.reward_models.labels import FORKS, Labelled, label_groups
@@ -40,6 +41,7 @@ from turnwise_rewards.reward_models.selection import (
     rate_choices,
     score_at_random,
 )
+from turnwise_rewards.reward_models.step_judge import write_rows
 
 Show = Callable[[str], None]
 
@@ -71,24 +73,12 @@ def train_reward_model(
 
     Raises ConfigError where `out` exists, the labels need an environment that can fork and this one cannot, or the
     policy is an adapter; DataError where nothing can be labelled."""
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise ConfigError(f"{out} already exists; name another folder, or delete it first")
-    folder, system, at = load_trained_system(run, step, device=device)
-    check_data_files(folder.path, system.family)
+    check_new(out)
+    system, groups, at = _gather(run, plan, step, device)
     if system.config.model.lora is not None:
         raise ConfigError(
             "a reward model copies a whole policy, and this run has an adapter (model.lora); merge it into its model"
         )
-
-    async def gather() -> list[TrajectoryGroup]:
-        try:
-            if plan.stored:
-                return load_stored(folder.path)
-            return await sample_groups(system, plan)
-        finally:
-            await system.close()
-
-    groups = asyncio.run(gather())
     labelled = label_groups(groups, plan.labels)
     sampled = sum(t.num_sampled_tokens for group in groups for t in group.trajectories)
     show(describe_labels(labelled, plan.labels, sampled))
@@ -105,7 +95,7 @@ def train_reward_model(
     fit(model, labelled, steps=plan.steps, batch_size=plan.batch, seed=seed, report=report)
     last = losses[-max(1, len(losses) // 10) :]
     facts = {
-        "run": str(folder.path),
+        "run": str(run),
         "step": at,
         "plan": asdict(plan),
         "num_labels": sum(each.num_labels for each in labelled),
@@ -115,6 +105,29 @@ def train_reward_model(
     save_reward_model(model, out, facts)
     show(f"reward model of kind {model.kind}: {out}")
     return facts
+
+
+def check_new(out: Path) -> None:
+    """Raise ConfigError if something is there already."""
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise ConfigError(f"{out} already exists; name another path, or delete it first")
+
+
+def _gather(
+    run: Path, plan: TrainingPlan, step: int | str | None, device: str | None
+) -> tuple[System, list[TrajectoryGroup], int]:
+    """The system of a checkpoint, closed, attempts to label (sampled by it, or those that the run has stored), and the
+    checkpoint's step."""
+    folder, system, at = load_trained_system(run, step, device=device)
+    check_data_files(folder.path, system.family)
+
+    async def gather() -> list[TrajectoryGroup]:
+        try:
+            return load_stored(folder.path) if plan.stored else await sample_groups(system, plan)
+        finally:
+            await system.close()
+
+    return system, asyncio.run(gather()), at
 
 
 def find_kind(labels: str) -> Kind:
@@ -143,17 +156,33 @@ async def sample_groups(system: System, plan: TrainingPlan) -> list[TrajectoryGr
     draws = [Draw(index=i, task=take_task(family, "train", first + i, problem)) for i in range(plan.tasks)]
     worker = replace(system.worker("train"), scope="reward model")
     if plan.labels in FORKS:
-        environment = family.build_environment(draws[0].task)
-        if not isinstance(environment, ForkableEnvironment):
-            raise ConfigError(
-                f"labels={plan.labels!r} continue attempts from their states, and {type(environment).__name__} of "
-                f"environment.name={system.config.environment.name!r} cannot fork; define `async def fork(self)` on "
-                "it, or use labels 'outcome' or 'returns'"
-            )
+        check_can_fork(family.build_environment(draws[0].task), plan.labels, system.config.environment.name)
         worker = replace(worker, branching=ValueEstimates(num_continuations=plan.continuations))
     groups = await worker.run_groups(draws, group_size=plan.attempts)
     worker.failure.check(groups)
     return groups
+
+
+def export_questions(
+    run: Path, out: Path, plan: TrainingPlan, *, window: int, step: int | str | None = None, device: str | None = None
+) -> int:
+    """Write labelled steps as a file of labels for judges (docs/judges.md); returns the number of rows. Raises as
+    `train_reward_model` does."""
+    check_new(out)
+    _, groups, _ = _gather(run, plan, step, device)
+    rows = write_rows(groups, label_groups(groups, plan.labels), window=window)
+    write_bytes_atomic(out, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    return len(rows)
+
+
+def check_can_fork(environment: object, labels: str, name: str) -> None:
+    """Raise ConfigError if the environment of this name has no fork, which the labels need."""
+    if not isinstance(environment, ForkableEnvironment):
+        raise ConfigError(
+            f"labels={labels!r} continue attempts from their states, and {type(environment).__name__} of "
+            f"environment.name={name!r} cannot fork; define `async def fork(self)` on it, or use labels 'outcome' or "
+            "'returns'"
+        )
 
 
 def load_stored(run: Path) -> list[TrajectoryGroup]:
