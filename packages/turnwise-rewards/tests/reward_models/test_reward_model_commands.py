@@ -78,3 +78,11 @@ def test_labels_by_continuation_need_an_environment_that_forks() -> None:
     check_can_fork(ChainEnvironment(), "soft", "chain")
     with pytest.raises(ConfigError, match=r"labels=.soft. continue .* object of environment.name=.mine. cannot"):
         check_can_fork(object(), "soft", "mine")
+
+
+@pytest.mark.parametrize("name", ["chain", "rl", "judge", "self_rewarding"])
+def test_recipes_are_read(name: str, tmp_path: Path) -> None:
+    recipes = RECIPES / "reward_models"
+    files = {"rl": ["chain", "rl"], "self_rewarding": ["chain", "rl", "self_rewarding"]}.get(name, [name])
+    config = load_config([recipes / f"{each}.toml" for each in files], [f"run.output={tmp_path}"])
+    assert config.run.name.startswith("reward_models")
