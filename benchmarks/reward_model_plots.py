@@ -86,7 +86,7 @@ def list_models(seeds: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "| labels | turns: r | AUC | Brier | calibration error | ends: AUC | Brier |"
     yield "|---|---|---|---|---|---|---|"
     for name in seeds[0]["models"]:
-        rows = [seed["models"][name] for seed in seeds]
+        rows = [seed["models"][name] for seed in seeds if name in seed["models"]]
         cells = [
             join(rows, "turns", "correlation"),
             join(rows, "turns", "auc"),
@@ -145,7 +145,7 @@ def draw_calibration(seeds: Sequence[dict[str, Any]], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(5, 4.2), layout="constrained")
     axis.plot([0, 1], [0, 1], color="#9a9a9a", linewidth=1, linestyle="--")
     for name, color in COLORS.items():
-        for number, seed in enumerate(seeds):
+        for number, seed in enumerate(seed for seed in seeds if name in seed["models"]):
             bins = seed["models"][name]["turns"]["bins"]
             x, y = [each["score"] for each in bins], [each["right"] for each in bins]
             sizes = [4 + 40 * each["count"] / seed["models"][name]["turns"]["count"] for each in bins]

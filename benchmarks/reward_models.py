@@ -2,7 +2,8 @@
 packages/turnwise-rewards/docs/reward_models.md.
 
     python benchmarks/reward_models.py labels OUT [--seeds N]       labels in the laboratory's worlds, exact values
-    python benchmarks/reward_models.py chain OUT RUN                labels, models and best-of-n in the chain world
+    python benchmarks/reward_models.py chain OUT RUN... [--models NAME...]
+                                                                    labels, models and best-of-n in the chain world
     python benchmarks/reward_models.py runs OUT NAME=RUN...         true success and a model's score over RL steps
     python benchmarks/reward_models.py draw OUT DIR                 tables on standard output, pictures in DIR
 
@@ -54,13 +55,14 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="labels to train on")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.what == "labels":
         write(arguments.out / "labels.json", measure_worlds(arguments.seeds))
     elif arguments.what == "chain":
         for run in arguments.names:
-            measure_chain(Path(run), arguments.out)
+            measure_chain(Path(run), arguments.out, arguments.models)
     elif arguments.what == "runs":
         write(arguments.out / "runs.json", read_runs(dict(name.split("=", 1) for name in arguments.names)))
     else:
@@ -72,7 +74,7 @@ def write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
-def measure_chain(run: Path, out: Path) -> None:
+def measure_chain(run: Path, out: Path, names: Sequence[str]) -> None:
     """Everything about one policy, in `out/chain_seedN.json`; samples and models are kept beside it."""
     _, system, _ = load_trained_system(run)
     seed = system.config.run.seed
@@ -80,7 +82,7 @@ def measure_chain(run: Path, out: Path) -> None:
     train, heldout = asyncio.run(sample(system, out / f"samples_seed{seed}"))
     seconds = {"sampling": time.process_time() - started}
     models: dict[str, RewardModel] = {}
-    for name in MODELS:
+    for name in names:
         started = time.process_time()
         models[name] = train_model(system, name, train, out / f"{name}_seed{seed}")
         seconds[name] = time.process_time() - started
