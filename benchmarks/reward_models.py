@@ -4,6 +4,7 @@ packages/turnwise-rewards/docs/reward_models.md.
     python benchmarks/reward_models.py labels OUT [--seeds N]       labels in the laboratory's worlds, exact values
     python benchmarks/reward_models.py chain OUT RUN... [--models NAME...]
                                                                     labels, models and best-of-n in the chain world
+    python benchmarks/reward_models.py implicit OUT RUN...          an implicit reward model on the same attempts
     python benchmarks/reward_models.py runs OUT NAME=RUN...         true success and a model's score over RL steps
     python benchmarks/reward_models.py draw OUT DIR                 tables on standard output, pictures in DIR
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # `laboratory` is not ins
 
 import numpy as np
 from chain_values import compute_values, read_values
+from reward_model_implicit import score_implicitly
 from reward_model_labels import measure_worlds
 from reward_model_plots import draw_all
 from reward_model_runs import read_runs
@@ -51,7 +53,7 @@ MODELS = ("soft", "outcome", "hard", "returns")
 def main() -> None:
     """Measure or draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["labels", "chain", "runs", "draw"])
+    parser.add_argument("what", choices=["labels", "chain", "implicit", "runs", "draw"])
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=10)
@@ -63,6 +65,9 @@ def main() -> None:
     elif arguments.what == "chain":
         for run in arguments.names:
             measure_chain(Path(run), arguments.out, arguments.models)
+    elif arguments.what == "implicit":
+        for run in arguments.names:
+            measure_implicit(Path(run), arguments.out)
     elif arguments.what == "runs":
         write(arguments.out / "runs.json", read_runs(dict(name.split("=", 1) for name in arguments.names)))
     else:
@@ -104,6 +109,18 @@ def measure_chain(run: Path, out: Path, names: Sequence[str]) -> None:
         name: compare_scores(model, heldout[:EXACT_TASKS], heldout_truth) for name, model in models.items()
     }
     write(out / f"chain_seed{seed}.json", result)
+
+
+def measure_implicit(run: Path, out: Path) -> None:
+    """The implicit model of one policy, in `out/implicit_seedN.json`."""
+    _, system, _ = load_trained_system(run)
+    seed = system.config.run.seed
+    train, heldout = asyncio.run(sample(system, out / f"samples_seed{seed}"))
+    groups = heldout[:EXACT_TASKS]
+    truth, _ = find_truth(system, groups)
+    attempts = [t for group in groups for t in group.trajectories]
+    scores, losses = score_implicitly(system, [each.trajectory for each in LABELS["outcome"](train)], attempts)
+    write(out / f"implicit_seed{seed}.json", {"losses": losses, **compare_with_truth(scores, attempts, truth)})
 
 
 async def sample(system: System, folder: Path) -> tuple[list[TrajectoryGroup], list[TrajectoryGroup]]:
@@ -182,7 +199,13 @@ def train_model(system: System, name: str, groups: Sequence[TrajectoryGroup], fo
 def compare_scores(model: RewardModel, groups: Sequence[TrajectoryGroup], truth: dict[str, Any]) -> dict[str, Any]:
     """Scores of held-out turns beside the exact values: of turns before the last, and of ends."""
     attempts = [t for group in groups for t in group.trajectories]
-    scores = score_turns(model, attempts)
+    return compare_with_truth(score_turns(model, attempts), attempts, truth)
+
+
+def compare_with_truth(
+    scores: Sequence[Sequence[float]], attempts: Sequence[Trajectory], truth: dict[str, Any]
+) -> dict[str, Any]:
+    """Scores of turns beside the exact values: of turns before the last, and of ends."""
     exact = [list_truth(attempt, truth) for attempt in attempts]
     before = [pair for row, true in zip(scores, exact, strict=True) for pair in zip(row[:-1], true[:-1], strict=True)]
     ends = [(row[-1], true[-1]) for row, true in zip(scores, exact, strict=True)]
