@@ -85,7 +85,7 @@ def list_models(seeds: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Scores of trained models beside the exact values, a cell per seed."""
     yield "| labels | turns: r | AUC | Brier | calibration error | ends: AUC | Brier |"
     yield "|---|---|---|---|---|---|---|"
-    for name in seeds[0]["models"]:
+    for name in dict.fromkeys(name for seed in seeds for name in seed["models"]):
         rows = [seed["models"][name] for seed in seeds if name in seed["models"]]
         cells = [
             join(rows, "turns", "correlation"),
@@ -122,7 +122,7 @@ def list_best_of(seeds: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "|---|" + "---|" * (len(counts) + 1)
     for name, row in sums.items():
         low, high = compute_wilson_interval(*row[counts[-1]])
-        shares = " | ".join(f"{row[n][0] / row[n][1]:.3f}" for n in counts)
+        shares = " | ".join(f"{row[n][0] / row[n][1]:.2f}" for n in counts)
         yield f"| {name} | {shares} | [{low:.3f}, {high:.3f}] of {row[counts[-1]][1]} |"
 
 

@@ -4,6 +4,8 @@ packages/turnwise-rewards/docs/reward_models.md.
     python benchmarks/reward_models.py labels OUT [--seeds N]       labels in the laboratory's worlds, exact values
     python benchmarks/reward_models.py chain OUT RUN... [--models NAME...]
                                                                     labels, models and best-of-n in the chain world
+    python benchmarks/reward_models.py more OUT RUN...              after `chain`: models without continuations on as
+                                                                    many sampled tokens
     python benchmarks/reward_models.py implicit OUT RUN...          an implicit reward model on the same attempts
     python benchmarks/reward_models.py runs OUT NAME=RUN...         true success and a model's score over RL steps
     python benchmarks/reward_models.py draw OUT DIR                 tables on standard output, pictures in DIR
@@ -44,6 +46,7 @@ from turnwise_rewards.reward_models.selection import rate_choices
 from turnwise_rewards.runs.reward_models import TrainingPlan, find_kind, list_ways, sample_groups
 
 PLAN = TrainingPlan(tasks=300, attempts=4, continuations=4, steps=1000, batch=24, lr=5e-3)
+MORE = replace(PLAN, labels="returns", tasks=1100, attempts=12)
 EXACT_TASKS = 30
 """Tasks whose labels, and as many whose scores, are compared with exact values."""
 HELDOUT_TASKS, HELDOUT_ATTEMPTS = 100, 8
@@ -53,7 +56,7 @@ MODELS = ("soft", "outcome", "hard", "returns")
 def main() -> None:
     """Measure or draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["labels", "chain", "implicit", "runs", "draw"])
+    parser.add_argument("what", choices=["labels", "chain", "more", "implicit", "runs", "draw"])
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=10)
@@ -65,6 +68,9 @@ def main() -> None:
     elif arguments.what == "chain":
         for run in arguments.names:
             measure_chain(Path(run), arguments.out, arguments.models)
+    elif arguments.what == "more":
+        for run in arguments.names:
+            measure_more(Path(run), arguments.out)
     elif arguments.what == "implicit":
         for run in arguments.names:
             measure_implicit(Path(run), arguments.out)
@@ -111,6 +117,27 @@ def measure_chain(run: Path, out: Path, names: Sequence[str]) -> None:
     write(out / f"chain_seed{seed}.json", result)
 
 
+def measure_more(run: Path, out: Path) -> None:
+    """Add models of attempts alone, as many as the continuations of `PLAN` cost in tokens, to `out/chain_seedN.json`."""
+    _, system, _ = load_trained_system(run)
+    path = out / f"chain_seed{system.config.run.seed}.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    seed = result["seed"]
+    _, heldout = asyncio.run(sample(system, out / f"samples_seed{seed}", MORE))
+    train = load_groups(out / f"samples_seed{seed}", "more")
+    truth, _ = find_truth(system, heldout[:EXACT_TASKS])
+    for name in ("returns", "outcome"):
+        model = train_model(system, name, train, out / f"{name}_more_seed{seed}")
+        label = f"{name}, more attempts"
+        result["models"][label] = compare_scores(model, heldout[:EXACT_TASKS], truth)
+        ways = list_ways({label: model}, heldout, seed)
+        rated = rate_choices([group.trajectories for group in heldout], ways, attempts=[1, 2, 4, HELDOUT_ATTEMPTS])
+        kept = [each for each in rated if label in each.name]
+        result["best_of"] += [{**asdict(each), "share": each.share, "interval": each.interval} for each in kept]
+    result["more_tokens"] = sum(t.num_sampled_tokens for group in train for t in group.trajectories)
+    write(path, result)
+
+
 def measure_implicit(run: Path, out: Path) -> None:
     """The implicit model of one policy, in `out/implicit_seedN.json`."""
     _, system, _ = load_trained_system(run)
@@ -123,8 +150,13 @@ def measure_implicit(run: Path, out: Path) -> None:
     write(out / f"implicit_seed{seed}.json", {"losses": losses, **compare_with_truth(scores, attempts, truth)})
 
 
-async def sample(system: System, folder: Path) -> tuple[list[TrajectoryGroup], list[TrajectoryGroup]]:
-    """Training attempts with continuations, and held-out attempts; those of an earlier call where it kept them."""
+async def sample(
+    system: System, folder: Path, more: TrainingPlan | None = None
+) -> tuple[list[TrajectoryGroup], list[TrajectoryGroup]]:
+    """Training attempts with continuations, and held-out attempts; those of an earlier call where it kept them. Attempts
+    by a plan of `more` are kept in the folder, too."""
+    if more is not None and not (folder / "more.jsonl").exists():
+        save_groups(folder, "more", await sample_groups(system, more), decode=None)
     if not (folder / "heldout.jsonl").exists():
         train = await sample_groups(system, replace(PLAN, labels="soft"))
         save_groups(folder, "train", train, decode=None)
