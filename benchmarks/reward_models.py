@@ -118,7 +118,7 @@ def measure_chain(run: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def measure_more(run: Path, out: Path) -> None:
-    """Add models of attempts alone, as many as the continuations of `PLAN` cost in tokens, to `out/chain_seedN.json`."""
+    """Add models of attempts without continuations, on as many tokens as those of `PLAN`, to `out/chain_seedN.json`."""
     _, system, _ = load_trained_system(run)
     path = out / f"chain_seed{system.config.run.seed}.json"
     result = json.loads(path.read_text(encoding="utf-8"))
@@ -153,8 +153,9 @@ def measure_implicit(run: Path, out: Path) -> None:
 async def sample(
     system: System, folder: Path, more: TrainingPlan | None = None
 ) -> tuple[list[TrajectoryGroup], list[TrajectoryGroup]]:
-    """Training attempts with continuations, and held-out attempts; those of an earlier call where it kept them. Attempts
-    by a plan of `more` are kept in the folder, too."""
+    """Training attempts with continuations, and held-out attempts; those of an earlier call where it kept them.
+
+    Attempts by the plan `more` are kept in the folder, too."""
     if more is not None and not (folder / "more.jsonl").exists():
         save_groups(folder, "more", await sample_groups(system, more), decode=None)
     if not (folder / "heldout.jsonl").exists():
