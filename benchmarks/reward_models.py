@@ -10,7 +10,7 @@ packages/turnwise-rewards/docs/reward_models.md.
     python benchmarks/reward_models.py runs OUT NAME=RUN...         true success and a model's score over RL steps
     python benchmarks/reward_models.py draw OUT DIR                 tables on standard output, pictures in DIR
 
-RUN is a run of reward_models/chain for `chain`, and of reward_models/chain_rl for `runs`."""
+RUN is a run of reward_models/chain, and of reward_models/rl for `runs`."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def train(
     continuations: Annotated[int, typer.Option(min=1, help="Continuations per state: soft, hard, quality.")] = 4,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 300,
     batch: Annotated[int, typer.Option(min=1, help="Attempts per optimizer step.")] = 32,
-    lr: Annotated[float, typer.Option(min=1e-9, help="Learning rate, which falls linearly to 0.")] = 2e-3,
+    lr: Annotated[float, typer.Option(min=1e-9, help="Learning rate, which falls linearly to 0.")] = 1e-3,
     step: Step = None,
     device: Device = None,
 ) -> None:

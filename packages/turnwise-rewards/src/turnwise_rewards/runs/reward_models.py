@@ -63,7 +63,7 @@ class TrainingPlan:
     steps: int = 300
     batch: int = 32
     """Attempts per step."""
-    lr: float = 2e-3
+    lr: float = 1e-3
 
 
 def train_reward_model(
