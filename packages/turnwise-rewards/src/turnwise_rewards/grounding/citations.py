@@ -1,0 +1,160 @@
+"""Citations in running text, in the usual spellings: where each stands and which passages it names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_NOUN = r"(?:docs?|documents?|passages?|sources?|refs?|references?|results?|pages?|papers?|citations?)"
+_URL = r"https?://[^\s<>\"'`(){}\[\]|\u3010\u3011]+"
+_ITEM = re.compile(
+    rf"(?:{_NOUN}\.?\s*[:#_-]?\s*)?[#@^]?(?:[A-Za-z]{{0,12}}[-_:.]?\d[\w.:\u2013\u2014-]*(?:\s*[-\u2013\u2014]\s*\d+)?|{_URL})",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(r"(?:(?:see|cf\.?|from|according to)\s+)?(?:sources?\s*:\s*)?", re.IGNORECASE)
+_SPLIT = re.compile(r"[,;&\n]|\band\b", re.IGNORECASE)
+_RANGE = re.compile(r"(\d{1,9})\s*[-\u2013\u2014]\s*(\d{1,9})")
+_HEAD = re.compile(rf"{_NOUN}\.?\s*[:#_-]?\s*(?=[\w@#^])", re.IGNORECASE)
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+_SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "0123456789")
+MAX_RANGE = 20
+"""Most passages that a range such as `[3-7]` names; a longer one is an id with a hyphen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """One place of a text that names passages."""
+
+    ids: tuple[str, ...]
+    """What it names, in order, as `normalize_id` writes it; an id that is named twice is there twice."""
+    start: int
+    """Position of its first character."""
+    end: int
+    """Position after its last character."""
+    spelling: str
+    """A name of `SPELLINGS`."""
+    kept: str = ""
+    """Words of the claim inside the citation, such as the text of a link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """One way to write a citation."""
+
+    name: str
+    pattern: re.Pattern[str]
+    """Has a group `ids`, and `kept` where words of the claim may stand inside."""
+    example: str
+    ids: tuple[str, ...]
+    """What the example names."""
+    is_list: bool = False
+    """Whether brackets hold it that hold other things too: it is a citation only if every item looks like an id."""
+    needs_noun: bool = False
+    """Whether the first item must be an address or begin with a word such as "doc" or "source"."""
+
+
+def _spelling(name: str, pattern: str, example: str, *ids: str, is_list: bool = False, noun: bool = False) -> Spelling:
+    compiled = re.compile(pattern, re.IGNORECASE)
+    return Spelling(name=name, pattern=compiled, example=example, ids=ids, is_list=is_list, needs_noun=noun)
+
+
+_TAG = r"<(?P<tag>cite|citation|sup|source|ref)"
+SPELLINGS = (
+    _spelling("numbered link", rf"\[\[[^\[\]\n]*\]\]\(\s*(?P<ids>{_URL})\s*\)", "A [[1]](https://a.org/x)",
+              "https://a.org/x"),
+    _spelling("link", rf"(?<!!)\[(?P<kept>[^\[\]\n]*)\]\(\s*<?(?P<ids>{_URL}|#?[\w.-]*\d[\w.-]*)>?(?:\s+\"[^\"\n]*\")?\s*\)",
+              "[A](https://a.org/x/)", "https://a.org/x"),
+    _spelling("cite tag", rf"{_TAG}\s+(?:ids?|source|doc)\s*=\s*[\"']?(?P<ids>[^\"'<>\n]+)[\"']?\s*>(?P<kept>[^<]*)"
+              r"</(?P=tag)>", '<cite id="17">A</cite>', "17"),
+    _spelling("citation tag", rf"{_TAG}>(?P<ids>[^<\n]+)</(?P=tag)>", "A <citation>17, 18</citation>", "17", "18"),
+    _spelling("dagger", r"\u3010(?P<ids>[^\u3010\u3011\n\u2020]+)(?:\u2020[^\u3010\u3011\n]*)?\u3011",
+              "A \u301017\u2020source\u3011", "17"),
+    _spelling("LaTeX", r"\\cite[tp]?\*?(?:\[[^\[\]\n]*\])?\{(?P<ids>[^{}\n]+)\}", r"A \cite{tolen17, vale03}",
+              "tolen17", "vale03"),
+    _spelling("key", r"\[(?P<ids>@[^\[\]\n]+)\]", "A [@tolen17; @vale03]", "tolen17", "vale03"),
+    _spelling("footnote", r"\[\^(?P<ids>[\w.-]+)\]", "A[^17]", "17"),
+    _spelling("brackets", r"\[(?P<ids>[^\[\]\n]{1,300})\]", "A [doc 17, doc 18]", "17", "18",
+              is_list=True),
+    _spelling("parentheses", r"\((?P<ids>[^()\n]{1,300})\)", "A (source: doc 17)", "17", is_list=True, noun=True),
+    _spelling("caret", r"(?<=\w)\^(?P<ids>\d+(?:,\d+)*)\^", "A^17^", "17"),
+    _spelling("superscript", r"(?<=[^\W\d_]|[.,;:!?)\]\"'])(?P<ids>[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)",
+              "It is A.\u00b9\u2077", "17"),
+    _spelling("address", rf"<?(?P<ids>{_URL})>?", "A, see https://a.org/x.", "https://a.org/x"),
+)  # fmt: skip
+"""Every spelling, the more specific ones first: a place counts once, for the first that matches it."""
+
+
+def normalize_id(text: str) -> str:
+    """Write an id so that its spellings are equal: `Doc 17`, `#17`, `doc_17` and `017` are `17`.
+
+    Addresses lose a closing slash, full stop or comma, and their scheme and host are lower-case; other ids are
+    lower-case."""
+    said = text.strip().strip("\"'`<>")
+    if re.match(r"https?://", said, re.IGNORECASE):
+        scheme, _, rest = said.rstrip(".,;:!?").partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme.lower()}://{host.lower()}{slash}{path}".rstrip("/")
+    said = _HEAD.sub("", said, count=1) if _HEAD.match(said) else said
+    said = said.lstrip("#@^ ").rstrip(".,;:").casefold()
+    return str(int(said)) if said.isdecimal() and len(said) < 10 else said
+
+
+def read_ids(text: str) -> tuple[str, ...]:
+    """Return the ids of a list: `doc 3, 5-7 and #9` names 3, 5, 6, 7, 9."""
+    ids: list[str] = []
+    for item in _split(text):
+        span = _RANGE.fullmatch(_HEAD.sub("", item, count=1) if _HEAD.match(item) else item)
+        if span and 0 < int(span[2]) - int(span[1]) < MAX_RANGE:
+            ids += map(str, range(int(span[1]), int(span[2]) + 1))
+        elif name := normalize_id(item):
+            ids.append(name)
+    return tuple(ids)
+
+
+def find_citations(text: str) -> list[Citation]:
+    """Return the citations of a text in their order, none within another; what stands in code is none."""
+    taken = bytearray(len(text))
+    for match in _CODE.finditer(text):
+        taken[match.start() : match.end()] = b"\1" * len(match[0])
+    found: list[Citation] = []
+    for spelling in SPELLINGS:
+        for match in spelling.pattern.finditer(text):
+            ids = _ids_of(match, spelling)
+            if not ids or any(taken[match.start() : match.end()]):
+                continue
+            taken[match.start() : match.end()] = b"\1" * len(match[0])
+            kept = match["kept"] if "kept" in spelling.pattern.groupindex else ""
+            kept = "" if _ITEM.fullmatch(kept.strip()) else kept
+            found.append(
+                Citation(ids=ids, start=match.start(), end=match.end(), spelling=spelling.name, kept=kept)
+            )
+    return sorted(found, key=lambda citation: citation.start)
+
+
+def take_out(text: str, citations: Sequence[Citation]) -> str:
+    """Return the text without these citations, but with the words of the claim inside them."""
+    pieces, at = [], 0
+    for citation in citations:
+        pieces += [text[at : citation.start], citation.kept]
+        at = citation.end
+    return "".join([*pieces, text[at:]])
+
+
+def _split(text: str) -> list[str]:
+    return [item for item in (part.strip() for part in _SPLIT.split(text)) if item]
+
+
+def _ids_of(match: re.Match[str], spelling: Spelling) -> tuple[str, ...]:
+    text = match["ids"].strip().translate(_SUPERSCRIPTS)
+    if not spelling.is_list:
+        return read_ids(text)
+    lead = _LEAD.match(text)
+    rest = text[lead.end() :] if lead else text
+    items = _split(rest)
+    if not items or not all(_ITEM.fullmatch(item) for item in items):
+        return ()
+    if spelling.needs_noun and rest == text and not re.match(rf"{_NOUN}\b|https?:", text, re.IGNORECASE):
+        return ()
+    return read_ids(rest)
+

@@ -1,0 +1,31 @@
+"""The reward of a ledger: recall, and precision as far as there is recall, minus fabrication."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from turnwise.config.section import Section
+from turnwise_rewards.grounding.ledger import Cited, Ledger
+
+
+class GroundingWeights(Section):
+    """Weights of the three terms."""
+
+    recall: float = Field(0.5, ge=0, le=1000)
+    """Weight of the share of expected claims that are supported."""
+    precision: float = Field(0.5, ge=0, le=1000)
+    """Weight of the share of supported claims among these and everything that is bad, times recall."""
+    fabricated: float = Field(0.5, ge=0, le=1000)
+    """Penalty of as many fabricated citations as claims are expected; a part of it for fewer, no more for further."""
+
+
+def compute_grounding(ledger: Ledger, weights: GroundingWeights) -> float:
+    """Return `a R + b P R - c F` with recall R, precision P and F, the fabricated citations over the expected claims, at
+    most 1.
+
+    Between -c and a + b. P counts only as far as R does, so that a report with the one claim that is easiest does not
+    earn all of it. No term falls when something bad is left out, so that nothing that is not a supported claim can
+    raise the reward: it does not enter the numerators, and F does not depend on the number of other citations.
+    """
+    fabricated = min(1.0, ledger.count_cited(Cited.FABRICATED) / ledger.expected)
+    return (weights.recall + weights.precision * ledger.precision) * ledger.recall - weights.fabricated * fabricated

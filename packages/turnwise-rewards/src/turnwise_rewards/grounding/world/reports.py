@@ -1,0 +1,46 @@
+"""How a report states a fact, and what a page says about such a statement. Exact."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from turnwise.environments.search_qa.world import RELATIONS, Fact
+from turnwise_rewards.grounding.claims import Claim
+from turnwise_rewards.grounding.ledger import Support
+from turnwise_rewards.grounding.passages import Passage
+from turnwise_rewards.grounding.world.pages import read_page
+
+_CLAIM = re.compile(rf"(?:claim\s*:\s*)?(?P<relation>{'|'.join(RELATIONS)}) of (?P<subject>.+?) [:=] (?P<value>.+)")
+
+
+def name_fact(fact: Fact) -> str:
+    """Write what is asked: `author of Blue Lantern`."""
+    return f"{fact[0]} of {fact[1]}"
+
+
+def write_line(fact: Fact, value: str, ids: Sequence[str]) -> str:
+    """Write a line of a report: `author of Blue Lantern : Mira Tolen [doc 17]`."""
+    return " ".join([name_fact(fact), ":", value, *(f"[doc {name}]" for name in ids)])
+
+
+def read_line(text: str) -> tuple[Fact, str] | None:
+    """Return the fact and the value that a claim states; None if it is not of the form of `write_line`."""
+    match = _CLAIM.fullmatch(text.strip())
+    return match and ((match["relation"], match["subject"].strip()), match["value"].strip())
+
+
+def check_claim(claim: Claim, passage: Passage, truth: Mapping[Fact, str]) -> Support:
+    """Return whether a passage entails a claim.
+
+    YES: one of its lines states the claim, and no better page of the world says otherwise. NO: a line is about the same
+    fact, but says otherwise or is overruled. Otherwise NOT_SUPPORTED.
+    """
+    stated = read_line(claim.text)
+    if stated is None:
+        return Support.NOT_SUPPORTED
+    fact, value = stated
+    said = {page[2] for text in passage.texts if (page := read_page(text)) is not None and page[1] == fact}
+    if value in said and truth.get(fact) == value:
+        return Support.YES
+    return Support.NO if said else Support.NOT_SUPPORTED
