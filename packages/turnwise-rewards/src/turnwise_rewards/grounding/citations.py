@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_NOUN = r"(?:docs?|documents?|passages?|sources?|refs?|references?|results?|pages?|papers?|citations?)"
+_NOUN = r"(?:(?:doc|document|passage|source|ref|reference|result|page|paper|citation)s?(?![A-Za-z]))"
 _URL = r"https?://[^\s<>\"'`(){}\[\]|\u3010\u3011]+"
 _ITEM = re.compile(
-    rf"(?:{_NOUN}\.?\s*[:#_-]?\s*)?[#@^]?(?:[A-Za-z]{{0,12}}[-_:.]?\d[\w.:\u2013\u2014-]*(?:\s*[-\u2013\u2014]\s*\d+)?|{_URL})",
+    rf"(?:{_NOUN}\.?\s*[:#_-]?\s*)?[#@^]?(?:call\s+\d+|[A-Za-z]{{0,12}}[-_:.]?\d[\w.:\u2013\u2014-]*(?:\s*[-\u2013\u2014]\s*\d+)?|{_URL})",
     re.IGNORECASE,
 )
 _LEAD = re.compile(r"(?:(?:see|cf\.?|from|according to)\s+)?(?:sources?\s*:\s*)?", re.IGNORECASE)
+_NAMED = re.compile(rf"(?:(?:see|cf\.?|from|according to)\s+)?(?:{_NOUN}\b|https?:)", re.IGNORECASE)
 _SPLIT = re.compile(r"[,;&\n]|\band\b", re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,9})\s*[-\u2013\u2014]\s*(\d{1,9})")
 _HEAD = re.compile(rf"{_NOUN}\.?\s*[:#_-]?\s*(?=[\w@#^])", re.IGNORECASE)
@@ -49,9 +50,10 @@ class Spelling:
     ids: tuple[str, ...]
     """What the example names."""
     is_list: bool = False
-    """Whether brackets hold it that hold other things too: it is a citation only if every item looks like an id."""
+    """Whether its brackets hold other things too: it is a citation only if every item looks like an id, or the first
+    is an address or begins with a word such as "doc"; what follows such a one is a title or a place in it."""
     needs_noun: bool = False
-    """Whether the first item must be an address or begin with a word such as "doc" or "source"."""
+    """Whether the first item must be such a one."""
 
 
 def _spelling(name: str, pattern: str, example: str, *ids: str, is_list: bool = False, noun: bool = False) -> Spelling:
@@ -63,7 +65,7 @@ _TAG = r"<(?P<tag>cite|citation|sup|source|ref)"
 SPELLINGS = (
     _spelling("numbered link", rf"\[\[[^\[\]\n]*\]\]\(\s*(?P<ids>{_URL})\s*\)", "A [[1]](https://a.org/x)",
               "https://a.org/x"),
-    _spelling("link", rf"(?<!!)\[(?P<kept>[^\[\]\n]*)\]\(\s*<?(?P<ids>{_URL}|#?[\w.-]*\d[\w.-]*)>?(?:\s+\"[^\"\n]*\")?\s*\)",
+    _spelling("link", rf"(?<!!)\[(?P<kept>[^\[\]\n]*)\]\(\s*<?(?P<ids>{_URL}|#?[\w.-]{{0,60}}\d[\w.-]{{0,60}})>?(?:\s+\"[^\"\n]*\")?\s*\)",
               "[A](https://a.org/x/)", "https://a.org/x"),
     _spelling("cite tag", rf"{_TAG}\s+(?:ids?|source|doc)\s*=\s*[\"']?(?P<ids>[^\"'<>\n]+)[\"']?\s*>(?P<kept>[^<]*)"
               r"</(?P=tag)>", '<cite id="17">A</cite>', "17"),
@@ -74,11 +76,13 @@ SPELLINGS = (
               "tolen17", "vale03"),
     _spelling("key", r"\[(?P<ids>@[^\[\]\n]+)\]", "A [@tolen17; @vale03]", "tolen17", "vale03"),
     _spelling("footnote", r"\[\^(?P<ids>[\w.-]+)\]", "A[^17]", "17"),
-    _spelling("brackets", r"\[(?P<ids>[^\[\]\n]{1,300})\]", "A [doc 17, doc 18]", "17", "18",
+    _spelling("brackets", r"(?!(?<=!)\[[^\[\]\n]{1,300}\]\()\[(?P<ids>[^\[\]\n]{1,300})\]", "A [doc 17, doc 18]", "17", "18",
               is_list=True),
     _spelling("parentheses", r"\((?P<ids>[^()\n]{1,300})\)", "A (source: doc 17)", "17", is_list=True, noun=True),
+    _spelling("phrase", rf"\b(?:according to|as stated in|as (?:per|in)|per|see)\s+(?:the\s+)?(?P<ids>{_NOUN}\s*[#_-]?\d+)\b,?",
+              "According to doc 17, it is A.", "17"),
     _spelling("caret", r"(?<=\w)\^(?P<ids>\d+(?:,\d+)*)\^", "A^17^", "17"),
-    _spelling("superscript", r"(?<=[^\W\d_]|[.,;:!?)\]\"'])(?P<ids>[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)",
+    _spelling("superscript", r"(?:(?<=[^\W\d_]{4})|(?<=[.,;:!?)\]\"']))(?P<ids>[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)",
               "It is A.\u00b9\u2077", "17"),
     _spelling("address", rf"<?(?P<ids>{_URL})>?", "A, see https://a.org/x.", "https://a.org/x"),
 )  # fmt: skip
@@ -86,7 +90,7 @@ SPELLINGS = (
 
 
 def normalize_id(text: str) -> str:
-    """Write an id so that its spellings are equal: `Doc 17`, `#17`, `doc_17` and `017` are `17`.
+    """Write an id so that its spellings are equal: `Doc 17`, `#17`, `doc_17` and `017` are `17`, `PC-17` is `pc17`.
 
     Addresses lose a closing slash, full stop or comma, and their scheme and host are lower-case; other ids are
     lower-case."""
@@ -97,6 +101,7 @@ def normalize_id(text: str) -> str:
         return f"{scheme.lower()}://{host.lower()}{slash}{path}".rstrip("/")
     said = _HEAD.sub("", said, count=1) if _HEAD.match(said) else said
     said = said.lstrip("#@^ ").rstrip(".,;:").casefold()
+    said = re.sub(r"^([a-z]+)[-_ ](?=\d)", r"\1", said)
     return str(int(said)) if said.isdecimal() and len(said) < 10 else said
 
 
@@ -124,11 +129,12 @@ def find_citations(text: str) -> list[Citation]:
             if not ids or any(taken[match.start() : match.end()]):
                 continue
             taken[match.start() : match.end()] = b"\1" * len(match[0])
-            kept = match["kept"] if "kept" in spelling.pattern.groupindex else ""
-            kept = "" if _ITEM.fullmatch(kept.strip()) else kept
-            found.append(
-                Citation(ids=ids, start=match.start(), end=match.end(), spelling=spelling.name, kept=kept)
-            )
+            start, end, kept = match.start(), match.end(), match.groupdict().get("kept") or ""
+            if _ITEM.fullmatch(kept.strip()):
+                ids, kept = ((normalize_id(kept),) if match["ids"].startswith("#") else ids), ""
+            elif text[start - 1 : start] == "(" and text[end : end + 1] == ")":
+                start, end, kept = start - 1, end + 1, ""
+            found.append(Citation(ids=ids, start=start, end=end, spelling=spelling.name, kept=kept))
     return sorted(found, key=lambda citation: citation.start)
 
 
@@ -152,9 +158,9 @@ def _ids_of(match: re.Match[str], spelling: Spelling) -> tuple[str, ...]:
     lead = _LEAD.match(text)
     rest = text[lead.end() :] if lead else text
     items = _split(rest)
-    if not items or not all(_ITEM.fullmatch(item) for item in items):
+    named = bool(_NAMED.match(text))
+    if not items or not _ITEM.fullmatch(items[0]) or (spelling.needs_noun and not named):
         return ()
-    if spelling.needs_noun and rest == text and not re.match(rf"{_NOUN}\b|https?:", text, re.IGNORECASE):
+    if not named and not all(_ITEM.fullmatch(item) for item in items):
         return ()
-    return read_ids(rest)
-
+    return tuple(name for item in items if _ITEM.fullmatch(item) for name in read_ids(item))

@@ -104,7 +104,7 @@ def _split_line(line: str) -> Iterator[str]:
         for citation in citations:
             if citation.start >= end and not citation.kept and not line[end : citation.start].strip(" ,;"):
                 end = citation.end
-                end += len(line[end:]) - len(line[end:].lstrip(".")) 
+                end += len(line[end:]) - len(line[end:].lstrip("."))
         yield line[start:end]
         start = end
     yield line[start:]

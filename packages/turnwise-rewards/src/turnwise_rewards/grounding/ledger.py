@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pydantic import Field
+
+from turnwise.config.section import Section
 from turnwise_rewards.grounding.claims import Claim
 from turnwise_rewards.grounding.passages import Passage
 from turnwise_rewards.grounding.words import contains_words, list_words, shared_share
@@ -36,6 +39,8 @@ class Cited(StrEnum):
     """A tool returned what the model had written to it."""
     DUPLICATE = "duplicate"
     """The claim cites the passage a second time."""
+    UNREAD = "unread_citation"
+    """It stands behind the most passages of a claim that are read."""
 
 
 class Stated(StrEnum):
@@ -54,13 +59,29 @@ class Stated(StrEnum):
     """It answers nothing that was asked, or repeats the question."""
     COPIED = "copied"
     """It has a longer run of a passage's words than a claim may have."""
+    UNREAD = "unread"
+    """It stands behind the most claims that are read."""
 
 
 SAME_SHARE = 0.6
 """Share of words from which on two claims in free text count as the same."""
 BAD_CITATIONS = tuple(outcome for outcome in Cited if outcome is not Cited.SUPPORTED)
-BAD_CLAIMS = (Stated.UNCITED, Stated.CONTESTED, Stated.REPEATED, Stated.UNASKED, Stated.COPIED)
+BAD_CLAIMS = (Stated.UNCITED, Stated.CONTESTED, Stated.REPEATED, Stated.UNASKED, Stated.COPIED, Stated.UNREAD)
 """Claims that count against precision by themselves; an unsupported claim does so by its citations."""
+
+
+class Limits(Section):
+    """What of a report is read; 0 sets no limit."""
+
+    max_claims: int = Field(30, ge=0, le=10_000)
+    """Most claims; further ones count as bad, unread."""
+    max_passages: int = Field(5, ge=0, le=1000)
+    """Most different passages that one claim may cite; further citations count as bad, unread."""
+    max_copied_words: int = Field(25, ge=0, le=10_000)
+    """Longest run of a passage's words that a claim may have: a report is not its sources."""
+
+
+NO_LIMITS = Limits(max_claims=0, max_passages=0, max_copied_words=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,20 +190,21 @@ def build_ledger(
     expected: int,
     answers: Answers | None = None,
     question: str = "",
-    max_copied_words: int = 0,
+    limits: Limits | None = None,
 ) -> Ledger:
     """Hold every claim against the passages that it cites. `supports` is asked about retrieved passages only.
 
     With `answers`, two claims that answer the same question differently contest each other, equal answers repeat each
     other, and claims that answer none are unasked. Without it, a claim repeats an earlier one if they share at least
-    60% of their words, and is unasked if it stands word by word in `question`. `max_copied_words` 0 sets no limit.
+    60% of their words, and is unasked if it stands word by word in `question`. `limits` None sets none.
     """
+    limits = limits or NO_LIMITS
     told = [None if answers is None else answers(claim) for claim in claims]
     contested = _find_contested(told)
     asked_words = list_words(question)
     entries: list[Entry] = []
     for at, claim in enumerate(claims):
-        citations = _judge_citations(claim, passages, supports)
+        citations = _judge_citations(claim, passages, supports, limits)
         if answers is None:
             unasked = contains_words(asked_words, list_words(claim.text))
             repeated = any(_are_alike(claim, past) for past in claims[:at])
@@ -192,7 +214,8 @@ def build_ledger(
             Stated.UNASKED: unasked,
             Stated.CONTESTED: at in contested,
             Stated.REPEATED: repeated,
-            Stated.COPIED: max_copied_words > 0 and _copies(claim, passages, max_copied_words),
+            Stated.UNREAD: 0 < limits.max_claims <= at,
+            Stated.COPIED: limits.max_copied_words > 0 and _copies(claim, passages, limits.max_copied_words),
             Stated.UNCITED: not citations,
             Stated.UNSUPPORTED: all(outcome is not Cited.SUPPORTED for _, outcome in citations),
         }
@@ -202,7 +225,7 @@ def build_ledger(
 
 
 def _judge_citations(
-    claim: Claim, passages: Mapping[str, Passage], supports: Supports
+    claim: Claim, passages: Mapping[str, Passage], supports: Supports, limits: Limits
 ) -> tuple[tuple[str, Cited], ...]:
     outcomes: list[tuple[str, Cited]] = []
     for at, name in enumerate(claim.citations):
@@ -213,6 +236,8 @@ def _judge_citations(
             outcome = Cited.DUPLICATE
         elif passage.is_own:
             outcome = Cited.OWN_TEXT
+        elif 0 < limits.max_passages <= len(set(claim.citations[:at])):
+            outcome = Cited.UNREAD
         else:
             outcome = _OUTCOMES[supports(claim, passage)]
         outcomes.append((name, outcome))

@@ -12,7 +12,7 @@ from turnwise.core.types import ToolRecord, Trajectory
 from turnwise_rewards.grounding.citations import normalize_id
 from turnwise_rewards.grounding.words import contains_words, list_words
 
-_NOUN = r"(?:doc(?:ument)?|passage|source|result|page)"
+_NOUN = r"(?:(?:doc|document|passage|source|result|page)(?![A-Za-z]))"
 _HEAD = re.compile(
     rf"^[ \t]*(?:\[(?P<bracket>{_NOUN}?[ #:_-]*[\w.-]*\d[\w.-]*)\](?P<title>:)?|"
     rf"(?P<noun>{_NOUN}[ #_-]*\d[\w.-]*)[ \t]*(?=[(:\-.]|$)|(?P<number>\d{{1,4}})[.)](?=[ \t]))[ \t:]*",
@@ -25,7 +25,18 @@ _ELEMENT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _IDS = ("id", "doc_id", "docid", "document_id", "passage_id", "source_id", "url", "link", "href", "source")
-_TEXTS = ("text", "content", "contents", "passage", "snippet", "body", "page_content", "document", "summary", "abstract")
+_TEXTS = (
+    "text",
+    "content",
+    "contents",
+    "passage",
+    "snippet",
+    "body",
+    "page_content",
+    "document",
+    "summary",
+    "abstract",
+)
 _NAMING = ("id", "doc_id", "docid", "document_id", "page", "page_id", "url", "link", "doc")
 """Arguments of a call that name the one passage that it opens."""
 MIN_OWN_WORDS = 4
@@ -59,7 +70,7 @@ def read_passages(records: Sequence[ToolRecord], tools: Collection[str] = ()) ->
 
     An observation is JSON of objects with an id or address and a text; elements such as `<document id="17">`; blocks
     that begin with `[17]`, `Doc 17(Title: t)`, `Document 17:` or `1.`; lines that end with `[doc 17]`; or, if it has
-    none of these, one passage, named by the id or address in the call's arguments and as `result 3`, the third call.
+    none of these, one passage, named by the id or address in the call's arguments and as `call 3`, the third.
     What repeats at least four words that the model wrote in this call or before, and nothing else, is its own.
     """
     shown: dict[str, dict[str, bool]] = {}
@@ -87,6 +98,15 @@ def read_passages(records: Sequence[ToolRecord], tools: Collection[str] = ()) ->
     }
 
 
+def to_passages(shown: Mapping[str, str | Passage]) -> dict[str, Passage]:
+    """Return passages by id, for texts that were kept by the environment itself."""
+    passages = [
+        text if isinstance(text, Passage) else Passage(id=normalize_id(name), texts=(text,))
+        for name, text in shown.items()
+    ]
+    return {passage.id: passage for passage in passages}
+
+
 def _read(record: ToolRecord, number: int) -> Iterator[tuple[str, str]]:
     """Yield (id, text) of every passage of one observation."""
     observation = record.observation
@@ -94,7 +114,7 @@ def _read(record: ToolRecord, number: int) -> Iterator[tuple[str, str]]:
     if pairs:
         yield from pairs
     elif observation.strip():
-        yield f"result {number}", observation
+        yield f"call {number}", observation
         yield from ((name, observation) for name in _named(record.call.arguments))
 
 
@@ -145,5 +165,5 @@ def _read_lines(observation: str) -> list[tuple[str, str]]:
             for match, end in zip(heads, ends, strict=True)
         ]
     tails = list(_TAIL.finditer(observation))
-    starts = [0] + [match.end() for match in tails[:-1]]
-    return [(match["id"], observation[start : match.start()].strip()) for match, start in zip(tails, starts)]
+    starts = [0, *(match.end() for match in tails)][: len(tails)]
+    return [(match["id"], observation[start : match.start()].strip()) for match, start in zip(tails, starts, strict=True)]

@@ -19,13 +19,14 @@ class GroundingWeights(Section):
     """Penalty of as many fabricated citations as claims are expected; a part of it for fewer, no more for further."""
 
 
-def compute_grounding(ledger: Ledger, weights: GroundingWeights) -> float:
-    """Return `a R + b P R - c F` with recall R, precision P and F, the fabricated citations over the expected claims, at
-    most 1.
+def compute_grounding(ledger: Ledger, weights: GroundingWeights, *, is_open: bool = True) -> float:
+    """Return `(a + b P) R - c F` with recall R, precision P and F, the fabricated citations over the expected claims, at
+    most 1; without `is_open`, which is that the answer is right, `-c F`.
 
-    Between -c and a + b. P counts only as far as R does, so that a report with the one claim that is easiest does not
-    earn all of it. No term falls when something bad is left out, so that nothing that is not a supported claim can
-    raise the reward: it does not enter the numerators, and F does not depend on the number of other citations.
+    Between -c and a + b. P counts only as far as R does: a report of the one claim that is easiest does not earn all of
+    it. What is not a supported claim raises nothing, because it is in no numerator, and F does not depend on the number
+    of other citations.
     """
     fabricated = min(1.0, ledger.count_cited(Cited.FABRICATED) / ledger.expected)
-    return (weights.recall + weights.precision * ledger.precision) * ledger.recall - weights.fabricated * fabricated
+    earned = (weights.recall + weights.precision * ledger.precision) * ledger.recall if is_open else 0.0
+    return earned - weights.fabricated * fabricated

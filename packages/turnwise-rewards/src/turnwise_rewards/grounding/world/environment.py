@@ -1,13 +1,13 @@
 """One episode: a few facts are asked for, pages are searched and opened, and a report answers line by line.
 
-    Report : author of Blue Lantern ; mayor of Port Vessa ; owner of Thorne Press
-    <search> author of Blue Lantern </search>
-    1987 register : The author of Blue Lantern is Mira Tolen [doc 17]
-    1971 rumour : The author of Blue Lantern is Orin Vale [doc 4]
-    ...
-    <answer> author of Blue Lantern : Mira Tolen [doc 17]
-    mayor of Port Vessa : Lena Marsh [doc 8]
-    owner of Thorne Press : Sela Drake [doc 31] </answer>
+Report : author of Blue Lantern ; mayor of Port Vessa ; owner of Thorne Press
+<search> author of Blue Lantern </search>
+1987 register : The author of Blue Lantern is Mira Tolen [doc 17]
+1971 rumour : The author of Blue Lantern is Orin Vale [doc 4]
+...
+<answer> author of Blue Lantern : Mira Tolen [doc 17]
+mayor of Port Vessa : Lena Marsh [doc 8]
+owner of Thorne Press : Sela Drake [doc 31] </answer>
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ class ReportEnvironment(ToolEnvironment):
         ledger, claims = self.write_ledger(replies, stop)
         answers = dict.fromkeys(fact for fact in self._asked)
         right = sum(self._says(claims, fact) == {self._library.truth[fact]} for fact in answers)
-        supported = {
-            read_line(entry.claim) for entry in ledger.entries if entry.stated is Stated.SUPPORTED
-        }
+        supported = {read_line(entry.claim) for entry in ledger.entries if entry.stated is Stated.SUPPORTED}
         disputed = [fact for fact in self._asked if fact in self._library.disputed]
         resolved = [(fact, self._library.truth[fact]) in supported for fact in disputed]
         answered = right / len(self._asked)

@@ -16,10 +16,11 @@ from turnwise.environments.search_qa.policies import write_search
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
 from turnwise.environments.search_qa.world import build_world
 from turnwise_rewards.grounding.world.arguments import ReportArguments
+from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
 from turnwise_rewards.grounding.world.environment import NOTHING_FOUND, ReportEnvironment
 from turnwise_rewards.grounding.world.pages import Library, show_pages, write_library
 from turnwise_rewards.grounding.world.policies import CitingPolicy, RandomPolicy
-from turnwise_rewards.grounding.world.reports import name_fact, write_line
+from turnwise_rewards.grounding.world.reports import name_fact, write_line, write_report
 
 PROMPTS = {
     "short": "Report : {asked}\n",
@@ -83,21 +84,21 @@ class Report(GeneratedFamily[ReportArguments]):
         library = self.library(task)
         ids = {(page.fact, page.value): page.id for page in library.pages}
         asked = [(relation, subject) for relation, subject in task.payload["asked"]]
-        return "\n".join(
-            write_line(fact, library.truth[fact], [ids[fact, library.truth[fact]]]) for fact in asked
-        )
+        return write_report([write_line(fact, library.truth[fact], [ids[fact, library.truth[fact]]]) for fact in asked])
 
     def answer_reply(self, task: Task, answer: str) -> Message:
         """Return the reply to the task that states only this report; "" leaves its place empty."""
         return answer_message(answer)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """Return the policies "oracle", "random" and "naive"."""
+        """Return "oracle", "random", "naive" and the attackers, who change the oracle's report."""
         opens = self._chosen.show == "title"
+        oracle = CitingPolicy(care=1.0, resolves=True, opens=opens)
         return {
-            "oracle": CitingPolicy(care=1.0, resolves=True, opens=opens),
+            "oracle": oracle,
             "random": RandomPolicy(),
             "naive": CitingPolicy(care=self._chosen.naive_care, resolves=False, opens=opens),
+            **{name: Attacker(oracle, change) for name, change in ATTACKS.items()},
         }
 
     def sample_texts(self, index: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Pages of a generated world: each states one fact, in a year and by a source; some are contradicted by a better one.
 
-    1987 register : The author of Blue Lantern is Mira Tolen [doc 17]
+1987 register : The author of Blue Lantern is Mira Tolen [doc 17]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from turnwise.core.seeds import rng
+from turnwise.core.types import Message
 from turnwise.environments.search_qa.corpus import Passage, read_fact, state
 from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import RELATIONS, Fact, World
@@ -102,6 +103,32 @@ def read_page(text: str) -> tuple[tuple[int, int], Fact, str] | None:
     if not line or not stated or line["source"] not in SOURCES:
         return None
     return (int(line["year"]), SOURCES[line["source"]]), (stated[0], stated[1]), stated[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A page in a tool's answer."""
+
+    id: str
+    text: str
+    """Its text, or its title."""
+
+    @property
+    def content(self) -> tuple[tuple[int, int], Fact, str] | None:
+        """What `read_page` reads; None if only the title was shown."""
+        return read_page(self.text)
+
+
+def list_shown(messages: Sequence[Message]) -> list[Shown]:
+    """Return the pages that the tools' answers show, in order, with repetitions."""
+    shown: list[Shown] = []
+    for message in messages:
+        if message.role == "tool":
+            for line in message.text.splitlines():
+                text, bracket, name = line.rstrip().removesuffix("]").rpartition(" [doc ")
+                if bracket:
+                    shown.append(Shown(name, text))
+    return shown
 
 
 def _draw_year(random: Random, chosen: ReportArguments) -> int:

@@ -5,45 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import search_message
 from turnwise.environments.search_qa.world import RELATIONS, Fact
-from turnwise_rewards.grounding.world.pages import read_page
-from turnwise_rewards.grounding.world.reports import name_fact, write_line
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A page in a tool's answer."""
-
-    id: str
-    text: str
-    """Its text, or its title."""
-
-    @property
-    def content(self) -> tuple[tuple[int, int], Fact, str] | None:
-        """What `read_page` reads; None if only the title was shown."""
-        return read_page(self.text)
-
-
-def list_shown(messages: Sequence[Message]) -> list[Shown]:
-    """Return the pages that the tools' answers show, in order, with repetitions."""
-    shown: list[Shown] = []
-    for message in messages:
-        if message.role == "tool":
-            for line in message.text.splitlines():
-                text, bracket, name = line.rstrip().removesuffix("]").rpartition(" [doc ")
-                if bracket:
-                    shown.append(Shown(name, text))
-    return shown
-
-
-def asked_facts(task: Task) -> list[Fact]:
-    """Return the facts that a task asks for."""
-    return [(relation, subject) for relation, subject in task.payload["asked"]]
+from turnwise_rewards.grounding.world.pages import Shown, list_shown
+from turnwise_rewards.grounding.world.reports import asked_facts, name_fact, write_line, write_report
 
 
 class CitingPolicy:
@@ -69,7 +38,7 @@ class CitingPolicy:
             return Message(role="assistant", content=(), tool_calls=(call,))
         if len(queries) < len(asked):
             return search_message(name_fact(asked[len(queries)]), len(calls))
-        return answer_message("\n".join(self._lines(asked, shown, rng)))
+        return answer_message(write_report(self._lines(asked, shown, rng)))
 
     def _next_page(self, shown: Sequence[Shown], asked: Sequence[Fact]) -> str | None:
         """Return a page to open: one about something that was searched for; None if none is left."""
@@ -100,4 +69,5 @@ class RandomPolicy:
             return search_message(f"{rng.choice(list(RELATIONS))} of {rng.choice(asked)[1]}", calls)
         values = [page.content[2] for page in shown if page.content is not None] or [fact[1] for fact in asked]
         ids = [page.id for page in shown] or ["1"]
-        return answer_message("\n".join(write_line(fact, rng.choice(values), [rng.choice(ids)]) for fact in asked))
+        lines = [write_line(fact, rng.choice(values), [rng.choice(ids)]) for fact in asked]
+        return answer_message(write_report(lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from turnwise.core.types import Task
 from turnwise.environments.search_qa.world import RELATIONS, Fact
 from turnwise_rewards.grounding.claims import Claim
 from turnwise_rewards.grounding.ledger import Support
@@ -12,6 +13,11 @@ from turnwise_rewards.grounding.passages import Passage
 from turnwise_rewards.grounding.world.pages import read_page
 
 _CLAIM = re.compile(rf"(?:claim\s*:\s*)?(?P<relation>{'|'.join(RELATIONS)}) of (?P<subject>.+?) [:=] (?P<value>.+)")
+
+
+def asked_facts(task: Task) -> list[Fact]:
+    """Return the facts that a task asks for."""
+    return [(relation, subject) for relation, subject in task.payload["asked"]]
 
 
 def name_fact(fact: Fact) -> str:
@@ -22,6 +28,12 @@ def name_fact(fact: Fact) -> str:
 def write_line(fact: Fact, value: str, ids: Sequence[str]) -> str:
     """Write a line of a report: `author of Blue Lantern : Mira Tolen [doc 17]`."""
     return " ".join([name_fact(fact), ":", value, *(f"[doc {name}]" for name in ids)])
+
+
+def write_report(lines: Sequence[str]) -> str:
+    """Join the lines of a report. All but the first are indented by a space, so that the same words are the same
+    tokens wherever they stand."""
+    return "\n ".join(lines)
 
 
 def read_line(text: str) -> tuple[Fact, str] | None:
