@@ -57,7 +57,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("adapters",),
     },
     "turnwise-rewards": {
-        "turnwise.recipes": (),
+        "turnwise.environments": ("report",),
+        "turnwise.rewards": ("grounding",),
+        "turnwise.recipes": ("grounding",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""

@@ -30,6 +30,9 @@ OTHERS = [
     ("author and year as a link", "A ([Smith, 2020](https://a.org/x))", ["https://a.org/x"]),
     ("numbers raised by a tag", "A<sup>1, 2</sup>", ["1", "2"]),
     ("the same twice", "A [1] [1]", ["1", "1"]),
+    ("keys without a semicolon", "A [@url:https://a.org/1 @tag:vale03]", ["url:https://a.org/1", "tag:vale03"]),
+    ("a link beside the id", "A [doc-99]. B [doc-99](https://a.org)", ["99", "https://a.org"]),
+    ("no space before", "in 2024[3]", ["3"]),
     ("a year in parentheses", "A (2019)", []),
     ("a bare number in parentheses", "A (3)", []),
     ("an exponent", "3 m\u00b2 and 10\u00b3", []),
@@ -69,14 +72,17 @@ def test_citations_lie_in_order_within_the_text(text):
     citations = find_citations(text)
     for citation in citations:
         assert at <= citation.start < citation.end <= len(text)
-        assert citation.ids and all(citation.ids)
+        assert citation.ids
+        assert all(citation.ids)
         at = citation.end
     left = take_out(text, citations)
     assert len(left) <= len(text)
     read_claims(text)
 
 
-@pytest.mark.parametrize("piece", ["[", "[1-", "(doc ", "[[1]](", "[1](", "<cite id=", "1-1", "\u3010", "a^", "[doc 1, ", "http://"])
+@pytest.mark.parametrize(
+    "piece", ["[", "[1-", "(doc ", "[[1]](", "[1](", "<cite id=", "1-1", "\u3010", "a^", "[doc 1, ", "http://"]
+)
 def test_long_repetitions_are_read_in_time(piece):
     started = time.process_time()
     read_claims(piece * (20_000 // len(piece)))

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from turnwise_rewards.grounding.judged import SUPPORT, JudgedSupport, judge_report
-from turnwise_rewards.grounding.kind import GROUNDING, read_report
 
 from turnwise.config.rewards import RewardSection
 from turnwise.core.errors import ConfigError, RewardError
@@ -19,6 +17,8 @@ from turnwise.credit.reward_table import build_reward
 from turnwise.questions.prompts import write_prompt
 from turnwise.questions.replies import read_reply
 from turnwise.testing import make_group, make_task, make_trajectory, make_turn
+from turnwise_rewards.grounding.judged import SUPPORT, JudgedSupport, judge_report
+from turnwise_rewards.grounding.kind import GROUNDING, read_report
 
 PASSAGES = {"doc 1": "Mira Tolen wrote Blue Lantern.", "doc 2": "Thorne Press is owned by Sela Drake."}
 REPORT = "Mira Tolen wrote Blue Lantern [doc 1]. Sela Drake owns Thorne Press [2]. It is red [doc 7]."
@@ -155,9 +155,8 @@ def test_what_cannot_be_told_is_invalid() -> None:
     [value] = score(episode("x"), gate="correct")
     assert isinstance(value, Invalid)
     assert value.reason == "options.gate='correct': the reward has no such part; its parts are 'success'"
-    failed = Invalid(reason="crashed", retryable=True)
     crashed = make_trajectory(make_turn([1], [2]), reward=None)
-    assert isinstance(score(crashed)[0], Invalid) and failed
+    assert score(crashed) == [crashed.reward]
     with pytest.raises(ConfigError, match="expcted"):
         score(episode("x"), expcted=1)
 

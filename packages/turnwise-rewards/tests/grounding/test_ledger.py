@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from turnwise_rewards.grounding.claims import Claim, read_claims
 from turnwise_rewards.grounding.judged import check_words
 from turnwise_rewards.grounding.ledger import Cited, Limits, Stated, Support, build_ledger
@@ -149,9 +150,7 @@ TEXTS = st.sampled_from(["a is x", "a is z", "b is y", "b is v", "c is w", "d is
 IDS = st.sampled_from(["1", "2", "3", "4", "8", "9"])
 CLAIMS = st.builds(lambda text, ids: claim(text, *ids), TEXTS, st.lists(IDS, max_size=4))
 REPORTS = st.lists(CLAIMS, max_size=6)
-WEIGHTED = st.builds(
-    GroundingWeights, recall=st.floats(0, 2), precision=st.floats(0, 2), fabricated=st.floats(0, 2)
-)
+WEIGHTED = st.builds(GroundingWeights, recall=st.floats(0, 2), precision=st.floats(0, 2), fabricated=st.floats(0, 2))
 
 
 def supports_anything(text, ids):

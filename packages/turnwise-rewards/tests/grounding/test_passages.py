@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from turnwise_rewards.grounding.passages import read_passages
 
 from turnwise.core.types import ToolCall, ToolRecord
+from turnwise_rewards.grounding.passages import read_passages
 
 
 def record(observation, name="search", error=None, **arguments):
@@ -61,9 +61,12 @@ def test_an_echo_is_own_text():
     echo = record(f"{said} [doc 5]", name="python", code=f"print('{said} [doc 5]')")
     assert read_passages([echo])["5"].is_own
     # written to one tool, returned by another
-    assert read_passages([record("saved", name="write", text=said), record(said, name="read", path="a")])["call2"].is_own
+    assert read_passages([record("saved", name="write", text=said), record(said, name="read", path="a")])[
+        "call2"
+    ].is_own
     # retrieved first and repeated afterwards: it is a source
     first = read_passages([record(f"{said} [doc 5]"), echo])
-    assert first["5"].texts and not first["5"].is_own
+    assert first["5"].texts == (said,)
+    assert not first["5"].is_own
     # a short result that happens to be in the call is none of the model's text
     assert not read_passages([record("4", name="python", code="print(2 + 2, 4)")])["call1"].is_own

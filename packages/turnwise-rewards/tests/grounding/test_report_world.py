@@ -4,6 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+
+from turnwise.core.errors import ConfigError
+from turnwise.core.types import Scored
+from turnwise.environments.episodes import Played, play_episode
 from turnwise_rewards.grounding.claims import Claim, read_claims
 from turnwise_rewards.grounding.ledger import Support
 from turnwise_rewards.grounding.passages import Passage
@@ -11,10 +15,6 @@ from turnwise_rewards.grounding.world.attackers import ATTACKS
 from turnwise_rewards.grounding.world.family import Report
 from turnwise_rewards.grounding.world.pages import SOURCES, read_page
 from turnwise_rewards.grounding.world.reports import check_claim, read_line, write_line
-
-from turnwise.core.errors import ConfigError
-from turnwise.core.types import Scored
-from turnwise.environments.episodes import Played, play_episode
 
 SMALL: dict[str, Any] = {"num_entities": 24, "num_words": 12, "num_years": 10, "top_k": 2, "tasks_per_world": 8}
 SHARED: dict[str, Report] = {}
@@ -30,9 +30,7 @@ def play(policy: str, count: int = 16, **more: Any) -> list[Played]:
 
     async def play_all() -> list[Played]:
         return [
-            await play_episode(
-                family, family.task("heldout", index), family.policy(policy), seed=index, max_turns=24
-            )
+            await play_episode(family, family.task("heldout", index), family.policy(policy), seed=index, max_turns=24)
             for index in range(count)
         ]
 
@@ -141,5 +139,5 @@ def test_the_reward_follows_from_the_records() -> None:
 def test_wrong_arguments_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="min_claims=6 is above max_claims=5"):
         Report(min_claims=6)
-    with pytest.raises(ConfigError, match="weights.recal"):
+    with pytest.raises(ConfigError, match=r"weights\.recal"):
         Report(weights={"recal": 1})

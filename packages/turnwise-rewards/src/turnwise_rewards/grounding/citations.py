@@ -14,7 +14,7 @@ _ITEM = re.compile(
 )
 _LEAD = re.compile(r"(?:(?:see|cf\.?|from|according to)\s+)?(?:sources?\s*:\s*)?", re.IGNORECASE)
 _NAMED = re.compile(rf"(?:(?:see|cf\.?|from|according to)\s+)?(?:{_NOUN}\b|https?:)", re.IGNORECASE)
-_SPLIT = re.compile(r"[,;&\n]|\band\b", re.IGNORECASE)
+_SPLIT = re.compile(r"[,;&\n]|\band\b|\s(?=@)", re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,9})\s*[-\u2013\u2014]\s*(\d{1,9})")
 _HEAD = re.compile(rf"{_NOUN}\.?\s*[:#_-]?\s*(?=[\w@#^])", re.IGNORECASE)
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
@@ -56,36 +56,62 @@ class Spelling:
     """Whether the first item must be such a one."""
 
 
-def _spelling(name: str, pattern: str, example: str, *ids: str, is_list: bool = False, noun: bool = False) -> Spelling:
-    compiled = re.compile(pattern, re.IGNORECASE)
-    return Spelling(name=name, pattern=compiled, example=example, ids=ids, is_list=is_list, needs_noun=noun)
-
-
 _TAG = r"<(?P<tag>cite|citation|sup|source|ref)"
+_ANCHOR = r"#?[\w.-]{0,60}\d[\w.-]{0,60}"
+_TITLE = r"(?:\s+\"[^\"\n]*\")?"
+_BRACKETED = r"\[(?P<ids>[^\[\]\n]{1,300})\]"
+_IMAGE = r"(?<=!)\[[^\[\]\n]{1,300}\]\("
+_RAISED = r"(?P<ids>[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)"
+
+
+def _spelling(name: str, pattern: str, example: str, *ids: str, **kind: bool) -> Spelling:
+    return Spelling(name=name, pattern=re.compile(pattern, re.IGNORECASE), example=example, ids=ids, **kind)
+
+
 SPELLINGS = (
-    _spelling("numbered link", rf"\[\[[^\[\]\n]*\]\]\(\s*(?P<ids>{_URL})\s*\)", "A [[1]](https://a.org/x)",
-              "https://a.org/x"),
-    _spelling("link", rf"(?<!!)\[(?P<kept>[^\[\]\n]*)\]\(\s*<?(?P<ids>{_URL}|#?[\w.-]{{0,60}}\d[\w.-]{{0,60}})>?(?:\s+\"[^\"\n]*\")?\s*\)",
-              "[A](https://a.org/x/)", "https://a.org/x"),
-    _spelling("cite tag", rf"{_TAG}\s+(?:ids?|source|doc)\s*=\s*[\"']?(?P<ids>[^\"'<>\n]+)[\"']?\s*>(?P<kept>[^<]*)"
-              r"</(?P=tag)>", '<cite id="17">A</cite>', "17"),
+    _spelling(
+        "numbered link", rf"\[\[[^\[\]\n]*\]\]\(\s*(?P<ids>{_URL})\s*\)", "A [[1]](https://a.org/x)", "https://a.org/x"
+    ),
+    _spelling(
+        "link",
+        rf"(?<!!)\[(?P<kept>[^\[\]\n]*)\]\(\s*<?(?P<ids>{_URL}|{_ANCHOR})>?{_TITLE}\s*\)",
+        "[A](https://a.org/x/)",
+        "https://a.org/x",
+    ),
+    _spelling(
+        "cite tag",
+        rf"{_TAG}\s+(?:ids?|source|doc)\s*=\s*[\"']?(?P<ids>[^\"'<>\n]+)[\"']?\s*>(?P<kept>[^<]*)</(?P=tag)>",
+        '<cite id="17">A</cite>',
+        "17",
+    ),
     _spelling("citation tag", rf"{_TAG}>(?P<ids>[^<\n]+)</(?P=tag)>", "A <citation>17, 18</citation>", "17", "18"),
-    _spelling("dagger", r"\u3010(?P<ids>[^\u3010\u3011\n\u2020]+)(?:\u2020[^\u3010\u3011\n]*)?\u3011",
-              "A \u301017\u2020source\u3011", "17"),
-    _spelling("LaTeX", r"\\cite[tp]?\*?(?:\[[^\[\]\n]*\])?\{(?P<ids>[^{}\n]+)\}", r"A \cite{tolen17, vale03}",
-              "tolen17", "vale03"),
+    _spelling(
+        "dagger",
+        r"\u3010(?P<ids>[^\u3010\u3011\n\u2020]+)(?:\u2020[^\u3010\u3011\n]*)?\u3011",
+        "A \u301017\u2020source\u3011",
+        "17",
+    ),
+    _spelling(
+        "LaTeX",
+        r"\\cite[tp]?\*?(?:\[[^\[\]\n]*\])?\{(?P<ids>[^{}\n]+)\}",
+        r"A \cite{tolen17, vale03}",
+        "tolen17",
+        "vale03",
+    ),
     _spelling("key", r"\[(?P<ids>@[^\[\]\n]+)\]", "A [@tolen17; @vale03]", "tolen17", "vale03"),
     _spelling("footnote", r"\[\^(?P<ids>[\w.-]+)\]", "A[^17]", "17"),
-    _spelling("brackets", r"(?!(?<=!)\[[^\[\]\n]{1,300}\]\()\[(?P<ids>[^\[\]\n]{1,300})\]", "A [doc 17, doc 18]", "17", "18",
-              is_list=True),
-    _spelling("parentheses", r"\((?P<ids>[^()\n]{1,300})\)", "A (source: doc 17)", "17", is_list=True, noun=True),
-    _spelling("phrase", rf"\b(?:according to|as stated in|as (?:per|in)|per|see)\s+(?:the\s+)?(?P<ids>{_NOUN}\s*[#_-]?\d+)\b,?",
-              "According to doc 17, it is A.", "17"),
+    _spelling("brackets", rf"(?!{_IMAGE}){_BRACKETED}", "A [doc 17, 18]", "17", "18", is_list=True),
+    _spelling("parentheses", r"\((?P<ids>[^()\n]{1,300})\)", "A (source: doc 17)", "17", is_list=True, needs_noun=True),
+    _spelling(
+        "phrase",
+        rf"\b(?:according to|as stated in|as per|as in|per|see)\s+(?:the\s+)?(?P<ids>{_NOUN}\s*[#_-]?\d+)\b,?",
+        "According to doc 17, it is A.",
+        "17",
+    ),
     _spelling("caret", r"(?<=\w)\^(?P<ids>\d+(?:,\d+)*)\^", "A^17^", "17"),
-    _spelling("superscript", r"(?:(?<=[^\W\d_]{4})|(?<=[.,;:!?)\]\"']))(?P<ids>[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+)",
-              "It is A.\u00b9\u2077", "17"),
+    _spelling("superscript", rf"(?:(?<=[^\W\d_]{{4}})|(?<=[.,;:!?)\]\"'])){_RAISED}", "It is A.\u00b9\u2077", "17"),
     _spelling("address", rf"<?(?P<ids>{_URL})>?", "A, see https://a.org/x.", "https://a.org/x"),
-)  # fmt: skip
+)
 """Every spelling, the more specific ones first: a place counts once, for the first that matches it."""
 
 

@@ -166,4 +166,6 @@ def _read_lines(observation: str) -> list[tuple[str, str]]:
         ]
     tails = list(_TAIL.finditer(observation))
     starts = [0, *(match.end() for match in tails)][: len(tails)]
-    return [(match["id"], observation[start : match.start()].strip()) for match, start in zip(tails, starts, strict=True)]
+    return [
+        (match["id"], observation[start : match.start()].strip()) for match, start in zip(tails, starts, strict=True)
+    ]

@@ -20,8 +20,8 @@ class GroundingWeights(Section):
 
 
 def compute_grounding(ledger: Ledger, weights: GroundingWeights, *, is_open: bool = True) -> float:
-    """Return `(a + b P) R - c F` with recall R, precision P and F, the fabricated citations over the expected claims, at
-    most 1; without `is_open`, which is that the answer is right, `-c F`.
+    """Return `(a + b P) R - c F` with recall R, precision P and F, fabricated citations over expected claims, at most
+    1; without `is_open`, which is that the answer is right, `-c F`.
 
     Between -c and a + b. P counts only as far as R does: a report of the one claim that is easiest does not earn all of
     it. What is not a supported claim raises nothing, because it is in no numerator, and F does not depend on the number

@@ -22,13 +22,12 @@ from turnwise.environments.search_qa.world import Fact
 from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import AnswerCase, final_answer
 from turnwise_rewards.grounding.citations import normalize_id
-from turnwise_rewards.grounding.claims import Claim, read_claims
-from turnwise_rewards.grounding.ledger import Ledger, Stated, build_ledger
+from turnwise_rewards.grounding.ledger import Stated
 from turnwise_rewards.grounding.passages import read_passages
 from turnwise_rewards.grounding.reward import compute_grounding
 from turnwise_rewards.grounding.world.arguments import ReportArguments
 from turnwise_rewards.grounding.world.pages import Library, show_pages
-from turnwise_rewards.grounding.world.reports import check_claim, name_fact, read_line
+from turnwise_rewards.grounding.world.reports import asked_facts, read_line, write_ledger
 
 NOTHING_FOUND = "no pages found\n"
 
@@ -48,7 +47,7 @@ class ReportEnvironment(ToolEnvironment):
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Return the prompt and the tools."""
         self._task_id = task.id
-        self._asked = tuple((relation, subject) for relation, subject in task.payload["asked"])
+        self._asked = tuple(asked_facts(task))
         self._shown = {page.id: page.text for page in self._library.pages}
         if self._chosen.search == "shuffled":
             others = [page.text for page in self._library.pages if page.fact not in self._asked]
@@ -81,16 +80,21 @@ class ReportEnvironment(ToolEnvironment):
         return show_pages([(name, self._shown[name])])
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Return the reward of the ledger; parts: `success` (`ReportArguments.measure`), `answered`, the share of right
-        answers whatever they cite, `resolved`, the share of supported claims among disputed facts (left out if none
-        was asked), and those of the ledger."""
-        ledger, claims = self.write_ledger(replies, stop)
-        answers = dict.fromkeys(fact for fact in self._asked)
-        right = sum(self._says(claims, fact) == {self._library.truth[fact]} for fact in answers)
-        supported = {read_line(entry.claim) for entry in ledger.entries if entry.stated is Stated.SUPPORTED}
-        disputed = [fact for fact in self._asked if fact in self._library.disputed]
-        resolved = [(fact, self._library.truth[fact]) in supported for fact in disputed]
-        answered = right / len(self._asked)
+        """Return the reward of the ledger of the report, which is the last reply's answer.
+
+        Parts: `success` (`ReportArguments.measure`); `answered`, the share of right answers whatever they cite;
+        `resolved`, the share of supported claims among disputed facts, left out if none was asked; those of the
+        ledger."""
+        report = final_answer(AnswerCase(replies=tuple(replies), golds=(), stop=stop)) or ""
+        ledger = write_ledger(report, read_passages(self.tool_records), self._asked, self._library.truth)
+        truth = {fact: self._library.truth[fact] for fact in self._asked}
+        stated = [read_line(entry.claim) for entry in ledger.entries]
+        answers = {fact: {each[1] for each in stated if each is not None and each[0] == fact} for fact in truth}
+        supported = {
+            each for each, entry in zip(stated, ledger.entries, strict=True) if entry.stated is Stated.SUPPORTED
+        }
+        resolved = [(fact, truth[fact]) in supported for fact in truth if fact in self._library.disputed]
+        answered = sum(answers[fact] == {value} for fact, value in truth.items()) / len(truth)
         success = {
             "all": ledger.recall == 1 and ledger.num_bad == 0,
             "citations": ledger.citation_precision >= 0.5,
@@ -101,27 +105,6 @@ class ReportEnvironment(ToolEnvironment):
         if resolved:
             parts["resolved"] = sum(resolved) / len(resolved)
         return Scored.of(compute_grounding(ledger, self._chosen.weights), parts)
-
-    def write_ledger(self, replies: Sequence[Message], stop: StopReason) -> tuple[Ledger, list[Claim]]:
-        """Return the ledger of the report, which is the last reply's answer, and its claims; without one both are
-        empty."""
-        report = final_answer(AnswerCase(replies=tuple(replies), golds=(), stop=stop))
-        claims = [] if report is None else read_claims(report)
-        ledger = build_ledger(
-            claims,
-            read_passages(self.tool_records),
-            lambda claim, passage: check_claim(claim, passage, self._library.truth),
-            expected=len(self._asked),
-            answers=self._read_answer,
-        )
-        return ledger, claims
-
-    def _read_answer(self, claim: Claim) -> tuple[str, str] | None:
-        stated = read_line(claim.text)
-        return (name_fact(stated[0]), stated[1]) if stated and stated[0] in self._asked else None
-
-    def _says(self, claims: Sequence[Claim], fact: Fact) -> set[str]:
-        return {stated[1] for claim in claims if (stated := read_line(claim.text)) and stated[0] == fact}
 
     async def fork(self) -> ReportEnvironment:
         """See `ForkableEnvironment.fork`: the calls so far are the whole state."""

@@ -9,18 +9,20 @@ from typing import Any
 
 from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Task, Trajectory, text_message
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import write_search
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
 from turnwise.environments.search_qa.world import build_world
+from turnwise_rewards.grounding.kind import read_report
+from turnwise_rewards.grounding.ledger import Ledger
 from turnwise_rewards.grounding.world.arguments import ReportArguments
 from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
 from turnwise_rewards.grounding.world.environment import NOTHING_FOUND, ReportEnvironment
 from turnwise_rewards.grounding.world.pages import Library, show_pages, write_library
 from turnwise_rewards.grounding.world.policies import CitingPolicy, RandomPolicy
-from turnwise_rewards.grounding.world.reports import name_fact, write_line, write_report
+from turnwise_rewards.grounding.world.reports import asked_facts, name_fact, write_ledger, write_line, write_report
 
 PROMPTS = {
     "short": "Report : {asked}\n",
@@ -73,6 +75,11 @@ class Report(GeneratedFamily[ReportArguments]):
         scene = self._scene(task.payload["split"], task.payload["world"])
         return ReportEnvironment(chosen=self._chosen, library=scene.library, retriever=scene.retriever)
 
+    def ledger(self, task: Task, trajectory: Trajectory) -> Ledger:
+        """Return the ledger of a stored episode, from its own tool records."""
+        report, passages = read_report(trajectory)
+        return write_ledger(report, passages, asked_facts(task), self.library(task).truth)
+
     def _build_scene(self, split: Split, number: int) -> _Scene:
         seed = derive_seed(self._chosen.seed, "report world", split, number)
         world = build_world(seed, split, self._chosen.num_entities, self._chosen.num_words)
@@ -83,7 +90,7 @@ class Report(GeneratedFamily[ReportArguments]):
         """Return the right report, citing the right page for every fact."""
         library = self.library(task)
         ids = {(page.fact, page.value): page.id for page in library.pages}
-        asked = [(relation, subject) for relation, subject in task.payload["asked"]]
+        asked = asked_facts(task)
         return write_report([write_line(fact, library.truth[fact], [ids[fact, library.truth[fact]]]) for fact in asked])
 
     def answer_reply(self, task: Task, answer: str) -> Message:
