@@ -70,11 +70,13 @@ def test_every_outcome_has_its_name():
     assert ledger.recall == pytest.approx(1 / 3)
     assert ledger.precision == pytest.approx(1 / 9)
     assert ledger.citation_precision == pytest.approx(2 / 8)  # 1 of a and 2 of b, of eight citations
-    # (.5 + .5 / 9) / 3 - .5 (1 fabricated of 3 expected)
-    assert compute_grounding(ledger, WEIGHTS) == pytest.approx((0.5 + 0.5 / 9) / 3 - 0.5 / 3)
+    # the claim a has three bad citations, so that it counts a quarter: of 3 expected, a twelfth
+    assert ledger.credit == pytest.approx(1 / 12)
+    # (.5 + .5 / 9) / 12 - .5 (1 fabricated of 3 expected)
+    assert compute_grounding(ledger, WEIGHTS) == pytest.approx((0.5 + 0.5 / 9) / 12 - 0.5 / 3)
     assert compute_grounding(ledger, WEIGHTS, is_open=False) == pytest.approx(-0.5 / 3)
     assert "| a is x | supported | 1 supported, 1 duplicate, 3 contradicted, 9 fabricated |" in ledger.show()
-    assert ledger.show().endswith("1 of 3 supported (recall 0.33), 8 bad (precision 0.11), 1 fabricated")
+    assert ledger.show().endswith("1 of 3 supported (recall 0.33, credit 0.08), 8 bad (precision 0.11), 1 fabricated")
     parts = ledger.parts()
     assert (parts["fabricated"], parts["duplicate"], parts["own_text"], parts["repeated"]) == (1, 1, 1, 1)
 
@@ -88,6 +90,20 @@ def test_a_whole_report_earns_everything_and_an_empty_one_nothing():
     # a second passage that supports a claim neither costs nor earns
     both = ledger_of([claim("a is x", "1", "2"), claim("b is y", "2")], expected=2)
     assert compute_grounding(both, WEIGHTS) == 1.0
+
+
+def test_citing_every_page_is_worth_no_more_than_guessing_one() -> None:
+    pages = {str(n): Passage(id=str(n), texts=("a is x" if n == 1 else f"{n} is q",)) for n in range(1, 7)}
+
+    def earn(*ids: str) -> float:
+        ledger = build_ledger([claim("a is x", *ids)], pages, support, expected=1)
+        return compute_grounding(ledger, WEIGHTS)
+
+    guess = sum(earn(name) for name in pages) / 6
+    assert guess == pytest.approx(1 / 6)
+    # credit 1/6, precision 1/6: (.5 + .5 / 6) / 6
+    assert earn(*pages) == pytest.approx((0.5 + 0.5 / 6) / 6)
+    assert earn(*pages) < guess
 
 
 def test_claims_that_contest_each_other_count_for_nothing():

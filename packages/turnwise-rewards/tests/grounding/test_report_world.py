@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from turnwise.core.errors import ConfigError
+from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Scored
 from turnwise.environments.episodes import Played, play_episode
 from turnwise_rewards.grounding.claims import Claim, read_claims
 from turnwise_rewards.grounding.ledger import Support
 from turnwise_rewards.grounding.passages import Passage
-from turnwise_rewards.grounding.world.attackers import ATTACKS
+from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
 from turnwise_rewards.grounding.world.family import Report
 from turnwise_rewards.grounding.world.pages import SOURCES, read_page
 from turnwise_rewards.grounding.world.reports import check_claim, read_line, write_line
@@ -25,19 +26,21 @@ def family_of(**more: Any) -> Report:
     return SHARED.setdefault(repr(more), Report(**{**SMALL, **more}))
 
 
-def play(policy: str, count: int = 16, **more: Any) -> list[Played]:
+def play(policy: str | ScriptedPolicy, count: int = 16, **more: Any) -> list[Played]:
     family = family_of(**more)
+
+    speaker = family.policy(policy) if isinstance(policy, str) else policy
 
     async def play_all() -> list[Played]:
         return [
-            await play_episode(family, family.task("heldout", index), family.policy(policy), seed=index, max_turns=24)
+            await play_episode(family, family.task("heldout", index), speaker, seed=index, max_turns=24)
             for index in range(count)
         ]
 
     return asyncio.run(play_all())
 
 
-def rewards(policy: str, **more: Any) -> list[Scored]:
+def rewards(policy: str | ScriptedPolicy, **more: Any) -> list[Scored]:
     scored = [played.reward for played in play(policy, **more)]
     return [reward for reward in scored if isinstance(reward, Scored)]
 
@@ -120,6 +123,16 @@ def test_no_attack_earns_more_than_the_honest_report(attack: str, contradictions
     assert sum(reward.total for reward in attacked) < sum(reward.total for reward in honest)
     if "fabricate" in attack:
         assert min(reward.part("fabricated") or 0 for reward in attacked) >= 1
+
+
+@pytest.mark.parametrize("attack", ["cite_everything", "cite_in_one_bracket", "repeat_claims", "repeat_citations"])
+def test_padding_does_not_pay_for_a_report_that_cites_badly(attack: str) -> None:
+    """Where nobody knows which page says what, citing all of them would be found first."""
+    family = family_of()
+    naive = family.policy("naive")
+    careless = sum(reward.total for reward in rewards("naive", count=30))
+    padded = sum(reward.total for reward in rewards(Attacker(naive, ATTACKS[attack]), count=30))
+    assert padded < careless
 
 
 def test_the_reward_follows_from_the_records() -> None:

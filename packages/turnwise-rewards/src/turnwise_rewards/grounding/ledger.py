@@ -93,6 +93,14 @@ class Entry:
     citations: tuple[tuple[str, Cited], ...]
     """Id and outcome of every citation, in order."""
 
+    @property
+    def credit(self) -> float:
+        """What a supported claim counts: 1, or `1 / (1 + bad)` if `bad` of its citations do not support it.
+
+        So citing all of k pages of which one supports the claim is worth no more than citing one of them at random."""
+        bad = sum(outcome is not Cited.SUPPORTED for _, outcome in self.citations)
+        return 1 / (1 + bad) if self.stated is Stated.SUPPORTED else 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
@@ -123,6 +131,11 @@ class Ledger:
         return min(1.0, self.num_supported / self.expected)
 
     @property
+    def credit(self) -> float:
+        """The claims' credits over those expected, at most 1: recall, less what is padded."""
+        return min(1.0, sum(entry.credit for entry in self.entries) / self.expected)
+
+    @property
     def precision(self) -> float:
         """Supported claims over these and everything in `num_bad`; 0 without any.
 
@@ -148,6 +161,7 @@ class Ledger:
         """Return the parts of a reward that show the ledger; counts are numbers of claims and citations."""
         return {
             "recall": self.recall,
+            "credit": self.credit,
             "precision": self.precision,
             "citation_precision": self.citation_precision,
             "claims": float(len(self.entries)),
@@ -166,7 +180,8 @@ class Ledger:
             [
                 *rows,
                 "",
-                f"{self.num_supported} of {self.expected} supported (recall {self.recall:.2f}), {self.num_bad} bad "
+                f"{self.num_supported} of {self.expected} supported (recall {self.recall:.2f}, credit "
+                f"{self.credit:.2f}), {self.num_bad} bad "
                 f"(precision {self.precision:.2f}), {self.count_cited(Cited.FABRICATED)} fabricated",
             ]
         )
