@@ -58,7 +58,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-rewards": {
         "turnwise.environments": ("report",),
-        "turnwise.rewards": ("grounding",),
+        "turnwise.rewards": ("grounding", "ranking"),
         "turnwise.recipes": ("grounding",),
     },
 }

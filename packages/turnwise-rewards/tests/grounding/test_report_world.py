@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from family_sections import check_defaults
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import ScriptedPolicy
@@ -12,6 +13,7 @@ from turnwise.environments.episodes import Played, play_episode
 from turnwise_rewards.grounding.claims import Claim, read_claims
 from turnwise_rewards.grounding.ledger import Support
 from turnwise_rewards.grounding.passages import Passage
+from turnwise_rewards.grounding.world.arguments import ReportArguments
 from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
 from turnwise_rewards.grounding.world.family import Report
 from turnwise_rewards.grounding.world.pages import SOURCES, read_page
@@ -147,6 +149,10 @@ def test_the_reward_follows_from_the_records() -> None:
     assert all(isinstance(each.reward, Scored) and each.reward.part("resolved") == 1.0 for each in disputed)
     plain = play("oracle", count=4, contradictions=0.0)
     assert all(isinstance(each.reward, Scored) and each.reward.part("resolved") is None for each in plain)
+
+
+def test_every_argument_may_be_given_as_its_default() -> None:
+    check_defaults("turnwise_rewards.grounding.world.family:Report", ReportArguments)
 
 
 def test_wrong_arguments_are_refused_by_name() -> None:
