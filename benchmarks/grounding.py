@@ -21,9 +21,10 @@ from turnwise.config.load import load_config
 from turnwise.core.types import Scored, TrajectoryGroup
 from turnwise.environments.episodes import play_episode
 from turnwise.evaluation.intervals import compute_wilson_interval
-from turnwise.reporting.summaries import load_summaries
+from turnwise.reporting.summaries import is_control, load_summaries
 from turnwise.runs.train import run_train
 from turnwise.store.trajectories import load_groups
+from turnwise_rewards.grounding.ledger import BAD_CITATIONS
 from turnwise_rewards.grounding.world.attackers import ATTACKS
 from turnwise_rewards.grounding.world.family import Report
 
@@ -71,14 +72,14 @@ def list_rows(run: Path) -> Iterator[str]:
         rewards = [t.reward for group in groups for t in group.trajectories if isinstance(t.reward, Scored)]
         asked = [len(group.task.payload["asked"]) for group in groups for _ in group.trajectories]
         citations = total(rewards, "citations")
-        supported = sum(reward.part("citation_precision") * reward.part("citations") for reward in rewards)
+        bad = sum(total(rewards, outcome.value) for outcome in BAD_CITATIONS)
         claims = sum((reward.part("recall") or 0) * number for reward, number in zip(rewards, asked, strict=True))
         right = sum((reward.part("answered") or 0) * number for reward, number in zip(rewards, asked, strict=True))
         disputed = [value for reward in rewards if (value := reward.part("resolved")) is not None]
         cells = [
             seed,
             summary["label"],
-            interval(supported, citations),
+            interval(citations - bad, citations),
             interval(claims, sum(asked)),
             interval(right, sum(asked)),
             f"{sum(disputed) / len(disputed):.3f} ({len(disputed)} reports)" if disputed else "",
@@ -105,7 +106,7 @@ def list_ledgers(run: Path, count: int) -> Iterator[str]:
     """Return the ledgers of the first held-out reports of the last evaluation that is no control."""
     config = load_config([run / "config.json"], [])
     family = Report(**config.environment.args)
-    last = [each for each in load_summaries(run) if not each.get("control")][-1]
+    last = [each for each in load_summaries(run) if not is_control(each)][-1]
     groups: Sequence[TrajectoryGroup] = load_groups(run / "evaluations", last["name"])
     for group in groups[:count]:
         yield f"{group.task.prompt[0].text.strip()}\n\n{family.ledger(group.task, group.trajectories[0]).show()}"
