@@ -143,7 +143,7 @@ def test_the_reward_follows_from_the_records() -> None:
     tools = [message for message in played.messages if message.role == "tool"]
     assert len(tools) == len(played.task.payload["asked"])
     assert 3 <= len(tools) <= 5
-    report = family_of().gold_answer(played.task)
+    report = family_of().best_report(played.task)
     assert played.replies[-1].text == f"<answer> {report} </answer>"
     disputed = play("oracle", count=4, contradictions=1.0)
     assert all(isinstance(each.reward, Scored) and each.reward.part("resolved") == 1.0 for each in disputed)

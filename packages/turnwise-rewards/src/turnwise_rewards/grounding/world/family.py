@@ -11,7 +11,6 @@ from turnwise.core.protocols import ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task, Trajectory, text_message
 from turnwise.environments.generated import GeneratedFamily
-from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.policies import write_search
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
 from turnwise.environments.search_qa.world import build_world
@@ -86,16 +85,13 @@ class Report(GeneratedFamily[ReportArguments]):
         library = write_library(world, seed, self._chosen)
         return _Scene(library=library, retriever=WordRetriever(library.passages()))
 
-    def gold_answer(self, task: Task) -> str:
-        """Return the right report, citing the right page for every fact."""
+    def best_report(self, task: Task) -> str:
+        """Return the right report, citing the right page for every fact. It is worth something only in an episode that
+        was shown these pages, so that the family names no gold answers."""
         library = self.library(task)
         ids = {(page.fact, page.value): page.id for page in library.pages}
         asked = asked_facts(task)
         return write_report([write_line(fact, library.truth[fact], [ids[fact, library.truth[fact]]]) for fact in asked])
-
-    def answer_reply(self, task: Task, answer: str) -> Message:
-        """Return the reply to the task that states only this report; "" leaves its place empty."""
-        return answer_message(answer)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return "oracle", "random", "naive" and the attackers, who change the oracle's report."""
