@@ -24,9 +24,9 @@ from turnwise.evaluation.intervals import compute_wilson_interval
 from turnwise.reporting.summaries import is_control, load_summaries
 from turnwise.runs.train import run_train
 from turnwise.store.trajectories import load_groups
+from turnwise_rewards.grounding.family import Report
 from turnwise_rewards.grounding.ledger import BAD_CITATIONS
 from turnwise_rewards.grounding.world.attackers import ATTACKS
-from turnwise_rewards.grounding.world.family import Report
 
 RECIPE = Path("grounding/tiny")
 

@@ -11,11 +11,11 @@ from turnwise.core.protocols import ScriptedPolicy
 from turnwise.core.types import Scored
 from turnwise.environments.episodes import Played, play_episode
 from turnwise_rewards.grounding.claims import Claim, read_claims
+from turnwise_rewards.grounding.family import Report
 from turnwise_rewards.grounding.ledger import Support
 from turnwise_rewards.grounding.passages import Passage
 from turnwise_rewards.grounding.world.arguments import ReportArguments
 from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
-from turnwise_rewards.grounding.world.family import Report
 from turnwise_rewards.grounding.world.pages import SOURCES, read_page
 from turnwise_rewards.grounding.world.reports import check_claim, read_line, write_line
 
@@ -152,7 +152,7 @@ def test_the_reward_follows_from_the_records() -> None:
 
 
 def test_every_argument_may_be_given_as_its_default() -> None:
-    check_defaults("turnwise_rewards.grounding.world.family:Report", ReportArguments)
+    check_defaults("turnwise_rewards.grounding.family:Report", ReportArguments)
 
 
 def test_wrong_arguments_are_refused_by_name() -> None:
