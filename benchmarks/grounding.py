@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from turnwise.config.load import load_config
+from turnwise.config.load import load_config, load_resolved
 from turnwise.core.types import Scored, TrajectoryGroup
 from turnwise.environments.episodes import play_episode
 from turnwise.evaluation.intervals import compute_wilson_interval
@@ -66,7 +66,7 @@ HEAD = [
 
 def list_rows(run: Path) -> Iterator[str]:
     """Return a row per evaluation of a run."""
-    seed = load_config([run / "config.json"], []).run.seed
+    seed = load_resolved(run / "config.json").run.seed
     for summary in load_summaries(run):
         groups = load_groups(run / "evaluations", summary["name"])
         rewards = [t.reward for group in groups for t in group.trajectories if isinstance(t.reward, Scored)]
@@ -104,7 +104,7 @@ def interval(hits: float, count: float) -> str:
 
 def list_ledgers(run: Path, count: int) -> Iterator[str]:
     """Return the ledgers of the first held-out reports of the last evaluation that is no control."""
-    config = load_config([run / "config.json"], [])
+    config = load_resolved(run / "config.json")
     family = Report(**config.environment.args)
     last = [each for each in load_summaries(run) if not is_control(each)][-1]
     groups: Sequence[TrajectoryGroup] = load_groups(run / "evaluations", last["name"])
