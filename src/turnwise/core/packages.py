@@ -57,8 +57,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("adapters",),
     },
     "turnwise-rewards": {
-        "turnwise.rewards": ("ranking",),
-        "turnwise.recipes": (),
+        "turnwise.environments": ("report",),
+        "turnwise.rewards": ("grounding", "ranking"),
+        "turnwise.recipes": ("grounding",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
