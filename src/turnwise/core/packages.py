@@ -58,7 +58,18 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-rewards": {
         "turnwise.commands": ("rewards",),
-        "turnwise.recipes": (),
+        "turnwise.environments": ("sources",),
+        "turnwise.recipes": ("shaping",),
+        "turnwise.rewards": (
+            "calibration",
+            "call_format",
+            "curiosity",
+            "plan_consistency",
+            "progress",
+            "redundancy",
+            "tool_success",
+            "usefulness",
+        ),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
