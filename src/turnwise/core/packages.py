@@ -58,7 +58,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-rewards": {
         "turnwise.commands": ("rewards",),
-        "turnwise.environments": ("sources",),
+        "turnwise.environments": ("drawers", "sources"),
         "turnwise.recipes": ("shaping",),
         "turnwise.rewards": (
             "calibration",

@@ -16,6 +16,7 @@ from turnwise_rewards.shaping.decomposition import compute_risk_area, decompose,
         ("<confidence> 0.7 </confidence> <answer> red </answer>", "stated", 0.7),
         ("<answer> red </answer>\n<confidence>\n1\n</confidence>", "stated", 1.0),
         ("<answer> red <confidence>.25</confidence></answer>", "stated", 0.25),
+        ("<confidence> source b: 0.6 </confidence>", "stated", 0.6),
         ("<answer> red </answer>", "missing", None),
         ("<confidence> 0.7", "missing", None),
         ("<think> <confidence>0.7</confidence> </think> red", "missing", None),
@@ -24,8 +25,24 @@ from turnwise_rewards.shaping.decomposition import compute_risk_area, decompose,
         ("<confidence>7</confidence>", "outside", None),
         ("<confidence>1.01</confidence>", "outside", None),
         ("<confidence></confidence>", "no_number", None),
-        *((f"<confidence>{text}</confidence>", "no_number", None) for text in
-          ("90%", "7/10", "high", "0,5", "nan", "inf", "1e-1", "-0.2", "0_1", "٠.٥", "0.7 or 0.2", "+0.5", "0.")),
+        *(
+            (f"<confidence>{text}</confidence>", "no_number", None)
+            for text in (
+                "90%",
+                "7/10",
+                "high",
+                "0,5",
+                "nan",
+                "inf",
+                "1e-1",
+                "-0.2",
+                "0_1",
+                "٠.٥",
+                "0.7 or 0.2",
+                "+0.5",
+                "0.", "about 90%", "0.7 sure", "v2 0.5",
+            )
+        ),
     ],
 )
 def test_a_confidence_is_a_plain_decimal_in_one_tag_or_a_named_outcome(reply, outcome, value) -> None:
@@ -65,8 +82,9 @@ def test_under_a_proper_rule_nothing_pays_more_than_the_truth(rule, chance) -> N
 @pytest.mark.parametrize(("chance", "best"), [(0.6, 1.0), (0.4, 0.0)])
 def test_under_the_linear_rule_certainty_pays_most(chance, best) -> None:
     expected = {c: chance * c + (1 - chance) * (1 - c) for c in GRID}
-    assert {c: chance * compute_score("linear", c, True) + (1 - chance) * compute_score("linear", c, False)
-            for c in GRID} == pytest.approx(expected)
+    assert {
+        c: chance * compute_score("linear", c, True) + (1 - chance) * compute_score("linear", c, False) for c in GRID
+    } == pytest.approx(expected)
     assert max(expected, key=expected.__getitem__) == best
 
 
@@ -79,8 +97,12 @@ def test_answering_pays_exactly_above_the_threshold(chance, threshold) -> None:
 
 
 def test_out_of_range_is_refused() -> None:
-    for arguments in ({"confidence": 1.2}, {"confidence": math.nan}, {"confidence": 0.5, "floor": 0.5},
-                      {"confidence": 0.5, "threshold": 1.0}):
+    for arguments in (
+        {"confidence": 1.2},
+        {"confidence": math.nan},
+        {"confidence": 0.5, "floor": 0.5},
+        {"confidence": 0.5, "threshold": 1.0},
+    ):
         with pytest.raises(ValueError, match="is not between"):
             compute_score("brier", right=True, **arguments)
 

@@ -1,6 +1,6 @@
 """The confidence that a reply states, and scoring rules for it. Pure functions.
 
-    <confidence> 0.7 </confidence> <answer> red </answer>
+<confidence> 0.7 </confidence> <answer> red </answer>
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from turnwise.rewards.thoughts import drop_thoughts
 
 Rule = Literal["brier", "log", "linear", "abstain"]
 
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?|\.[0-9]+")
+_STATEMENT = re.compile(r"(?:[^\W\d_]+[\s:,=]+)*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
+"""Words, then a number: `0.9`, `source b: 0.6`."""
 
 
 class Outcome(StrEnum):
@@ -27,7 +28,8 @@ class Outcome(StrEnum):
     SEVERAL = "several"
     """There is more than one; none of them is chosen, or a reply could hedge."""
     NO_NUMBER = "no_number"
-    """The tag holds no plain decimal: `90%`, `7/10`, `high`, `0,5`, `nan`, `1e-1` and `-0.2` are none."""
+    """The tag does not hold words and then one plain decimal: `90%`, `7/10`, `high`, `0,5`, `nan`, `1e-1`, `-0.2` and
+    `0.7 or 0.2` are none."""
     OUTSIDE = "outside"
     """The number is above 1. It is not cut to 1: a reply that says 7 may mean 7 of 10, 7% or be sure."""
 
@@ -51,9 +53,10 @@ def read_confidence(reply: str, tag: str = "confidence") -> Stated:
     if len(found) != 1 or said.count(f"<{tag}>") > 1:
         return Stated(outcome=Outcome.SEVERAL if found else Outcome.MISSING)
     text = found[0].strip()
-    if not _NUMBER.fullmatch(text):
+    statement = _STATEMENT.fullmatch(text)
+    if statement is None:
         return Stated(outcome=Outcome.NO_NUMBER, text=text)
-    value = float(text)
+    value = float(statement[1])
     if value > 1:
         return Stated(outcome=Outcome.OUTSIDE, text=text)
     return Stated(outcome=Outcome.STATED, value=value, text=text)

@@ -52,9 +52,7 @@ def read_turns(trajectory: Trajectory, source: str) -> list[float | None]:
     """Return the value of a source in every turn, None where a turn has none."""
     if source in ("progress", "potential"):
         return [getattr(turn.scores, source) for turn in trajectory.turns]
-    return [
-        next((signal.value for signal in turn.signals if signal.name == source), None) for turn in trajectory.turns
-    ]
+    return [next((signal.value for signal in turn.signals if signal.name == source), None) for turn in trajectory.turns]
 
 
 PROGRESS = build_kind(

@@ -1,7 +1,7 @@
 """A world for calibration: a source says a colour, and its name tells how often it is right.
 
      source b says red
-    <confidence> 0.6 </confidence> <answer> red </answer>
+    <confidence> source b 0.6 </confidence> <answer> red </answer>
 
 The right answer is what the source says with its reliability, and else any other colour. So nothing makes an answer
 better than to repeat the source, and the probability that it is right is known.
@@ -81,8 +81,10 @@ class Sources(GeneratedFamily[SourcesArguments]):
         reliability, said = self._chosen.reliabilities[source], random.choice(COLOURS)
         others = [colour for colour in COLOURS if colour != said]
         right = said if random.random() < reliability else random.choice(others)
-        prompt = text_message("user", f" source {'unknown' if self._chosen.hidden else source} says {said}")
-        return (prompt,), {"reliability": reliability, "said": said, "right": right, "number": index}
+        shown = "unknown" if self._chosen.hidden else source
+        prompt = text_message("user", f" source {shown} says {said}")
+        payload = {"source": shown, "reliability": reliability, "said": said, "right": right, "number": index}
+        return (prompt,), payload
 
     def build_environment(self, task: Task) -> SourcesEnvironment:
         """Build a fresh, single-use `SourcesEnvironment`."""
@@ -104,8 +106,8 @@ class Sources(GeneratedFamily[SourcesArguments]):
 
 
 class SourcesPolicy:
-    """Repeats the source with a probability and else names any colour; says any confidence or, if `honest`, the
-    source's reliability."""
+    """Says what the source says with a probability and else any colour; names the source, and states any confidence or,
+    if `honest`, its reliability."""
 
     def __init__(self, *, skill: float, honest: bool = False) -> None:
         self._skill, self._honest = skill, honest
@@ -115,4 +117,5 @@ class SourcesPolicy:
         said = task.payload["said"]
         colour = said if rng.random() < self._skill else rng.choice(COLOURS)
         confidence = f"{task.payload['reliability']:.1f}" if self._honest else rng.choice(CONFIDENCES)
-        return text_message("assistant", f"<confidence> {confidence} </confidence> <answer> {colour} </answer>")
+        rests = f"source {task.payload['source']} {confidence}"
+        return text_message("assistant", f"<confidence> {rests} </confidence> <answer> {colour} </answer>")
