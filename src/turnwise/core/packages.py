@@ -63,6 +63,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.rewards": (
             "calibration",
             "call_format",
+            "counterfactual",
             "curiosity",
             "plan_consistency",
             "progress",

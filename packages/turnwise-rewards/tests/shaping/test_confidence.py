@@ -40,7 +40,10 @@ from turnwise_rewards.shaping.decomposition import compute_risk_area, decompose,
                 "٠.٥",
                 "0.7 or 0.2",
                 "+0.5",
-                "0.", "about 90%", "0.7 sure", "v2 0.5",
+                "0.",
+                "about 90%",
+                "0.7 sure",
+                "v2 0.5",
             )
         ),
     ],
@@ -48,6 +51,12 @@ from turnwise_rewards.shaping.decomposition import compute_risk_area, decompose,
 def test_a_confidence_is_a_plain_decimal_in_one_tag_or_a_named_outcome(reply, outcome, value) -> None:
     stated = read_confidence(reply)
     assert (stated.outcome, stated.value) == (outcome, value)
+
+
+def test_a_scale_divides_the_number() -> None:
+    assert read_confidence("<confidence> source b 6 </confidence>", scale=10).value == 0.6
+    assert read_confidence("<confidence> 10 </confidence>", scale=10).value == 1
+    assert read_confidence("<confidence> 11 </confidence>", scale=10).outcome is Outcome.OUTSIDE
 
 
 @given(st.text() | st.text(alphabet="<>/confidence 0.1"))

@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 def calibration(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     evaluation: Annotated[str, typer.Option(help="Name of one evaluation; default: all of them.")] = "",
-    tag: Annotated[str, typer.Option(help="Name of the tag around the confidence.")] = "confidence",
-    success: Annotated[str, typer.Option(help="Part of the reward that is 1 for a right answer.")] = "success",
+    tag: Annotated[
+        str | None, typer.Option(help="Name of the tag around the confidence; default: the recipe's.")
+    ] = None,
+    scale: Annotated[float | None, typer.Option(help="Number that means certainty; default: the recipe's.")] = None,
+    success: Annotated[
+        str | None, typer.Option(help="Part of the reward that is 1 for a right answer; default: the recipe's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show Brier score, its decomposition and risk against coverage of a run's evaluations."""
     from turnwise_rewards.runs.calibration import measure_run
 
-    measured = measure_run(run, evaluation=evaluation, tag=tag, success=success)
+    given = {"tag": tag, "scale": scale, "success": success}
+    changes = {name: value for name, value in given.items() if value is not None}
+    measured = measure_run(run, evaluation=evaluation, changes=changes)
     if as_json:
         print(json.dumps([asdict(each) for each in measured], indent=1))
         return

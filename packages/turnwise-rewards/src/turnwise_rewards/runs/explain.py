@@ -114,9 +114,7 @@ def list_shaping(shaping: ShapingSection) -> list[str]:
     ]
 
 
-def _explain_term(
-    group: TrajectoryGroup, index: int, name: str, rewards: Mapping[str, RewardSection]
-) -> ExplainedTerm:
+def _explain_term(group: TrajectoryGroup, index: int, name: str, rewards: Mapping[str, RewardSection]) -> ExplainedTerm:
     member = group.trajectories[index]
     [term] = [term for term in member.terms if term.name == name]
     section = rewards.get(name)

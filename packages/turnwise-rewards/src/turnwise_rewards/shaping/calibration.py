@@ -23,6 +23,8 @@ class CalibrationOptions(Section):
     """Scoring rule: brier and log are proper; abstain is proper about one threshold; linear is not proper."""
     tag: str = Field("confidence", pattern=r"^\w+$")
     """The confidence stands between `<tag>` and `</tag>` in the last reply."""
+    scale: float = Field(1.0, gt=0)
+    """Number that means certainty: 10 for confidences from 0 to 10."""
     success: str = "success"
     """Part of the environment's reward that is 1 for a right answer."""
     floor: float = Field(0.01, gt=0, lt=0.5)
@@ -44,7 +46,7 @@ def measure_calibration(group: TrajectoryGroup, index: int, options: Calibration
     part `success`.
     """
     member = group.trajectories[index]
-    stated = read_confidence(member.turns[-1].message.text if member.turns else "", options.tag)
+    stated = read_confidence(member.turns[-1].message.text if member.turns else "", options.tag, options.scale)
     right = is_right(member, options.success)
     if stated.value is None:
         said = f" ({stated.text[:40]!r})" if stated.text else ""

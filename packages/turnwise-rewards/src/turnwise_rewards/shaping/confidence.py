@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     """The tag does not hold words and then one plain decimal: `90%`, `7/10`, `high`, `0,5`, `nan`, `1e-1`, `-0.2` and
     `0.7 or 0.2` are none."""
     OUTSIDE = "outside"
-    """The number is above 1. It is not cut to 1: a reply that says 7 may mean 7 of 10, 7% or be sure."""
+    """The number is above the scale. It is not cut: a reply that says 7 may mean 7 of 10, 7% or be sure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,9 @@ class Stated:
     """What the tag holds; empty if there is none, or if there are several."""
 
 
-def read_confidence(reply: str, tag: str = "confidence") -> Stated:
-    """Read the confidence between `<tag>` and `</tag>` outside a reply's thoughts. Total: any text has an outcome."""
+def read_confidence(reply: str, tag: str = "confidence", scale: float = 1.0) -> Stated:
+    """Read the confidence between `<tag>` and `</tag>` outside a reply's thoughts: its number over `scale`. Total: any
+    text has an outcome."""
     said = drop_thoughts(reply)
     name = re.escape(tag)
     found = re.findall(rf"<{name}>((?:(?!<{name}>).)*?)</{name}>", said, re.DOTALL)
@@ -56,7 +57,7 @@ def read_confidence(reply: str, tag: str = "confidence") -> Stated:
     statement = _STATEMENT.fullmatch(text)
     if statement is None:
         return Stated(outcome=Outcome.NO_NUMBER, text=text)
-    value = float(statement[1])
+    value = float(statement[1]) / scale
     if value > 1:
         return Stated(outcome=Outcome.OUTSIDE, text=text)
     return Stated(outcome=Outcome.STATED, value=value, text=text)

@@ -1,7 +1,7 @@
 """A world for calibration: a source says a colour, and its name tells how often it is right.
 
      source b says red
-    <confidence> source b 0.6 </confidence> <answer> red </answer>
+    <confidence> source b 6 </confidence> <answer> red </answer>
 
 The right answer is what the source says with its reliability, and else any other colour. So nothing makes an answer
 better than to repeat the source, and the probability that it is right is known.
@@ -25,7 +25,8 @@ from turnwise.rewards.answers import extract_answer
 from turnwise_rewards.shaping.confidence import read_confidence
 
 COLOURS = ("red", "blue", "green", "white")
-CONFIDENCES = tuple(f"{tenths / 10:.1f}" for tenths in range(11))
+SCALE = 10
+"""Confidences are whole numbers from 0 to this."""
 
 
 class SourcesArguments(FamilyArguments):
@@ -35,7 +36,7 @@ class SourcesArguments(FamilyArguments):
     """How often each source is right, by its name. All are asked equally often."""
     hidden: bool = False
     """Whether the prompt hides the name of the source: a control, in which no confidence can tell answers apart."""
-    naive_skill: Share = 0.7
+    naive_skill: Share = 1.0
     """Share of its tasks in which the naive demonstrator repeats the source; it names any colour in the others, and any
     confidence in all."""
 
@@ -63,7 +64,10 @@ class SourcesEnvironment(ToolEnvironment):
         chance = {colour: (1 - reliability) / (len(COLOURS) - 1) for colour in COLOURS}
         chance[self._payload["said"]] = reliability
         success = float(answer == self._payload["right"])
-        parts = {"chance": chance.get(answer or "", 0.0), "stated": read_confidence(last).value is not None}
+        parts = {
+            "chance": chance.get(answer or "", 0.0),
+            "stated": read_confidence(last, scale=SCALE).value is not None,
+        }
         return Scored.of(success, {"success": success, **parts})
 
 
@@ -116,6 +120,6 @@ class SourcesPolicy:
         """Return the reply."""
         said = task.payload["said"]
         colour = said if rng.random() < self._skill else rng.choice(COLOURS)
-        confidence = f"{task.payload['reliability']:.1f}" if self._honest else rng.choice(CONFIDENCES)
+        confidence = round(task.payload["reliability"] * SCALE) if self._honest else rng.randint(0, SCALE)
         rests = f"source {task.payload['source']} {confidence}"
         return text_message("assistant", f"<confidence> {rests} </confidence> <answer> {colour} </answer>")

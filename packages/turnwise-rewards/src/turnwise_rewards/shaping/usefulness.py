@@ -1,7 +1,7 @@
 """Usefulness of a call: whether what came back is used later.
 
 Invites parroting: a reply that repeats a word of what it read, and needs none of it. `credit.shaping.gate` closes it
-where nothing was solved; `measure = "likelihood"` asks the policy instead of counting words.
+where nothing was solved; the part `counterfactual` asks the policy instead of comparing words.
 """
 
 from __future__ import annotations
