@@ -67,6 +67,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "curiosity",
             "plan_consistency",
             "progress",
+            "ranking",
             "redundancy",
             "tool_success",
             "usefulness",
