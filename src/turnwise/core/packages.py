@@ -58,7 +58,6 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-rewards": {
         "turnwise.commands": ("rewards",),
-        "turnwise.environments": ("drawers", "sources"),
         "turnwise.recipes": ("shaping",),
         "turnwise.rewards": (
             "calibration",

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
     MISSING = "missing"
     """There is no closed tag outside the reply's thoughts."""
     SEVERAL = "several"
-    """There is more than one; none of them is chosen, or a reply could hedge."""
+    """There is more than one, or an opening or closing tag of one; none is chosen, or a reply could hedge."""
     NO_NUMBER = "no_number"
     """The tag does not hold words and then one plain decimal: `90%`, `7/10`, `high`, `0,5`, `nan`, `1e-1`, `-0.2` and
     `0.7 or 0.2` are none."""
@@ -51,7 +51,7 @@ def read_confidence(reply: str, tag: str = "confidence", scale: float = 1.0) -> 
     said = drop_thoughts(reply)
     name = re.escape(tag)
     found = re.findall(rf"<{name}>((?:(?!<{name}>).)*?)</{name}>", said, re.DOTALL)
-    if len(found) != 1 or said.count(f"<{tag}>") > 1:
+    if len(found) != 1 or said.count(f"<{tag}>") > 1 or said.count(f"</{tag}>") > 1:
         return Stated(outcome=Outcome.SEVERAL if found else Outcome.MISSING)
     text = found[0].strip()
     statement = _STATEMENT.fullmatch(text)
