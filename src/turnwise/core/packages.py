@@ -58,8 +58,21 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-rewards": {
         "turnwise.environments": ("report",),
-        "turnwise.rewards": ("grounding", "ranking"),
-        "turnwise.recipes": ("grounding",),
+        "turnwise.rewards": (
+            "calibration",
+            "call_format",
+            "counterfactual",
+            "curiosity",
+            "grounding",
+            "plan_consistency",
+            "progress",
+            "ranking",
+            "redundancy",
+            "tool_success",
+            "usefulness",
+        ),
+        "turnwise.commands": ("rewards",),
+        "turnwise.recipes": ("grounding", "shaping"),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
