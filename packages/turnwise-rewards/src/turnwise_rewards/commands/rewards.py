@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from turnwise_rewards.commands.check import check
 from turnwise_rewards.commands.explain import explain
 
 rewards = typer.Typer(help="Look into rewards: what each part gave.", no_args_is_help=True)
 rewards.command("explain")(explain)
+rewards.command("check")(check)
