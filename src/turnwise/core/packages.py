@@ -58,6 +58,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-rewards": {
         "turnwise.commands": ("rewards",),
+        "turnwise.rewards": ("ranking",),
         "turnwise.recipes": (),
     },
 }

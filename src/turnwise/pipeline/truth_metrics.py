@@ -30,9 +30,9 @@ def compute_truth_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric
 
 
 def measure_order(group: TrajectoryGroup) -> float | None:
-    """Return the share of pairs of members, one truer than the other, of which the truer has the greater reward; equal
-    rewards count half. It is (1 + Somers' D) / 2 of the reward given the truth, and 1 for any reward that grows with
-    it.
+    """Return the share of pairs of members, one truer than the other, of which the truer has the greater credited reward
+    (that of the recipe's `[rewards]`, if there are any); equal ones count half. It is (1 + Somers' D) / 2 of the reward
+    given the truth, and 1 for any reward that grows with it.
 
     None without such a pair, and in an episode of several roles: there one's reward may be the other's loss. Members
     that do not learn, have no reward or whose reward has no part `TRUTH` do not count.
@@ -40,10 +40,10 @@ def measure_order(group: TrajectoryGroup) -> float | None:
     if len({trajectory.id.role for trajectory in group.trajectories}) > 1:
         return None
     members = [
-        (trajectory.reward.total, truth)
+        (credited, truth)
         for trajectory in group.trajectories
         if trajectory.learns
-        if isinstance(trajectory.reward, Scored)
+        if isinstance(trajectory.reward, Scored) and (credited := trajectory.credited) is not None
         if (truth := trajectory.reward.part(TRUTH)) is not None
     ]
     pairs = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from turnwise.core.types import (
     Message,
     Reward,
     RewardPart,
+    RewardTerm,
     Scored,
     Signal,
     StopReason,
@@ -79,7 +80,8 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
             for ending in trajectory.endings
         ],
         "conversations": [_opening_to_json(opening) for opening in trajectory.conversations],
-        "judgements": [_judgement_to_json(judgement) for judgement in trajectory.judgements],
+        "judgements": [judgement_to_json(judgement) for judgement in trajectory.judgements],
+        "terms": [asdict(term) for term in trajectory.terms],
         "turns": [_turn_to_json(turn) for turn in trajectory.turns],
     }
 
@@ -108,7 +110,8 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         conversations=tuple(_opening_from_json(opening) for opening in row["conversations"]),
         compare=row.get("compare", "task"),  # runs from before there were several roles
         learns=row.get("learns", True),
-        judgements=tuple(_judgement_from_json(judgement) for judgement in row.get("judgements", ())),
+        judgements=tuple(judgement_from_json(judgement) for judgement in row.get("judgements", ())),
+        terms=tuple(RewardTerm(**term) for term in row.get("terms", ())),
     )
 
 
@@ -232,7 +235,8 @@ def _opening_from_json(row: Mapping[str, Any]) -> ConversationOpening:
     )
 
 
-def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
+def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
+    """A question to a judge and its answer as plain data."""
     question, verdict, usage = judgement.question, judgement.verdict, judgement.usage
     row: dict[str, Any] = {
         "judge": judgement.judge,
@@ -253,7 +257,8 @@ def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
     return {**row, **given, "marks": [list(mark) for mark in verdict.marks]}
 
 
-def _judgement_from_json(row: Mapping[str, Any]) -> Judgement:
+def judgement_from_json(row: Mapping[str, Any]) -> Judgement:
+    """The inverse of `judgement_to_json`."""
     form = RATING
     if "form" in row:
         marks = tuple(
