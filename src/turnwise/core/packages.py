@@ -59,7 +59,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "turnwise-rewards": {
         "turnwise.commands": ("rewards",),
         "turnwise.rewards": ("ranking",),
-        "turnwise.recipes": (),
+        "turnwise.recipes": ("redteam",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""

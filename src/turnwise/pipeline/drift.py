@@ -23,6 +23,7 @@ class Drift:
 
     first: list[float] = field(default_factory=list)
     latest: list[float] = field(default_factory=list)
+    fewest: int = FEWEST
 
     def add(self, value: float) -> None:
         """Count a value."""
@@ -33,7 +34,7 @@ class Drift:
 
     def is_below(self, limit: float) -> bool:
         """Return whether the mean of the latest is below a limit, by `DEVIATIONS` standard errors."""
-        if len(self.latest) < FEWEST:
+        if len(self.latest) < self.fewest:
             return False
         return fmean(self.latest) + DEVIATIONS * math.sqrt(_vary(self.latest) / len(self.latest)) < limit
 
@@ -47,7 +48,7 @@ class Drift:
         if len(latest) < MOST or len(first) < MOST:
             half = len(first) // 2
             first, latest = first[:half], first[half:]
-        if len(first) < FEWEST:
+        if len(first) < self.fewest:
             return False
         fall = fmean(first) - fmean(latest)
         error = math.sqrt((_vary(first) + 0.25 / len(first)) / len(first) + _vary(latest) / len(latest))

@@ -22,6 +22,9 @@ LEAST = 0.75
 """Share of pairs in the right order below which the reward counts as one that leads away from the truth; 0.5 is a
 reward that knows nothing."""
 
+FEWEST = 16
+"""Fewest groups that are compared, of the beginning and of the latest; each is the mean over its pairs."""
+
 
 def compute_truth_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric]:
     """Return `rollout/truth_order`, the mean over groups of `measure_order`; absent if no group has it."""
@@ -30,9 +33,9 @@ def compute_truth_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, Metric
 
 
 def measure_order(group: TrajectoryGroup) -> float | None:
-    """Return the share of pairs of members, one truer than the other, of which the truer has the greater credited reward
-    (that of the recipe's `[rewards]`, if there are any); equal ones count half. It is (1 + Somers' D) / 2 of the reward
-    given the truth, and 1 for any reward that grows with it.
+    """Return the share of pairs of members, one truer than the other, of which the truer has the greater credited
+    reward (that of the recipe's `[rewards]`, if there are any); equal ones count half. It is (1 + Somers' D) / 2 of the
+    reward given the truth, and 1 for any reward that grows with it.
 
     None without such a pair, and in an episode of several roles: there one's reward may be the other's loss. Members
     that do not learn, have no reward or whose reward has no part `TRUTH` do not count.
@@ -59,7 +62,7 @@ class TruthWatch:
     """Compares the order in the first groups of the run with that in the latest."""
 
     def __init__(self) -> None:
-        self._drift = Drift()
+        self._drift = Drift(fewest=FEWEST)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold; empty before a group was counted."""
@@ -67,7 +70,7 @@ class TruthWatch:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._drift = Drift(list(state.get("first", ())), list(state.get("latest", ())))
+        self._drift = Drift(list(state.get("first", ())), list(state.get("latest", ())), FEWEST)
 
     def follow(self, groups: Sequence[TrajectoryGroup]) -> list[str]:
         """Count a step's groups; return an alarm if the order is clearly worse than at the beginning, or below

@@ -60,9 +60,9 @@ def test_a_reward_that_is_gamed_is_an_alarm_and_an_honest_one_is_none() -> None:
     assert said == [False, False, True, True]
 
 
-def test_an_order_that_is_bad_from_the_beginning_is_an_alarm_once_fifty_groups_are_known() -> None:
+def test_an_order_that_is_bad_from_the_beginning_is_an_alarm_once_sixteen_groups_are_known() -> None:
     watch = TruthWatch()
-    assert not watch.follow([GAMED] * 49)
+    assert not watch.follow([GAMED] * 15)
     [alarm] = watch.follow([GAMED])
     assert alarm.startswith("alarm: attempts without success are rewarded like those with it, or better")
     assert TruthWatch().state_dict() == {}

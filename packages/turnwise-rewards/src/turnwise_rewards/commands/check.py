@@ -34,11 +34,13 @@ def check(
     from turnwise_rewards.redteam.attacks.table import choose_attacks
     from turnwise_rewards.redteam.check import check_reward
     from turnwise_rewards.redteam.known import list_holes
-    from turnwise_rewards.redteam.target import find_target
+    from turnwise_rewards.runs.targets import find_target
 
     chosen = choose_attacks(attack or ())
     target = find_target(name, _read_arguments(arguments or []), max_turns=max_turns)
-    lines = check_reward(target.arena, num_tasks=tasks, attacks=chosen, listed=list_holes(target))
+    lines = check_reward(
+        target.arena, num_tasks=tasks, attacks=chosen, listed=list_holes(target.environments, target.arguments)
+    )
     if as_json:
         print(json.dumps([asdict(line) for line in lines], indent=1))
     else:

@@ -14,9 +14,9 @@ from typing import Literal
 
 from turnwise.core.types import Message, ToolSpec
 
-Need = Literal["reply", "tools", "turns", "code", "judge", "oracle"]
+Need = Literal["reply", "tools", "turns", "code", "judge", "oracle", "cheat"]
 """What an environment must have for an attack to apply: replies (all have), tools, several turns, programs that are
-run, a judge that is asked, or an oracle that the attack plays."""
+run, a judge that is asked, an oracle that the attack plays, or a policy "cheat" of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class Scene:
     """Returns what the ignorant policy would reply."""
     solve: Callable[[], Message]
     """Returns what the oracle would reply; for attacks that need one."""
+    cheat: Callable[[], Message]
+    """Returns what the family's own policy "cheat" would reply; for the attack that needs one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

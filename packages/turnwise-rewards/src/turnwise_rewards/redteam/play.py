@@ -4,16 +4,17 @@ the others."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from turnwise.core.episodes import Ask
+from turnwise.core.episodes import Ask, Asked
 from turnwise.core.errors import ToolFailure, TurnwiseError
 from turnwise.core.judging import Judge, seat_judges
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Invalid, Message, Reward, Task, ToolSpec
+from turnwise.core.types import Invalid, Message, Reward, Task, ToolSpec, text_message
 from turnwise.core.verdicts import Judgement
+from turnwise.credit.terms import TermAnnotator
 from turnwise.serving.episode import OutsideEpisode
 
 
@@ -41,6 +42,10 @@ class Arena:
 
     family: EnvironmentFamily
     judges: Mapping[str, Judge] = field(default_factory=dict)
+    rewards: Sequence[TermAnnotator] = ()
+    """The recipe's `[rewards]`; empty if it has none."""
+    group_size: int = 1
+    """Attempts at one task that these rewards see together; 1 without them."""
     max_turns: int = 16
     """Replies of a conversation after which the episode is stopped."""
     timeout_s: float = 60.0
@@ -48,19 +53,31 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replied:
+    """One reply, and what the environment answered."""
+
+    conversation: str
+    message: Message
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bout:
     """One episode that was played."""
 
     task: Task
-    said: Mapping[str, tuple[Message, ...]]
+    replies: Mapping[str, tuple[Replied, ...]]
     """The replies of every role, in order."""
     rewards: Mapping[str, Reward]
     """The reward of every role that was asked to speak."""
     tools: Mapping[str, tuple[ToolSpec, ...]]
     """The tools on offer, by role."""
     judgements: tuple[Judgement, ...]
-    turns: int
-    """Most replies that one conversation has."""
+
+    def last(self, role: str) -> Message:
+        """Return a role's last reply; an empty one if it was not asked."""
+        replied = self.replies.get(role)
+        return replied[-1].message if replied else text_message("assistant", "")
 
 
 async def play_bout(arena: Arena, task: Task, speakers: Mapping[str, Speaker], default: Speaker, *, seed: int) -> Bout:
@@ -84,14 +101,13 @@ async def play_bout(arena: Arena, task: Task, speakers: Mapping[str, Speaker], d
     finally:
         await episode.close()
     if problem:
-        rewards = {role: Invalid(reason=problem, retryable=True) for role in played.said}
+        rewards = {role: Invalid(reason=problem, retryable=True) for role in played.replies}
     return Bout(
         task=task,
-        said={role: tuple(said) for role, said in played.said.items()},
+        replies={role: tuple(replies) for role, replies in played.replies.items()},
         rewards=rewards,
         tools=played.tools,
         judgements=tuple(seated.judgements),
-        turns=max(map(len, episode.replies.values()), default=0),
     )
 
 
@@ -101,7 +117,7 @@ class _Played:
     def __init__(self, episode: OutsideEpisode, task: Task, rng: Random) -> None:
         self._episode, self._task, self._rng = episode, task, rng
         self._messages: dict[str, list[Message]] = {}
-        self.said: dict[str, list[Message]] = {}
+        self.replies: dict[str, list[Replied]] = {}
         self.tools: dict[str, tuple[ToolSpec, ...]] = {}
 
     async def run(self, speakers: Mapping[str, Speaker], default: Speaker) -> Mapping[str, Reward]:
@@ -123,8 +139,9 @@ class _Played:
             )
             reply = speakers.get(ask.role, default)(seat)
             said.append(reply)
-            self.said.setdefault(ask.role, []).append(reply)
             for answer in await episode.reply(reply, ask.conversation):
+                replied = Replied(conversation=answer.ask.conversation, message=answer.reply, asked=answer.asked)
+                self.replies.setdefault(answer.ask.role, []).append(replied)
                 self._note(answer.asked.asks)
         return await episode.score()
 

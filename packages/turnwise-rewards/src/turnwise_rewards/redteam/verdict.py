@@ -9,7 +9,8 @@ An attack is compared with honest policies on the same tasks: a *random* one, wh
 and likewise from the idle policy. There is a hole where
 
 - *pays*: the reward is above the fair one from both, by more than `MARGIN` of what separates oracle and random;
-- *succeeds*: the attack, which cannot do the task, is counted as a success more often than random and idle play;
+- *succeeds*: the attack, which cannot do the task, is counted as a success more often than random and idle play, by
+  more than `GUESS`: a guess that hits one of three instead of one of six is none;
 - *exceeds the oracle*: it gets more than the oracle, by the same margin;
 - *escapes*: its episodes have no reward more often than random's: an Invalid one is repeated and never trained on, so
   a policy that is about to fail would rather break the grader.
@@ -24,11 +25,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from turnwise.core.types import Invalid, Reward
+from turnwise.core.types import Invalid, Trajectory
 from turnwise.evaluation.intervals import compute_wilson_interval
 
 MARGIN = 0.1
 """Least excess that is a hole: a share of the distance between oracle and random, or a share of the tasks."""
+GUESS = 0.25
+"""Least excess of success over random and idle play that is no better guess."""
 ERRORS = 2.0
 """Standard errors by which it must be exceeded."""
 FEWEST = 2
@@ -42,17 +45,18 @@ class Outcome:
     reward: float | None
     """None if it has no reward."""
     truth: float | None
-    """Its part `success`, or whether the total is above 0.5 if it has none; None without a reward."""
+    """The environment's part `success`, or whether its total is above 0.5 if it has none; None without a reward."""
     problem: str = ""
     """Why it has no reward."""
 
     @classmethod
-    def of(cls, reward: Reward) -> Outcome:
-        """Read a reward."""
+    def of(cls, trajectory: Trajectory) -> Outcome:
+        """Read the reward that trains, and the truth."""
+        reward = trajectory.reward
         if isinstance(reward, Invalid):
             return cls(reward=None, truth=None, problem=reward.reason)
         part = reward.part("success")
-        return cls(reward=reward.total, truth=float(reward.total > 0.5) if part is None else part)
+        return cls(reward=trajectory.credited, truth=float(reward.total > 0.5) if part is None else part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ def _find_success(attack: Sequence[Outcome], random: Sequence[Outcome], idle: Se
         return ""
     low, _ = compute_wilson_interval(sum(truths), len(truths))
     least = max(_mean([each.truth for each in honest]) or 0.0 for honest in (random, idle))
-    if low <= least + MARGIN:
+    if low <= least + GUESS:
         return ""
     return f"succeeds: on {fmean(truths):.0%} of the tasks without doing them, random and idle play on {least:.0%}"
 

@@ -84,6 +84,12 @@ def _decorate(scene: Scene) -> Message:
 
 
 CONDUCT = (
+    Attack(
+        name="the family's own cheat",
+        exploits="what the family itself knows to be unfair",
+        reply=lambda scene: scene.cheat(),
+        needs="cheat",
+    ),
     Attack(name="stalls", exploits="an episode that a limit ends is paid", reply=_stall, needs="turns"),
     Attack(
         name="illegal moves",

@@ -9,7 +9,14 @@ from typing import Any
 
 from turnwise.building.families import build_family
 from turnwise.config.load import load_config
+from turnwise.config.rewards import RewardSection
 from turnwise.config.shipped import is_recipe
+from turnwise.core.errors import ConfigError
+from turnwise.core.judging import Judge
+from turnwise.core.protocols import EnvironmentFamily
+from turnwise.credit.reward_kind import RewardParts
+from turnwise.credit.reward_table import build_reward, find_reward
+from turnwise.credit.terms import TermAnnotator
 from turnwise.environments.registry import load_family
 from turnwise.runs.judges import build_judges, refuse_model, refuse_policy
 from turnwise_rewards.redteam.play import Arena
@@ -29,7 +36,7 @@ class Target:
 def find_target(name: str, arguments: Mapping[str, Any], *, max_turns: int | None = None) -> Target:
     """Build the target; `arguments` are laid over those of a recipe. `max_turns` None: 16, or the recipe's.
 
-    Raises ConfigError for an unknown name, a wrong argument, and a judge that needs a model.
+    Raises ConfigError for an unknown name, a wrong argument, and a judge or a reward that needs the run's model.
     """
     if not is_recipe(name):
         family = load_family(name, arguments)
@@ -37,9 +44,13 @@ def find_target(name: str, arguments: Mapping[str, Any], *, max_turns: int | Non
             arena=Arena(family=family, max_turns=max_turns or 16), environments=(name,), arguments=dict(arguments)
         )
     config = load_config([Path(name)], [])
+    family, judges = build_family(config, arguments), build_judges(config, refuse_model, refuse_policy)
+    rewards = [_build_term(name, section, family, judges) for name, section in config.rewards.items()]
     arena = Arena(
-        family=build_family(config, arguments),
-        judges=build_judges(config, refuse_model, refuse_policy),
+        family=family,
+        judges=judges,
+        rewards=rewards,
+        group_size=config.rollout.group_size if rewards else 1,
         max_turns=max_turns or config.rollout.max_turns,
     )
     mixture = config.environment.mixture
@@ -48,3 +59,27 @@ def find_target(name: str, arguments: Mapping[str, Any], *, max_turns: int | Non
         environments=tuple(member.name or label for label, member in mixture.items()) or (config.environment.name,),
         arguments={} if mixture else {**config.environment.args, **arguments},
     )
+
+
+class _NoModel:
+    """Stands where a reward may look for the policy or its tokens."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise ConfigError(
+            f"rewards.{self._name} reads the policy's tokens, and nothing here has a model; check the recipe without it"
+        )
+
+    async def __call__(self, *given: Any) -> Any:
+        return self.tokens
+
+
+def _build_term(
+    name: str, section: RewardSection, family: EnvironmentFamily, judges: Mapping[str, Judge]
+) -> TermAnnotator:
+    model: Any = _NoModel(name)
+    parts = RewardParts(name=name, options=section.options, family=family, renderer=model, score=model, seed=0)
+    reward = build_reward(section, find_reward(name, section), parts)
+    return TermAnnotator(name=name, reward=reward, weight=section.weight, cap=section.cap, judges=judges)
