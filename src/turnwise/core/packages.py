@@ -72,7 +72,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "usefulness",
         ),
         "turnwise.commands": ("rewards",),
-        "turnwise.recipes": ("grounding", "shaping"),
+        "turnwise.recipes": ("grounding", "redteam", "shaping"),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
