@@ -100,8 +100,8 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str], own: Audite
     return Explanation(
         prompt="".join(message.text for message in group.task.prompt),
         stop=attempt.stop.value,
-        reward=attempt.reward.total if isinstance(attempt.reward, Scored) else None,
-        group_rewards=tuple(group.rewards()),
+        reward=attempt.credited,
+        group_rewards=tuple(group.credited_rewards()),
         columns=tuple(columns),
         turns=tuple(
             ExplainedTurn(

@@ -47,12 +47,12 @@ def list_samples(groups: Iterable[TrajectoryGroup]) -> list[Sample]:
 
 
 def list_outcomes(groups: Iterable[TrajectoryGroup]) -> list[float]:
-    """Return the reward of the trajectory of each sample in `list_samples(groups)`."""
+    """Return the reward that trains the trajectory of each sample in `list_samples(groups)`."""
     return [
-        trajectory.reward.total
+        trajectory.credited
         for trajectory in take_scored(groups).values()
         for turns in find_trained_turns(trajectory)
-        if turns and isinstance(trajectory.reward, Scored)
+        if turns and trajectory.credited is not None
     ]
 
 

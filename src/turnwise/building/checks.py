@@ -29,6 +29,7 @@ def check_recipe(config: RunConfig) -> Resolved:
     if resolved.credit is not None:
         method = resolved.credit.method
         resolved.build_credit()
+        check_rewards(resolved, method)
         build_policy_loss(resolved)
         check_groups(resolved.config, method)
         check_environment(resolved, method)
@@ -47,6 +48,19 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
         raise ConfigError(
             f"rollout.train_truncated=false drops whole trajectories, but credit.method={method.name!r} trains "
             "branches that each end separately; set it to true"
+        )
+
+
+def check_rewards(resolved: Resolved, method: CreditMethod) -> None:
+    """Raise ConfigError where `[rewards]` meets attempts that it does not score: forked futures, a greedy baseline."""
+    if not resolved.rewards:
+        return
+    names = ", ".join(f"rewards.{name}" for name in resolved.rewards)
+    if resolved.branches != "none" or resolved.needs_baseline:
+        other = "a greedy attempt" if resolved.needs_baseline else "several futures of an attempt"
+        raise ConfigError(
+            f"credit.method={method.name!r} compares with {other}, which {names} would not score; choose another "
+            "method, or leave [rewards] out"
         )
 
 

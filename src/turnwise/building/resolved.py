@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnwise.algorithms.credit import Branches
@@ -21,6 +22,8 @@ from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import ConfigError
 from turnwise.credit.annotator_kind import AnnotatorKind
 from turnwise.credit.annotator_table import find_annotator
+from turnwise.credit.reward_kind import RewardKind
+from turnwise.credit.reward_table import find_reward
 from turnwise.forecast.copies import Copies
 
 
@@ -40,6 +43,8 @@ class Resolved:
     """What is done about tokens of older weights."""
     annotators: tuple[AnnotatorKind, ...]
     """What is measured on finished trajectories for credit."""
+    rewards: Mapping[str, RewardKind]
+    """The terms of the reward that trains, by their names in the recipe."""
     branches: Branches
     """Which further futures of an attempt are sampled for credit."""
     copies: Copies
@@ -86,6 +91,7 @@ def resolve(config: RunConfig) -> Resolved:
             max_staleness=config.schedule.max_staleness,
         ),
         annotators=tuple(find_annotator(name, method=config.credit.method) for name in annotators),
+        rewards={name: find_reward(name, section) for name, section in config.rewards.items()},
         branches=_find_branches(config, credit),
         copies=list_copies(config, needs=() if credit is None else credit.method.needs),
     )

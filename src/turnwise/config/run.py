@@ -14,6 +14,7 @@ from turnwise.config.judges import JudgeSection
 from turnwise.config.learning import SftSection, TrainSection
 from turnwise.config.loss import LossSection
 from turnwise.config.model import ModelSection, RendererSection, TokenizerSection
+from turnwise.config.rewards import RewardSection
 from turnwise.config.rollout import RolloutSection
 from turnwise.config.scale import ScaleSection
 from turnwise.config.schedule import ScheduleSection
@@ -68,6 +69,9 @@ class RunConfig(Section):
     family; "api:URL#MODEL", a model behind an OpenAI-style API, whose key is read from OPENAI_API_KEY."""
     judges: dict[str, JudgeSection] = Field(default_factory=dict)
     """Judges that environments ask while they score, by name."""
+    rewards: dict[str, RewardSection] = Field(default_factory=dict)
+    """Terms of the reward that trains, by name: it is the sum of their values times their weights. Empty: the reward
+    of the environment. Metrics and evaluations report the environment's."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()

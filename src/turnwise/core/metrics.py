@@ -359,6 +359,8 @@ METRICS: dict[str, Definition] = {
     "schedule/held_pages": Definition("mean", "pages", "Cache pages in use by requests when the metrics were taken."),
     "annotate/NAME_seconds": Definition("sum", "s", "Time of an annotator, summed over groups."),
     "dropped/REASON": Definition("sum", "tokens", "Sampled tokens of the step that are not trained, for this reason."),
+    "term/NAME_contribution": Definition("mean", "reward", "What it adds to the reward that trains: weighted, capped."),
+    "term/NAME": Definition("mean", "reward", "Value of an entry of the recipe's [rewards], over scored trajectories."),
     "reward/PART": Definition("mean", "reward", "A part of the reward, over trajectories with a Scored reward."),
     "signal/gateway_continued": Definition(
         "mean", "share", "Share of an agent's requests that continued a reply on stored tokens."

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -265,6 +266,16 @@ class Invalid:
 Reward = Scored | Invalid
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardTerm:
+    """What one entry of a recipe's `[rewards]` gave a trajectory."""
+
+    name: str
+    value: float
+    contribution: float
+    """The weighted value, within the entry's cap."""
+
+
 # ------------------------------------------------------------------------------------------------ trajectories
 
 
@@ -444,6 +455,8 @@ class Trajectory:
     """Whether its role is played by the learning policy; no token of any other policy trains."""
     judgements: tuple[Judgement, ...] = ()
     """What judges were asked about the episode and answered, with the trajectory of its first role."""
+    terms: tuple[RewardTerm, ...] = ()
+    """What the recipe's `[rewards]` gave; empty if it has none, so that the environment's reward alone trains."""
 
     def branches(self) -> list[tuple[int, ...]]:
         """Return the turn indices of every root-to-leaf path, in the order of the leaves."""
@@ -459,6 +472,14 @@ class Trajectory:
                 at = self.turns[at].parent
             paths.append(tuple(reversed(path)))
         return paths
+
+    @property
+    def credited(self) -> float | None:
+        """The reward that trains: the sum of the terms, or the environment's total if there are none; None if
+        Invalid."""
+        if not isinstance(self.reward, Scored):
+            return None
+        return math.fsum(term.contribution for term in self.terms) if self.terms else self.reward.total
 
     @property
     def num_sampled_tokens(self) -> int:
@@ -566,6 +587,10 @@ class TrajectoryGroup:
     def rewards(self) -> list[float | None]:
         """Total reward per member, None for an Invalid one."""
         return [t.reward.total if isinstance(t.reward, Scored) else None for t in self.trajectories]
+
+    def credited_rewards(self) -> list[float | None]:
+        """The reward that trains per member (`Trajectory.credited`), None for an Invalid one."""
+        return [t.credited for t in self.trajectories]
 
 
 # ------------------------------------------------------------------------------------------------ training data

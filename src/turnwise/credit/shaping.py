@@ -23,7 +23,7 @@ def compute_shaped_rewards(group: TrajectoryGroup, shaping: ShapingSection | Non
     and 1, and if `few_calls` would multiply a negative reward.
     """
     if shaping is None:
-        return group.rewards()
+        return group.credited_rewards()
     shaped = iter(_shape([t for t in group.trajectories if isinstance(t.reward, Scored)], shaping))
     return [next(shaped) if isinstance(t.reward, Scored) else None for t in group.trajectories]
 
@@ -105,11 +105,14 @@ def _read_right(members: Sequence[Trajectory], shaping: ShapingSection) -> list[
 
 
 def _read_part(member: Trajectory, name: str, key: str) -> float:
-    """Return the part of a scored member's reward, or its total for "reward"."""
+    """Return the part of a scored member's reward, its term of this name, or the reward that trains for "reward"."""
     reward = member.reward
     assert isinstance(reward, Scored)
-    value = reward.total if name == "reward" else reward.part(name)
+    terms = {term.name: term.contribution for term in member.terms}
+    value = member.credited if name == "reward" else reward.part(name)
     if value is None:
-        names = ", ".join(part.name for part in reward.parts) or "none"
+        value = terms.get(name)
+    if value is None:
+        names = ", ".join([*(part.name for part in reward.parts), *terms]) or "none"
         raise ConfigError(f"{key}={name!r}: the reward of task {member.task_id} has no such part; its parts: {names}")
     return value

@@ -114,7 +114,7 @@ class PolicyGradientLearner:
         attempts = take_scored(groups)
         metrics: dict[str, Metric] = {
             "credit/no_signal_groups": Mean.of(
-                float(not has_signal(group.rewards())) for group in unfold_groups(groups, estimates=True)
+                float(not has_signal(group.credited_rewards())) for group in unfold_groups(groups, estimates=True)
             )
         }
         advantages, returns = self._credit(groups, attempts, columns, metrics)

@@ -18,7 +18,6 @@ from turnwise.core.types import (
     BoolArray,
     DropReason,
     Sample,
-    Scored,
     Trajectory,
     TrajectoryGroup,
     TrajectoryId,
@@ -105,7 +104,7 @@ class RejectionLearner(_Memoryless):
     def _select(self, attempts: Sequence[Trajectory], threshold: float) -> list[TrajectoryId]:
         """Return the attempts at one task to train on."""
         kept = select_best_of_n(
-            [attempt.reward.total if isinstance(attempt.reward, Scored) else None for attempt in attempts],
+            [attempt.credited for attempt in attempts],
             num_kept=self.rejection.num_kept,
             min_reward=threshold,
             contents=[_list_replies(attempt) for attempt in attempts],
@@ -160,7 +159,7 @@ class PreferenceLearner(_Memoryless):
             sides = [
                 ((attempts[p.chosen], None), (attempts[p.rejected], None))
                 for p in mine_outcome_pairs(
-                    group.rewards(), min_margin=preference.min_margin, max_pairs=preference.max_pairs
+                    group.credited_rewards(), min_margin=preference.min_margin, max_pairs=preference.max_pairs
                 )
             ]
         return [
@@ -222,4 +221,4 @@ def _list_replies(attempt: Trajectory) -> tuple[bytes, ...]:
 
 
 def _share_without_signal(groups: Sequence[TrajectoryGroup]) -> Mean:
-    return Mean.of(float(not has_signal(group.rewards())) for group in groups)
+    return Mean.of(float(not has_signal(group.credited_rewards())) for group in groups)

@@ -36,6 +36,10 @@ def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric
     for trajectory in trajectories:
         for signal in (signal for turn in trajectory.turns for signal in turn.signals):
             parts.setdefault(f"signal/{signal.name}", []).append(signal.value)
+        if trajectory.credited is not None:
+            for term in trajectory.terms:
+                parts.setdefault(f"term/{term.name}", []).append(term.value)
+                parts.setdefault(f"term/{term.name}_contribution", []).append(term.contribution)
     return {
         "rollout/reward": Mean.of(reward.total for reward in rewards),
         "rollout/reward_std": Deviation.of(reward.total for reward in rewards),

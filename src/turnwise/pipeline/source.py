@@ -111,7 +111,7 @@ def draw_by_value(
     rewards: dict[str, list[float | None]] = {}
     for group, index in zip(groups, task_indices, strict=True):
         indices[group.task.id] = index
-        rewards.setdefault(group.task.id, []).extend(group.rewards())
+        rewards.setdefault(group.task.id, []).extend(group.credited_rewards())
     with boundary(ConfigError, "rollout.dynamic_sampling.max_reward"):
         values = {name: compute_task_value(each, max_reward=max_reward) for name, each in rewards.items()}
     return [indices[name] for name in draw_refill(values, num_slots=count, seed=seed)]

@@ -1,4 +1,5 @@
-"""The annotators that a recipe's credit method asks for, as one function of the pipeline."""
+"""What complete groups go through, as one function of the pipeline: the recipe's rewards, then the annotators of its
+credit method."""
 
 from __future__ import annotations
 
@@ -12,9 +13,14 @@ from numpy.typing import NDArray
 from turnwise.core.batch import Wanted
 from turnwise.core.errors import AnnotatorError, ConfigError, boundary
 from turnwise.core.metrics import Metric, Sum
+from turnwise.core.protocols import Annotator
+from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, Invalid, Sample, Trajectory, TrajectoryGroup
 from turnwise.credit.annotator_kind import AnnotatorParts
 from turnwise.credit.annotators import NamedAnnotator, run_annotators
+from turnwise.credit.reward_kind import RewardKind, RewardParts
+from turnwise.credit.reward_table import build_reward
+from turnwise.credit.terms import TermAnnotator
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
@@ -28,22 +34,25 @@ def build_annotate(system: System, trainer: TrainerThread) -> Annotate | None:
     A group whose annotator fails comes back with Invalid rewards that say why; how many may fail is the failure
     policy's (`rollout.max_invalid_share`).
     """
-    kinds, config = system.resolved.annotators, system.config
-    if not kinds:
+    kinds, rewards, config = system.resolved.annotators, system.resolved.rewards, system.config
+    if not kinds and not rewards:
         return None
     parts = _gather_parts(system, trainer)
-    annotators = []
-    for kind in kinds:
-        with boundary(ConfigError, f"annotator {kind.name!r} of credit.method={config.credit.method!r}"):
-            annotator = kind.build(parts)
-        annotators.append(
-            NamedAnnotator(
-                name=kind.name,
-                annotator=annotator,
-                timeout_s=config.rollout.trajectory_timeout_s,
-                semaphore=asyncio.Semaphore(config.rollout.max_open or config.engine.max_concurrency),
-            )
+    built: dict[str, Annotator] = {}
+    for name, kind in rewards.items():
+        built[f"rewards.{name}"] = _build_term(name, kind, system, parts)
+    for annotator_kind in kinds:
+        with boundary(ConfigError, f"annotator {annotator_kind.name!r} of credit.method={config.credit.method!r}"):
+            built[annotator_kind.name] = annotator_kind.build(parts)
+    annotators = [
+        NamedAnnotator(
+            name=name,
+            annotator=annotator,
+            timeout_s=config.rollout.trajectory_timeout_s,
+            semaphore=asyncio.Semaphore(config.rollout.max_open or config.engine.max_concurrency),
         )
+        for name, annotator in built.items()
+    ]
 
     async def annotate(group: TrajectoryGroup) -> tuple[TrajectoryGroup, dict[str, Metric]]:
         try:
@@ -55,6 +64,20 @@ def build_annotate(system: System, trainer: TrainerThread) -> Annotate | None:
         return group, {f"annotate/{name}_seconds": Sum(value) for name, value in seconds.items()}
 
     return annotate
+
+
+def _build_term(name: str, kind: RewardKind, system: System, parts: AnnotatorParts) -> TermAnnotator:
+    section = system.config.rewards[name]
+    reward_parts = RewardParts(
+        name=name,
+        options=section.options,
+        family=parts.family,
+        renderer=parts.renderer,
+        score=parts.score,
+        seed=derive_seed(system.config.run.seed, "rewards", name),
+    )
+    reward = build_reward(section, kind, reward_parts)
+    return TermAnnotator(name=name, reward=reward, weight=section.weight, cap=section.cap, judges=system.judges)
 
 
 def _gather_parts(system: System, trainer: TrainerThread) -> AnnotatorParts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from turnwise.core.types import (
     Message,
     Reward,
     RewardPart,
+    RewardTerm,
     Scored,
     Signal,
     StopReason,
@@ -80,6 +81,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
         ],
         "conversations": [_opening_to_json(opening) for opening in trajectory.conversations],
         "judgements": [_judgement_to_json(judgement) for judgement in trajectory.judgements],
+        "terms": [asdict(term) for term in trajectory.terms],
         "turns": [_turn_to_json(turn) for turn in trajectory.turns],
     }
 
@@ -109,6 +111,7 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         compare=row.get("compare", "task"),  # runs from before there were several roles
         learns=row.get("learns", True),
         judgements=tuple(_judgement_from_json(judgement) for judgement in row.get("judgements", ())),
+        terms=tuple(RewardTerm(**term) for term in row.get("terms", ())),
     )
 
 

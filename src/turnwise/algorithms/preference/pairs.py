@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnwise.core.types import Scored, TrajectoryGroup
+from turnwise.core.types import TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,8 @@ def mine_step_pairs(group: TrajectoryGroup, *, min_margin: float) -> list[StepPa
         raise ValueError(f"min_margin is {min_margin}; it must be positive")
     prefixes: dict[tuple[bytes, ...], dict[bytes, dict[int, tuple[float, int]]]] = {}
     for member, trajectory in enumerate(group.trajectories):
-        if not isinstance(trajectory.reward, Scored):
+        reward = trajectory.credited
+        if reward is None:
             continue
         for branch in trajectory.branches():
             prefix: tuple[bytes, ...] = ()
@@ -83,9 +84,7 @@ def mine_step_pairs(group: TrajectoryGroup, *, min_margin: float) -> list[StepPa
                 prefix = (*prefix, added.context_ids.tobytes())
                 reply = added.completion.token_ids.tobytes()
                 # A turn that two branches share counts once.
-                prefixes.setdefault(prefix, {}).setdefault(reply, {}).setdefault(
-                    member, (trajectory.reward.total, turn)
-                )
+                prefixes.setdefault(prefix, {}).setdefault(reply, {}).setdefault(member, (reward, turn))
                 prefix = (*prefix, reply)
     pairs = []
     for steps in prefixes.values():

@@ -1,0 +1,42 @@
+"""One row of rewards of groups, and the parts from which such a reward is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from turnwise.config.section import Section
+from turnwise.core.protocols import EnvironmentFamily, Renderer
+from turnwise.core.rewards import GroupReward
+from turnwise.credit.annotator_kind import ScoreSamples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardParts:
+    """The parts of a run that a reward may use."""
+
+    name: str
+    """The reward's name in the recipe."""
+    options: Any
+    """An object of the row's `options`, or the recipe's table if the row has none."""
+    family: EnvironmentFamily
+    renderer: Renderer
+    score: ScoreSamples
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardKind:
+    """One row of rewards, named in `rewards.NAME.kind`: offered by an installed package, or at the import path
+    "package.module:NAME"."""
+
+    name: str
+    summary: str
+    formula: str = ""
+    """The value of one trajectory."""
+    paper: str = ""
+    """Where the formula comes from; empty if it has no source."""
+    options: type[Section] | None = None
+    """What `rewards.NAME.options` may hold; None leaves the options, unchecked, to `build`."""
+    build: Callable[[RewardParts], GroupReward]
