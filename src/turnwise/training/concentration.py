@@ -32,7 +32,7 @@ def compute_entropy(distribution: torch.Tensor) -> torch.Tensor:
 
 def compute_self_certainty(distribution: torch.Tensor) -> torch.Tensor:
     """Return the divergences KL(U || p) `[R]`, at least 0, of the uniform distribution from log-probabilities `[R, V]`
-    (arXiv 2502.18581, equation 4): -log V - mean(log p).
+    (self-certainty, arXiv 2502.18581): -log V - mean(log p).
 
     Deviation: U is uniform over the tokens that can be sampled; with one of probability 0 it would be infinite.
     """
