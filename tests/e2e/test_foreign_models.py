@@ -212,7 +212,7 @@ def test_a_rollout_process_reads_shards_and_refuses_others_weights(tmp_path: Pat
     folder = save_model(tmp_path / "model", build_tokenizer())
     system = build_system(recipe(tmp_path, f"model.path={folder}"))
     assert isinstance(system.engine.engine, PausableEngine)
-    process = _RolloutProcess(system=system, engine=system.engine.engine)
+    process = _RolloutProcess(system=system, engine=system.engine.engine, say=lambda **fields: None)
     newer = build_tiny_model(vocab_size=len(system.tokenizer), seed=5)
     newer.save_pretrained(tmp_path / "split", max_shard_size="40KB")
     assert process.stage(tmp_path / "split")[1] == compute_checksums(newer)

@@ -78,6 +78,12 @@ class Slot(Protocol):
         ...
 
 
+def free_slot(judge: Judge, slot: Slot | None) -> AbstractContextManager[None]:
+    """Keep the slot free while the block asks the judge, unless the judge has no place for the question."""
+    waits = isinstance(judge, BusyJudge) and not judge.has_place
+    return nullcontext() if slot is None or waits else slot.free()
+
+
 class EpisodeJudges:
     """The judges that one episode may ask."""
 
@@ -115,7 +121,7 @@ class EpisodeJudges:
         self._asked.append((judge, question))
         question = replace(question, seed=number)
         try:
-            with self._free_slot(self._judges[judge]):
+            with free_slot(self._judges[judge], self._slot):
                 verdict = await self._judges[judge].judge(question)
         except RewardError as error:
             usage = error.usage if isinstance(error, NoVerdict) else NOTHING_USED
@@ -127,10 +133,6 @@ class EpisodeJudges:
             Judgement(judge=judge, question=question, verdict=verdict, usage=verdict.usage, truth=truth)
         )
         return verdict
-
-    def _free_slot(self, judge: Judge) -> AbstractContextManager[None]:
-        waits = isinstance(judge, BusyJudge) and not judge.has_place
-        return nullcontext() if self._slot is None or waits else self._slot.free()
 
 
 @runtime_checkable

@@ -57,6 +57,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("adapters",),
     },
     "turnwise-rewards": {
+        "turnwise.rewards": ("ranking",),
         "turnwise.recipes": (),
     },
 }

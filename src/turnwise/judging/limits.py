@@ -60,6 +60,10 @@ class LimitedJudge:
         too."""
         self.spent = 0.0
         """Money spent so far; a run that is continued begins with what it has spent."""
+        self.asks: frozenset[str] = frozenset()
+        """Judges of the recipe that it asks, directly or through others."""
+        self.is_policy = False
+        """Whether it or one that it asks is the policy that learns."""
 
     @property
     def version(self) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from turnwise.core.errors import RewardError
 from turnwise.core.judging import EpisodeJudges
 from turnwise.core.messages import Message
 from turnwise.core.seeds import rng
+from turnwise.core.verdicts import Verdict
 from turnwise.questions.forms import pair, ranking
 
 
@@ -42,5 +45,17 @@ async def rank(
     )
     scores = [0.0] * len(answers)
     for number, place in enumerate(order, 1):
-        scores[place] = float(verdict.mark(f"answer {number}"))
+        scores[place] = _read_score(judge, verdict, f"answer {number}")
     return scores
+
+
+def _read_score(judge: str, verdict: Verdict, name: str) -> float:
+    """Return a mark as a number. A function's marks are its own: nothing has read them yet."""
+    mark = dict(verdict.marks).get(name)
+    try:
+        score = float(mark)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise RewardError(f"the judge {judge!r} ranks answers, and its verdict has {name}={mark!r}; give it a number")
+    return score

@@ -26,7 +26,9 @@ def write_prompt(question: Question, *, max_chars: int = MAX_CHARS) -> str:
     """Return the whole prompt. Of a longer text, the first and the last characters are shown and the number of the
     others is told."""
     several = len(question.messages) > 1
-    parts: list[tuple[str, str]] = [(message.role if several else "", _show(message)) for message in question.messages]
+    parts: list[tuple[str, str]] = [
+        (message.role if several else "", show_message(message)) for message in question.messages
+    ]
     if question.answers:
         parts = [part for part in parts if part[1]]
         parts += [(f"answer {number}", text) for number, text in enumerate(question.answers, 1)]
@@ -68,8 +70,8 @@ def shorten(text: str, max_chars: int) -> str:
     return f"{text[:head]}\n[{len(text) - max_chars} characters are left out]\n{text[len(text) - max_chars // 2 :]}"
 
 
-def _show(message: Message) -> str:
-    """The message's text, and what it calls."""
+def show_message(message: Message) -> str:
+    """Return the message's text and its calls, malformed ones included, as a judge reads them."""
     calls = [f"call {call.name}({call.arguments})" for call in message.tool_calls]
     errors = [f"malformed call: {error.raw}" for error in message.tool_errors]
     return "\n".join([*([message.text] if message.text else []), *calls, *errors])

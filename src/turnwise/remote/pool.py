@@ -20,6 +20,7 @@ from turnwise.core.checked import to_asking
 from turnwise.core.closing import CLOSE_S, close_environment
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EngineError
+from turnwise.core.judging import Slot
 from turnwise.core.protocols import Environment, Interrupt
 from turnwise.core.types import Episode, Invalid, Session, StopReason, Trajectory
 from turnwise.engines.workers.link import Link
@@ -27,6 +28,7 @@ from turnwise.engines.workers.pool import WorkerPool
 from turnwise.models.checksums import find_difference
 from turnwise.models.staging import Staged, Staging
 from turnwise.remote.episodes import decode_episode, encode_attempt
+from turnwise.remote.judges import answer_question
 from turnwise.rollout.attempt import Attempt
 from turnwise.rollout.loop import Cut, absorb_cut, cut_reward
 from turnwise.rollout.meter import Meter
@@ -73,10 +75,11 @@ class RolloutPool(Meter):
         return self._pool.pids()
 
     async def play(
-        self, worker: RolloutWorker, attempt: Attempt, cut: Cut | None, *, changes: Mapping[str, Any]
+        self, worker: RolloutWorker, attempt: Attempt, cut: Cut | None, slot: Slot | None, *, changes: Mapping[str, Any]
     ) -> Episode:
         """The episode of an attempt, as from `RolloutWorker.run_attempt`, in an environment with these `changes` to its
-        arguments. If its process ends, the episode has no turns and Invalid rewards that say so."""
+        arguments. What it asks judges is answered here. If its process ends, the episode has no turns and Invalid
+        rewards that say so."""
         async with self._lock:
             if self._staged is None:
                 self._staged = await asyncio.to_thread(self._staging.write, self._model)
@@ -92,7 +95,18 @@ class RolloutPool(Meter):
             "changes": dict(changes),
             "key": str(key),
         }
-        asking = asyncio.ensure_future(self._pool.ask_one("play", fields, key))
+        judging: set[asyncio.Task[None]] = set()
+
+        async def judge(link: Link, number: int, question: Mapping[str, Any]) -> None:
+            verdict = await answer_question(question["judgement"], worker.judges, slot)
+            link.tell("verdict", request=number, number=question["number"], judgement=verdict)
+
+        def hear(link: Link, number: int, question: Mapping[str, Any]) -> None:
+            task = asyncio.create_task(judge(link, number, question))
+            judging.add(task)
+            task.add_done_callback(judging.discard)
+
+        asking = asyncio.ensure_future(self._pool.ask_one("play", fields, key, hear))
         try:
             answer = await self._wait(asking, key, cut)
             return decode_episode(answer, attempt)
@@ -103,6 +117,8 @@ class RolloutPool(Meter):
             return await _without_turns(worker, attempt, StopReason.ERROR, Invalid(reason=text, retryable=True), text)
         finally:
             self._pool.release(key)
+            for task in judging:
+                task.cancel()
 
     async def _wait(self, asking: asyncio.Future[Any], key: Session, cut: Cut | None) -> Any:
         """The answer of a process; if the task is cancelled for a cut, what the process has so far."""

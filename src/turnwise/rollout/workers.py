@@ -74,7 +74,7 @@ def find_cause(reason: str, draw: Draw) -> str:
     return re.sub(rf"(?<!\w)(?:{names})(?!\w)", "", reason)
 
 
-PlayElsewhere = Callable[["RolloutWorker", Attempt, Cut | None], Awaitable[Episode]]
+PlayElsewhere = Callable[["RolloutWorker", Attempt, Cut | None, Slot | None], Awaitable[Episode]]
 """Does in another process what `RolloutWorker.run_attempt` does."""
 
 
@@ -114,9 +114,9 @@ class RolloutWorker:
         slot: Slot | None = None,
     ) -> Episode:
         """Run one attempt with its branches; `branches` limits the branches of several attempts together, and `slot` is
-        free while the episode waits for a judge, if they run here."""
+        free while the episode waits for a judge."""
         if self.elsewhere is not None:
-            return await self.elsewhere(self, attempt, cut)
+            return await self.elsewhere(self, attempt, cut, slot)
         environment = self.build_environment(attempt.task)
         seated = seat_judges(environment, self.judges, slot)
         episode = await self._run_here(attempt, environment, cut=cut, branches=branches)

@@ -320,6 +320,8 @@ def build_system(
     engines: dict[str, Engine] = {"": engine, **{name: other.engine for name, other in others.items()}}
     past = SnapshotPool(load_engine)
     policies = bind_roles(config, bindings, family, renderer, engines=engines, load_engine=load_engine, past=past)
+    judges = build_judges(config, lambda path: (load_engine(find_model(path)), renderer), lambda: (engine, renderer))
+    elsewhere = training and config.rollout.num_workers
     return System(
         config=config,
         family=family,
@@ -332,11 +334,9 @@ def build_system(
         engine=engine,
         policies=policies,
         others=others,
-        judges=build_judges(
-            config, lambda path: (load_engine(find_model(path)), renderer), lambda: (engine, renderer)
-        ),
+        judges=judges,
         past=past if past.roles else None,
-        rollouts=build_rollouts(config, served, tokenizer, host) if training and config.rollout.num_workers else None,
+        rollouts=build_rollouts(config, served, tokenizer, host, judges) if elsewhere else None,
         host=host,
     )
 

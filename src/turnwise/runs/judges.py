@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,23 @@ def build_judges(config: RunConfig, load_model: LoadModel, load_policy: LoadPoli
             raise ConfigError(f"judges.{asked_by[-1]} asks {name!r}, which is none of {', '.join(config.judges)}")
         if name in asked_by:
             raise ConfigError(f"judges.{name} asks itself, by {' -> '.join((*asked_by, name))}")
-        section = config.judges[name]
+        section, asks, policies = config.judges[name], set[str](), []
         kind = find_judge(name, section)
         if kind.checkpoint and engine.one_policy:
             raise ConfigError(
                 f"judges.{name}.kind={kind.name!r} with engine.kind={engine.name!r}: {engine.one_policy}; use "
                 "judges.NAME.kind='api' with a server of its own"
             )
+
+        def find_asked(other: str) -> LimitedJudge:
+            judge = build(other, (*asked_by, name))
+            asks.update({other}, judge.asks)
+            return judge
+
+        def find_policy() -> tuple[Engine, Renderer]:
+            policies.append(load_policy())
+            return policies[0]
+
         parts = JudgeParts(
             name=name,
             options=section.options,
@@ -50,12 +59,14 @@ def build_judges(config: RunConfig, load_model: LoadModel, load_policy: LoadPoli
             timeout_s=section.timeout_s,
             seed=derive_seed(config.run.seed, "judges"),
             load_model=load_model,
-            load_policy=load_policy,
+            load_policy=find_policy,
             follows_grammars=engine.follows_grammars,
-            find_judge=partial(build, asked_by=(*asked_by, name)),
+            find_judge=find_asked,
         )
-        judges[name] = build_judge(section, kind, parts)
-        return judges[name]
+        judge = judges[name] = build_judge(section, kind, parts)
+        judge.asks = frozenset(asks)
+        judge.is_policy = bool(policies) or any(judges[other].is_policy for other in asks)
+        return judge
 
     for name in config.judges:
         build(name, ())
@@ -70,6 +81,18 @@ def refuse_model(path: str) -> tuple[Engine, Renderer]:
 def refuse_policy() -> tuple[Engine, Renderer]:
     """Return the policy where there is no run. Raises ConfigError."""
     raise ConfigError("a judge is the policy, and nothing here has one")
+
+
+def list_distant(judges: Mapping[str, LimitedJudge]) -> list[str]:
+    """The judges that rollout processes ask the training process about: all but those that are the policy, which each
+    process has itself."""
+    return [name for name, judge in judges.items() if not judge.is_policy]
+
+
+def list_near(judges: Mapping[str, LimitedJudge]) -> set[str]:
+    """The judges that a rollout process builds: those that are the policy, and all that they ask."""
+    near = {name for name, judge in judges.items() if judge.is_policy}
+    return near.union(*(judges[name].asks for name in near))
 
 
 def remember_costs(judges: Mapping[str, LimitedJudge], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -19,7 +19,9 @@ from turnwise.engines.workers.programs import start_program
 from turnwise.hosts.host import Host, Program, import_path
 from turnwise.hosts.local import LocalHost
 from turnwise.hosts.ray_cluster import RayCluster
+from turnwise.judging.limits import LimitedJudge
 from turnwise.remote.pool import RolloutPool
+from turnwise.runs.judges import list_distant, list_near
 
 START_S, SILENCE_S = 600.0, 600.0
 """Most seconds from the start of a process to its first word, and of silence of one that has something to do."""
@@ -44,9 +46,14 @@ def build_host(config: RunConfig) -> Host:
 
 
 def build_rollouts(
-    config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, host: Host
+    config: RunConfig,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    host: Host,
+    judges: Mapping[str, LimitedJudge],
 ) -> RolloutPool:
-    """The processes on `host` that play the trajectories of a recipe, with the weights of `model`.
+    """The processes on `host` that play the trajectories of a recipe, with the weights of `model`; they ask the run's
+    `judges`.
 
     Raises ConfigError for roles whose weights they do not get.
     """
@@ -58,7 +65,9 @@ def build_rollouts(
         )
     num_workers = config.rollout.num_workers
     share = -(-config.engine.max_concurrency // num_workers)
-    settings = {"config": _cut_config(config, share)}
+    near = list_near(judges)
+    config = config.model_copy(update={"judges": {name: each for name, each in config.judges.items() if name in near}})
+    settings = {"config": _cut_config(config, share), "distant_judges": list_distant(judges)}
     threads = {"OMP_NUM_THREADS": str(config.engine.num_threads)} if config.engine.num_threads else {}
 
     async def start(name: str, folder: Path, version: int) -> Link:

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import EngineError
+from turnwise.core.judging import Judge
 from turnwise.core.protocols import PausableEngine
 from turnwise.core.types import DropReason
 from turnwise.engines.workers.serving import Say, follow_parent, serve
@@ -27,6 +29,7 @@ from turnwise.models.lora import list_adapter
 from turnwise.models.tensor_names import compare_shapes
 from turnwise.models.weight_files import read_tensors
 from turnwise.remote.episodes import decode_attempt, encode_episode
+from turnwise.remote.judges import DistantJudge
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
 from turnwise.rollout.limits import Limits
@@ -53,7 +56,9 @@ async def _build(settings: Mapping[str, Any], say: Say) -> _RolloutProcess:
     system = build_system(config, tokenizer=tokenizer)
     if not isinstance(system.engine.engine, PausableEngine):
         raise EngineError(f"engine.kind={config.engine.kind!r} cannot load new weights; choose another engine")
-    process = _RolloutProcess(system=system, engine=system.engine.engine)
+    process = _RolloutProcess(
+        system=system, engine=system.engine.engine, say=say, distant_judges=tuple(settings["distant_judges"])
+    )
     system.engine.tell_switch = say
     await process.adopt(Path(settings["folder"]), settings["version"])
     return process
@@ -65,6 +70,12 @@ class _RolloutProcess:
 
     system: System
     engine: PausableEngine
+    say: Say
+    distant_judges: tuple[str, ...] = ()
+    """Names of the judges that the training process asks."""
+    asked: dict[tuple[int, int], asyncio.Future[Mapping[str, Any]]] = field(default_factory=dict)
+    """Questions without an answer, by the number of the request to play and their own."""
+    num_asked: int = 0
     playing: dict[str, tuple[asyncio.Task[Any], Cut]] = field(default_factory=dict)
     """By key of the attempt."""
     workers: dict[str, RolloutWorker] = field(default_factory=dict)
@@ -91,6 +102,10 @@ class _RolloutProcess:
                     task, cut = self.playing[message["key"]]
                     cut.reason = DropReason(message["reason"])
                     task.cancel()
+            case "verdict":
+                asked = self.asked.get((message["request"], message["number"]))
+                if asked is not None and not asked.done():  # its episode may have ended
+                    asked.set_result(message["judgement"])
             case "stage":
                 return self.stage(Path(message["folder"]))[1]
             case "adopt":
@@ -116,10 +131,28 @@ class _RolloutProcess:
                 self._worker(message["changes"], is_branched=message["is_branched"]),
                 limits=Limits(**message["limits"]),
                 sampling=Sampling(**message["sampling"], build_grammar=build_grammar),
+                judges=self._judges(message["id"]),
             )
             return encode_episode(await worker.run_attempt(decode_attempt(message["attempt"]), cut=cut))
         finally:
             del self.playing[message["key"]]
+
+    def _judges(self, request: int) -> Mapping[str, Judge]:
+        """The judges that the episode of a request may ask."""
+        distant = {name: DistantJudge(name, partial(self._ask, request)) for name in self.distant_judges}
+        return {**self.system.judges, **distant}
+
+    async def _ask(self, request: int, judgement: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask a judge of the training process; the answer comes as a message."""
+        self.num_asked += 1
+        number = self.num_asked
+        answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self.asked[request, number] = answer
+        self.say(id=request, part={"number": number, "judgement": judgement})
+        try:
+            return await answer
+        finally:
+            del self.asked[request, number]
 
     def _worker(self, changes: Mapping[str, Any], *, is_branched: bool) -> RolloutWorker:
         key = f"{is_branched} {sorted(changes.items())}"

@@ -80,7 +80,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
             for ending in trajectory.endings
         ],
         "conversations": [_opening_to_json(opening) for opening in trajectory.conversations],
-        "judgements": [_judgement_to_json(judgement) for judgement in trajectory.judgements],
+        "judgements": [judgement_to_json(judgement) for judgement in trajectory.judgements],
         "terms": [asdict(term) for term in trajectory.terms],
         "turns": [_turn_to_json(turn) for turn in trajectory.turns],
     }
@@ -110,7 +110,7 @@ def trajectory_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         conversations=tuple(_opening_from_json(opening) for opening in row["conversations"]),
         compare=row.get("compare", "task"),  # runs from before there were several roles
         learns=row.get("learns", True),
-        judgements=tuple(_judgement_from_json(judgement) for judgement in row.get("judgements", ())),
+        judgements=tuple(judgement_from_json(judgement) for judgement in row.get("judgements", ())),
         terms=tuple(RewardTerm(**term) for term in row.get("terms", ())),
     )
 
@@ -235,7 +235,8 @@ def _opening_from_json(row: Mapping[str, Any]) -> ConversationOpening:
     )
 
 
-def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
+def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
+    """A question to a judge and its answer as plain data."""
     question, verdict, usage = judgement.question, judgement.verdict, judgement.usage
     row: dict[str, Any] = {
         "judge": judgement.judge,
@@ -256,7 +257,8 @@ def _judgement_to_json(judgement: Judgement) -> dict[str, Any]:
     return {**row, **given, "marks": [list(mark) for mark in verdict.marks]}
 
 
-def _judgement_from_json(row: Mapping[str, Any]) -> Judgement:
+def judgement_from_json(row: Mapping[str, Any]) -> Judgement:
+    """The inverse of `judgement_to_json`."""
     form = RATING
     if "form" in row:
         marks = tuple(

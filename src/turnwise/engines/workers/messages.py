@@ -5,8 +5,8 @@ A float is read back with the same bits (Python writes the shortest text that re
 produced is ever unpickled.
 
 To a worker: `generate`, `cancel`, `release`, `adopt`, `pause`, `resume`, each with an `id` where an answer is expected.
-From it: `{"id", "answer"}`, `{"id", "error"}`, `{"id", "part"}` for what a request has so far, and a message without
-`id` as a heartbeat, all with its `statistics`. The first answer, with id 0, says that the worker is ready."""
+From it: `{"id", "answer"}`, `{"id", "error"}`, `{"id", "part"}` for what a request has so far or asks, and a message
+without `id` as a heartbeat, all with its `statistics`. The first answer, with id 0, says that the worker is ready."""
 
 from __future__ import annotations
 

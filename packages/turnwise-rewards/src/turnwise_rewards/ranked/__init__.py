@@ -1,0 +1,1 @@
+"""Attempts at one task, ranked against each other by a judge."""
