@@ -1,50 +1,153 @@
-"""What rewards without labels do to every question: its answers before training, and its success after.
+"""What rewards without labels do to every question: its answers before RL, its success after, and when an alarm came.
 
     python benchmarks/unlabelled.py RUN...
 
-Each RUN is the folder of a run that evaluated several attempts per task before and after RL. One line per run, and
-over all runs with the same name and different seeds one line more.
+Each RUN is the folder of a run that evaluated several attempts per task. Before is the evaluation of the run whose
+checkpoint `model.path` names, or else of the run itself; after is the run's last. Runs with one name are seeds of one
+line. packages/turnwise-rewards/docs/unlabelled.md has the commands that made the runs of its tables.
 """
 
 from __future__ import annotations
 
-import re
+import json
+import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnwise.core.metrics import Mean
 from turnwise.core.types import Scored, TrajectoryGroup
-from turnwise.evaluation.intervals import wilson_interval
+from turnwise.evaluation.intervals import compute_wilson_interval
+from turnwise.pipeline.gap_watch import ALARM
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
-from turnwise_rewards.unlabelled.answers import AnswerOptions, count_answers, read_voters
+from turnwise_rewards.unlabelled.answers import AnswerOptions, count_answers, read_answer
+
+SETTLED = 0.2
+"""Lead of the most common answer before RL from which a question counts as decided."""
+ROUND = 3
+"""Steps in which the recipes ask every question once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question of an evaluation."""
+    """The attempts at one question in one evaluation."""
 
     right: int
     total: int
+    label: str | None
+    """The most common answer."""
     is_label_right: bool
-    """Whether the most common answer is the right one."""
     lead: float
-    """Share of the most common answer minus that of the second."""
+    """Share of the most common answer, minus that of the second."""
 
 
 def read_question(group: TrajectoryGroup) -> Question:
-    """Count a question's attempts."""
-    counts = count_answers(read_voters(group, AnswerOptions())).most_common(2)
-    scored = [(t, t.reward.total) for t in group.trajectories if isinstance(t.reward, Scored)]
-    answers = read_voters(group, AnswerOptions())
-    right = {answer for answer, (_, total) in zip(answers, scored, strict=True) if total == 1}
-    total = len(scored)
-    second = counts[1][1] if len(counts) > 1 else 0
+    """Count a group's attempts."""
+    said = [(read_answer(t, AnswerOptions()), t.reward) for t in group.trajectories]
+    right = [answer for answer, reward in said if isinstance(reward, Scored) and reward.total == 1]
+    ranked = [*count_answers([answer for answer, _ in said]).most_common(2), (None, 0), (None, 0)]
+    (label, most), (_, second) = ranked[:2]
     return Question(
-        right=sum(total == 1 for _, total in scored),
-        total=total,
-        is_label_right=bool(counts) and counts[0][0] in right,
-        lead=(counts[0][1] - second) / total if counts else 0.0,
+        right=len(right),
+        total=len(said),
+        label=label,
+        is_label_right=label is not None and label in right,
+        lead=(most - second) / len(said),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One run: its questions before and after, and its course."""
+
+    name: str
+    before: list[Question]
+    after: list[Question]
+    curve: list[float]
+    """Success of the attempts of each step."""
+    agreement: list[float]
+    """Mean value of the reward's first term per step."""
+    alarm: int | None
+    """First step with the alarm about the gap between the rewards."""
+
+    @property
+    def half(self) -> int | None:
+        """First step from which a round's success has lost half of what the run loses; None if it loses nothing."""
+        means = [statistics.fmean(self.curve[i : i + ROUND]) for i in range(len(self.curve) - ROUND + 1)]
+        if not means or means[-1] >= means[0] - 0.05:
+            return None
+        middle = (means[0] + means[-1]) / 2
+        return next(i for i, mean in enumerate(means) if mean <= middle) + 1
+
+
+def read_run(path: Path) -> Outcome:
+    """Read a run and the evaluation before it."""
+    config = json.loads((path / "config.json").read_text())
+    start = Path(config["model"]["path"]).parents[1] if config["model"]["path"] else path
+    names = sorted(each.name.removesuffix(".npz") for each in (path / "evaluations").glob("heldout_??????.npz"))
+    rows = [row for row in RunFolder.open(path).read_metrics() if row["phase"] == "train"]
+    term = next((key for key in rows[0] if key.startswith("term/") and not key.endswith("_contribution")), "")
+    events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+    alarms = [event["text"] for event in events if ALARM in event.get("text", "")]
+    return Outcome(
+        name=config["run"]["name"],
+        before=[read_question(group) for group in load_groups(start / "evaluations", "heldout_000000")],
+        after=[read_question(group) for group in load_groups(path / "evaluations", names[-1])],
+        curve=[row["rollout/success"] for row in rows],
+        agreement=[row[term] for row in rows] if term else [],
+        alarm=int(alarms[0].split(":")[0].removeprefix("step ")) if alarms else None,
+    )
+
+
+def write_share(questions: Sequence[Question]) -> str:
+    """Success over all attempts, with its Wilson interval."""
+    right, total = sum(q.right for q in questions), sum(q.total for q in questions)
+    low, high = compute_wilson_interval(right, total)
+    return f"{right / total:6.1%} [{low:.1%}, {high:.1%}]"
+
+
+def describe(name: str, outcomes: Sequence[Outcome]) -> str:
+    """One line about the seeds of one reward in one world."""
+    before = [q for outcome in outcomes for q in outcome.before]
+    after = [q for outcome in outcomes for q in outcome.after]
+    pairs = list(zip(before, after, strict=True))
+    decided = [(was, now) for was, now in pairs if was.lead >= SETTLED]
+    kept = sum(was.label == now.label for was, now in decided)
+    error = statistics.fmean(abs(now.right / now.total - was.is_label_right) for was, now in decided)
+    lost = [(o.alarm, o.half) for o in outcomes]
+    predicted = sum(q.is_label_right for q in before) / len(before)
+    return (
+        f"{name:28} seeds {len(outcomes)}  before {write_share(before)}  maj@{before[0].total} {predicted:.1%}  "
+        f"after {write_share(after)}  decided {len(decided)}/{len(pairs)}: label kept {kept / len(decided):.1%}, "
+        f"|pass@1 - maj| {error:.3f}  alarm, half of the fall at step {', '.join(f'{a}, {h}' for a, h in lost)}"
+    )
+
+
+def main() -> None:
+    """Print one line per name."""
+    by_name: dict[str, list[Outcome]] = defaultdict(list)
+    for each in sys.argv[1:]:
+        outcome = read_run(Path(each))
+        by_name[outcome.name].append(outcome)
+    if not by_name:
+        print(__doc__, file=sys.stderr)
+        raise SystemExit(2)
+    for name, outcomes in by_name.items():
+        print(describe(name, outcomes))
+        for outcome in outcomes:
+            shown = [1, 10, 20, 30, len(outcome.curve)]
+            print(
+                "   step: success, term  "
+                + "  ".join(
+                    f"{s}: {outcome.curve[s - 1]:.2f}"
+                    + (f", {outcome.agreement[s - 1]:.2f}" if outcome.agreement else "")
+                    for s in shown
+                    if s <= len(outcome.curve)
+                )
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -57,8 +57,17 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("adapters",),
     },
     "turnwise-rewards": {
-        "turnwise.rewards": ("ranking",),
-        "turnwise.recipes": (),
+        "turnwise.environments": ("planted",),
+        "turnwise.rewards": (
+            "cluster_entropy",
+            "coin",
+            "entropy",
+            "majority",
+            "ranking",
+            "self_certainty",
+            "self_consistency",
+        ),
+        "turnwise.recipes": ("unlabelled",),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""

@@ -11,7 +11,7 @@ from typing import Any
 from turnwise.core.roles import learns, split_roles
 from turnwise.core.types import Scored, TrajectoryGroup
 
-FEWEST = 30
+FEWEST = 20
 """Fewest groups that are compared, of the beginning and of the latest."""
 MOST = 200
 """Most of either that are compared."""
