@@ -6,6 +6,7 @@ import pytest
 import torch
 from ranks_world import make_samples
 
+from turnwise.core.batch import Wanted
 from turnwise.models.build import build_model
 from turnwise.training.concentration import (
     CONCENTRATIONS,
@@ -31,7 +32,7 @@ def test_every_concentration_is_that_of_a_plain_softmax(shared_prefix: bool) -> 
             logits = model(torch.tensor([sample.token_ids.tolist()])).logits[0].double() / temperature
         p = torch.softmax(logits, -1)
         predicted = torch.tensor(sample.loss_mask.tolist()).nonzero()[:, 0] - 1
-        naive = {
+        naive: dict[Wanted, torch.Tensor] = {
             "squared_mass": (p**2).sum(-1),
             "policy_entropy": -(p * p.log()).sum(-1),
             "self_certainty": logits.logsumexp(-1) - logits.mean(-1) - math.log(logits.shape[-1]),

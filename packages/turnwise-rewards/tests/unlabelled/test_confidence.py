@@ -10,7 +10,7 @@ from voters import ask, build
 
 from turnwise.core.types import Invalid, Sample
 from turnwise.testing.builders import make_group, make_trajectory, make_turn
-from turnwise_rewards.unlabelled.confidence import ENTROPY, SELF_CERTAINTY, average_last
+from turnwise_rewards.unlabelled.confidence import ENTROPY, SELF_CERTAINTY, average_last, join_close
 
 
 class Scores:
@@ -42,6 +42,15 @@ def test_the_mean_over_all_sampled_tokens_and_no_others() -> None:
 def test_an_attempt_without_tokens_is_invalid_with_the_reason() -> None:
     [said] = asyncio.run(ask(build(ENTROPY, score=Scores()), make_group(make_trajectory())))
     assert said == Invalid(reason="no sampled token trains, so none has a confidence", retryable=False)
+
+
+def test_differences_of_arithmetic_are_no_differences() -> None:
+    # 1 and 1 + 2e-7 are one attempt's reply scored twice; 1.1 is another's
+    assert join_close([1.1, 1.0 + 2e-7, 1.0]) == pytest.approx([1.1, 1.0 + 1e-7, 1.0 + 1e-7])
+    joined = join_close([1.0, 1.0 + 2e-7, 1.0])
+    assert len(set(joined)) == 1
+    assert join_close([2.0, 1.0, 3.0]) == [2.0, 1.0, 3.0]
+    assert join_close([]) == []
 
 
 def test_only_the_last_tokens_may_count() -> None:

@@ -51,8 +51,8 @@ def test_only_the_last_reply_of_the_first_conversation_answers() -> None:
     asked = make_turn([5], [6], conversation=1, message=text_message("assistant", r"\boxed{3}"))
     assert read_answer(make_trajectory(first, last), options) == "2"
     assert read_answer(make_trajectory(first, last, asked), options) == "2"
-    call = ToolCall(id="0", name="search", arguments={})
-    calls = make_turn([3], [4], parent=0, message=reply_message([r"\boxed{2}"], tool_calls=(call,)))
+    call = ToolCall(id="0", name="search", arguments="{}")
+    calls = make_turn([3], [4], parent=0, message=reply_message(r"\boxed{2}", tool_calls=(call,)))
     assert read_answer(make_trajectory(first, calls), options) is None
     assert read_answer(make_trajectory(), options) is None
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from turnwise.config.section import Section
 from turnwise.core.paths import first_path
-from turnwise.core.types import Invalid, Scored, Trajectory, TrajectoryGroup
+from turnwise.core.types import Invalid, Message, Scored, Trajectory, TrajectoryGroup
 from turnwise.rewards.answers import AnswerCase, extract_answer, final_answer
 from turnwise.rewards.math_answer import final_boxed, parse_integer
 from turnwise.rewards.math_spelling import spell
@@ -41,7 +41,7 @@ def read_answer(trajectory: Trajectory, options: AnswerOptions) -> str | None:
     return None if text is None else to_form(text, options.compare)
 
 
-def _find_answer(last: Sequence, trajectory: Trajectory, read: Read) -> str | None:
+def _find_answer(last: Sequence[Message], trajectory: Trajectory, read: Read) -> str | None:
     if last[0].tool_calls:
         return None
     if read == "reply":

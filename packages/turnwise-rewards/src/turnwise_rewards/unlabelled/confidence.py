@@ -19,6 +19,10 @@ from turnwise.core.types import Invalid, Scored, TrajectoryGroup
 from turnwise.credit.annotator_kind import ScoreSamples
 from turnwise.credit.reward_kind import RewardKind, RewardParts
 
+NOISE = 1e-5
+"""Attempts whose values differ by fewer nats are equally sure: this is float32's arithmetic, of which credit that
+divides by the group's standard deviation would make a signal."""
+
 
 class ConfidenceOptions(Section):
     """Options of both."""
@@ -31,6 +35,19 @@ def average_last(values: NDArray[Any], last_share: float) -> float:
     """Return the mean of the last share of the values, of at least one."""
     count = max(1, math.ceil(last_share * len(values) - 1e-9))
     return float(np.mean(values[-count:], dtype=np.float64))
+
+
+def join_close(values: Sequence[float]) -> list[float]:
+    """Give values that follow each other within `NOISE` their common mean."""
+    joined, run = list(values), list[int]()
+    for index in sorted(range(len(values)), key=values.__getitem__):
+        if run and values[index] - values[run[-1]] > NOISE:
+            run = []
+        run.append(index)
+        mean = math.fsum(values[i] for i in run) / len(run)
+        for i in run:
+            joined[i] = mean
+    return joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +66,15 @@ class ConfidenceReward:
             t.id: to_samples(take_trained(t)) if isinstance(t.reward, Scored) else [] for t in group.trajectories
         }
         columns = iter(await self.score_samples([each for of in samples.values() for each in of], self.column))
-        values: list[float | Invalid] = []
-        for each in group.trajectories:
-            tokens = [next(columns) for _ in samples[each.id]]
-            if tokens:
-                values.append(self.sign * average_last(np.concatenate(tokens), self.options.last_share))
-            elif isinstance(each.reward, Invalid):
-                values.append(each.reward)
-            else:
-                values.append(Invalid(reason="no sampled token trains, so none has a confidence", retryable=False))
-        return values
+        tokens = {name: [next(columns) for _ in of] for name, of in samples.items()}
+        measured = {name: np.concatenate(arrays) for name, arrays in tokens.items() if arrays}
+        means = [self.sign * average_last(each, self.options.last_share) for each in measured.values()]
+        values = dict(zip(measured, join_close(means), strict=True))
+        nothing = Invalid(reason="no sampled token trains, so none has a confidence", retryable=False)
+        return [
+            each.reward if isinstance(each.reward, Invalid) else values.get(each.id, nothing)
+            for each in group.trajectories
+        ]
 
 
 def build_entropy(parts: RewardParts) -> ConfidenceReward:

@@ -23,8 +23,11 @@ from turnwise.environments.replies import answer_message
 from turnwise.rewards.answers import extract_answer
 from turnwise.rewards.normal_form import normalize_answer
 
-FIRST = ("red", "blue", "green", "white", "black", "brown", "pink", "grey")
+FIRST = tuple(f"{first}{second}" for first in "bdfghklmnprstvwz" for second in "aeiou")
 SECOND = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+NUM_FIRST = 8
+"""First words per question, of so many that two questions seldom share one: what a policy learns about a question's
+words changes little about others."""
 
 
 class PlantedArguments(FamilyArguments):
@@ -71,7 +74,7 @@ class Planted(GeneratedFamily[PlantedArguments]):
     def question(self, number: int) -> Question:
         """Return what is right and what is wrong about a question."""
         random = rng(self._chosen.seed, "planted", number)
-        right, trap, *rest = random.sample(FIRST, len(FIRST))
+        right, trap, *rest = random.sample(FIRST, NUM_FIRST)
         others = tuple(f"{first} {second}" for first in rest for second in SECOND)
         return Question(f"{right} {random.choice(SECOND)}", f"{trap} {random.choice(SECOND)}", others)
 
