@@ -26,8 +26,8 @@ from turnwise_rewards.unlabelled.answers import AnswerOptions, count_answers, re
 
 SETTLED = 0.2
 """Lead of the most common answer before RL from which a question counts as decided."""
-ROUND = 3
-"""Steps in which the recipes ask every question once."""
+LEAST = 0.05
+"""Least success that a run must lose for its fall to have a half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +65,24 @@ class Outcome:
     name: str
     before: list[Question]
     after: list[Question]
-    curve: list[float]
-    """Success of the attempts of each step."""
-    agreement: list[float]
-    """Mean value of the reward's first term per step."""
+    curve: list[tuple[int, float]]
+    """Held-out success by step."""
+    terms: dict[int, float]
+    """Mean value of the reward's first term by step."""
     alarm: int | None
     """First step with the alarm about the gap between the rewards."""
 
     @property
-    def half(self) -> int | None:
-        """First step from which a round's success has lost half of what the run loses; None if it loses nothing."""
-        means = [statistics.fmean(self.curve[i : i + ROUND]) for i in range(len(self.curve) - ROUND + 1)]
-        if not means or means[-1] >= means[0] - 0.05:
+    def half(self) -> float | None:
+        """Step at which half of what success loses is lost, between two evaluations in proportion; None if it loses
+        less than `LEAST`."""
+        (_, first), (_, last) = self.curve[0], self.curve[-1]
+        if first - last < LEAST:
             return None
-        middle = (means[0] + means[-1]) / 2
-        return next(i for i, mean in enumerate(means) if mean <= middle) + 1
+        middle = (first + last) / 2
+        steps = zip(self.curve, self.curve[1:], strict=False)
+        (begins, high), (ends, low) = next((was, now) for was, now in steps if now[1] <= middle)
+        return begins + (high - middle) / (high - low) * (ends - begins)
 
 
 def read_run(path: Path) -> Outcome:
@@ -87,16 +90,17 @@ def read_run(path: Path) -> Outcome:
     config = json.loads((path / "config.json").read_text())
     start = Path(config["model"]["path"]).parents[1] if config["model"]["path"] else path
     names = sorted(each.name.removesuffix(".npz") for each in (path / "evaluations").glob("heldout_??????.npz"))
-    rows = [row for row in RunFolder.open(path).read_metrics() if row["phase"] == "train"]
-    term = next((key for key in rows[0] if key.startswith("term/") and not key.endswith("_contribution")), "")
+    rows = RunFolder.open(path).read_metrics()
+    trained = [row for row in rows if row["phase"] == "train"]
+    term = next((key for key in trained[0] if key.startswith("term/") and not key.endswith("_contribution")), "")
     events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
     alarms = [event["text"] for event in events if ALARM in event.get("text", "")]
     return Outcome(
         name=config["run"]["name"],
         before=[read_question(group) for group in load_groups(start / "evaluations", "heldout_000000")],
         after=[read_question(group) for group in load_groups(path / "evaluations", names[-1])],
-        curve=[row["rollout/success"] for row in rows],
-        agreement=[row[term] for row in rows] if term else [],
+        curve=[(row["step"], row["evaluate/success"]) for row in rows if row["phase"] == "evaluate"],
+        terms={row["step"]: row[term] for row in trained} if term else {},
         alarm=int(alarms[0].split(":")[0].removeprefix("step ")) if alarms else None,
     )
 
@@ -116,12 +120,12 @@ def describe(name: str, outcomes: Sequence[Outcome]) -> str:
     decided = [(was, now) for was, now in pairs if was.lead >= SETTLED]
     kept = sum(was.label == now.label for was, now in decided)
     error = statistics.fmean(abs(now.right / now.total - was.is_label_right) for was, now in decided)
-    lost = [(o.alarm, o.half) for o in outcomes]
+    lost = [f"{o.alarm or 'none'} ({'none' if o.half is None else f'{o.half:.1f}'})" for o in outcomes]
     predicted = sum(q.is_label_right for q in before) / len(before)
     return (
         f"{name:28} seeds {len(outcomes)}  before {write_share(before)}  maj@{before[0].total} {predicted:.1%}  "
         f"after {write_share(after)}  decided {len(decided)}/{len(pairs)}: label kept {kept / len(decided):.1%}, "
-        f"|pass@1 - maj| {error:.3f}  alarm, half of the fall at step {', '.join(f'{a}, {h}' for a, h in lost)}"
+        f"|pass@1 - maj| {error:.3f}  alarm at step (half of the fall): {', '.join(lost)}"
     )
 
 
@@ -137,16 +141,11 @@ def main() -> None:
     for name, outcomes in by_name.items():
         print(describe(name, outcomes))
         for outcome in outcomes:
-            shown = [1, 10, 20, 30, len(outcome.curve)]
-            print(
-                "   step: success, term  "
-                + "  ".join(
-                    f"{s}: {outcome.curve[s - 1]:.2f}"
-                    + (f", {outcome.agreement[s - 1]:.2f}" if outcome.agreement else "")
-                    for s in shown
-                    if s <= len(outcome.curve)
-                )
+            curve = "  ".join(
+                f"{step}: {success:.2f}" + (f", {outcome.terms[step]:.2f}" if step in outcome.terms else "")
+                for step, success in outcome.curve
             )
+            print(f"   step: success, term   {curve}   term at step 1: {outcome.terms.get(1, float('nan')):.2f}")
 
 
 if __name__ == "__main__":
