@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 from turnwise.config.section import Section
+from turnwise.core.batch import Wanted
 from turnwise.core.judging import Judge
 from turnwise.core.protocols import Annotator, EnvironmentFamily, Renderer
 from turnwise.core.types import Draw, Sample, Trajectory
@@ -16,8 +17,16 @@ from turnwise.core.types import Draw, Sample, Trajectory
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ScoreSamples = Callable[[Sequence[Sample]], Awaitable[Sequence[NDArray[Any]]]]
-"""Log-probabilities of the trained tokens of each sample under the policy, `[K_i]`."""
+
+class ScoreSamples(Protocol):
+    """Scores samples under the policy."""
+
+    async def __call__(
+        self, samples: Sequence[Sample], column: Wanted = "policy_logprobs", /
+    ) -> Sequence[NDArray[Any]]:
+        """Return one array `[K_i]` per sample, over its trained tokens: their log-probabilities, or another of
+        `core.batch.Columns`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.config.annotators import AnnotatorSection
+from turnwise.core.batch import Wanted
 from turnwise.core.errors import AnnotatorError
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Annotator
@@ -94,9 +95,8 @@ def _gather_parts(system: System, trainer: TrainerThread) -> AnnotatorParts:
         [trajectory] = (await worker.run_attempt(attempt)).trajectories
         return trajectory
 
-    async def score(samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
-        columns = await trainer.score(samples, frozenset({"policy_logprobs"}))
-        return list(columns.policy_logprobs or ())
+    async def score(samples: Sequence[Sample], column: Wanted = "policy_logprobs", /) -> list[NDArray[np.generic]]:
+        return list(getattr(await trainer.score(samples, frozenset({column})), column) or ())
 
     return AnnotatorParts(
         family=system.family,

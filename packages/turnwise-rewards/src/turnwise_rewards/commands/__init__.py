@@ -1,1 +1,1 @@
-"""The package's commands."""
+"""Commands that the package adds to `turnwise`."""

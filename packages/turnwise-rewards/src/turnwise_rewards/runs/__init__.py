@@ -1,1 +1,1 @@
-"""What the package's commands do with a run."""
+"""What the package's commands do with recipes and run folders."""
