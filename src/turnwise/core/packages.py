@@ -57,7 +57,6 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "turnwise.recipes": ("adapters",),
     },
     "turnwise-rewards": {
-        "turnwise.annotators": ("reward_model", "step_judge"),
         "turnwise.environments": ("planted", "report"),
         "turnwise.rewards": (
             "calibration",
@@ -79,6 +78,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "tool_success",
             "usefulness",
         ),
+        "turnwise.annotators": ("reward_model", "step_judge"),
         "turnwise.commands": ("reward-model", "rewards"),
         "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
