@@ -75,9 +75,15 @@ def main() -> None:
         for run in arguments.names:
             measure_implicit(Path(run), arguments.out)
     elif arguments.what == "runs":
-        write(arguments.out / "runs.json", read_runs(dict(name.split("=", 1) for name in arguments.names)))
+        write(arguments.out / "runs.json", read_runs([read_name(name) for name in arguments.names]))
     else:
         draw_all(arguments.out, Path(arguments.names[0]))
+
+
+def read_name(text: str) -> tuple[str, Path]:
+    """`NAME=RUN`; runs of other seeds may have the same name."""
+    name, _, path = text.partition("=")
+    return name, Path(path)
 
 
 def write(path: Path, value: Any) -> None:

@@ -165,14 +165,22 @@ async def sample_groups(system: System, plan: TrainingPlan) -> list[TrajectoryGr
 
 def export_questions(
     run: Path, out: Path, plan: TrainingPlan, *, window: int, step: int | str | None = None, device: str | None = None
-) -> int:
-    """Write labelled steps as a file of labels for judges (docs/judges.md); returns the number of rows. Raises as
-    `train_reward_model` does."""
+) -> dict[Path, int]:
+    """Write labelled steps as files of labels for judges (docs/judges.md): those of the last tenth of the tasks beside
+    `out`, as NAME.heldout.jsonl. Returns the number of rows of each.
+
+    Raises as `train_reward_model` does, and DataError for a single task."""
     check_new(out)
+    if plan.tasks < 2 and not plan.stored:
+        raise DataError("a tenth of the tasks is held out, and there is only one; raise --tasks")
     _, groups, _ = _gather(run, plan, step, device)
-    rows = write_rows(groups, label_groups(groups, plan.labels), window=window)
-    write_bytes_atomic(out, "".join(json.dumps(row) + "\n" for row in rows).encode())
-    return len(rows)
+    last = max(1, len(groups) // 10)
+    counts = {}
+    for path, part in ((out, groups[:-last]), (out.with_suffix(".heldout.jsonl"), groups[-last:])):
+        rows = write_rows(part, label_groups(part, plan.labels), window=window)
+        write_bytes_atomic(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        counts[path] = len(rows)
+    return counts
 
 
 def check_can_fork(environment: object, labels: str, name: str) -> None:
