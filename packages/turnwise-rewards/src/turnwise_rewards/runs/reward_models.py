@@ -277,11 +277,18 @@ def list_ways(models: dict[str, RewardModel], groups: Sequence[TrajectoryGroup],
     attempts = [t for group in groups for t in group.trajectories]
     for name, model in models.items():
         rows = dict(zip((t.id for t in attempts), score_turns(model, attempts), strict=True))
-        for fold in FOLDS if model.kind == "process" else ("last",):
-            scores = {identity: fold_scores(row, fold) for identity, row in rows.items()}
-            label = f"{name}, {fold}" if model.kind == "process" else name
-            read = partial(_read_score, scores)
-            ways[f"best by {label}"], ways[f"vote by {label}"] = choose_best(read), choose_by_votes(read)
+        ways |= list_ways_of(name, rows, tuple(FOLDS) if model.kind == "process" else ())
+    return ways
+
+
+def list_ways_of(name: str, rows: Mapping[TrajectoryId, Sequence[float]], folds: Sequence[str]) -> dict[str, Choose]:
+    """Best-of-n and the weighted vote by scores of turns, for every fold; without folds by the last score."""
+    ways = {}
+    for fold in folds or ("last",):
+        scores = {identity: fold_scores(row, fold) for identity, row in rows.items()}
+        label = f"{name}, {fold}" if folds else name
+        read = partial(_read_score, scores)
+        ways[f"best by {label}"], ways[f"vote by {label}"] = choose_best(read), choose_by_votes(read)
     return ways
 
 
