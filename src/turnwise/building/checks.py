@@ -49,6 +49,11 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
             f"rollout.train_truncated=false drops whole trajectories, but credit.method={method.name!r} trains "
             "branches that each end separately; set it to true"
         )
+    if method.compares == "leaves" and rollout.train_members:
+        raise ConfigError(
+            f"rollout.train_members={rollout.train_members} drops whole trajectories, but "
+            f"credit.method={method.name!r} trains branches that each end separately; use 0"
+        )
 
 
 def check_rewards(resolved: Resolved, method: CreditMethod) -> None:

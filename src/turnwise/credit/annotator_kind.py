@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from turnwise.core.batch import Wanted
 from turnwise.core.protocols import Annotator, EnvironmentFamily, Renderer
 from turnwise.core.types import Draw, Sample, Trajectory
 
-ScoreSamples = Callable[[Sequence[Sample]], Awaitable[Sequence[NDArray[Any]]]]
-"""Log-probabilities of the trained tokens of each sample under the policy, `[K_i]`."""
+
+class ScoreSamples(Protocol):
+    """Scores samples under the policy."""
+
+    async def __call__(
+        self, samples: Sequence[Sample], column: Wanted = "policy_logprobs", /
+    ) -> Sequence[NDArray[Any]]:
+        """Return one array `[K_i]` per sample, over its trained tokens: their log-probabilities, or another of
+        `core.batch.Columns`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

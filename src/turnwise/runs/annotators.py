@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from turnwise.core.batch import Wanted
 from turnwise.core.errors import AnnotatorError, ConfigError, boundary
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Annotator
@@ -91,8 +92,7 @@ def _gather_parts(system: System, trainer: TrainerThread) -> AnnotatorParts:
         [trajectory] = (await worker.run_attempt(attempt)).trajectories
         return trajectory
 
-    async def score(samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
-        columns = await trainer.score(samples, frozenset({"policy_logprobs"}))
-        return list(columns.policy_logprobs or ())
+    async def score(samples: Sequence[Sample], column: Wanted = "policy_logprobs", /) -> list[NDArray[np.generic]]:
+        return list(getattr(await trainer.score(samples, frozenset({column})), column) or ())
 
     return AnnotatorParts(family=system.family, renderer=system.renderer, run_greedy=run_greedy, score=score)
