@@ -72,13 +72,15 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "progress",
             "ranking",
             "redundancy",
+            "reward_model",
             "self_certainty",
             "self_consistency",
             "tool_success",
             "usefulness",
         ),
-        "turnwise.commands": ("rewards",),
-        "turnwise.recipes": ("grounding", "redteam", "shaping", "unlabelled"),
+        "turnwise.annotators": ("reward_model", "step_judge"),
+        "turnwise.commands": ("reward-model", "rewards"),
+        "turnwise.recipes": ("grounding", "redteam", "reward_models", "shaping", "unlabelled"),
     },
 }
 """Names by entry-point group by package; those of `turnwise.recipes` are the folders of the recipes."""
