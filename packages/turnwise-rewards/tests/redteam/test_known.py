@@ -16,15 +16,19 @@ RECIPE_OF = {
     "own_judge:Painter": str(ROOT / "examples" / "own_judge.toml"),
     "turnwise_rewards.redteam.clerk:Clerk": str(RECIPES / "redteam" / "clerk.toml"),
 }
+QUICK = {"repair": {"prompt": "short", "sandbox": "family_cases:PretendTests"}}
+"""Arguments that spare a test the sandbox; the attack writes lines of the family's own small language."""
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.environment)
 def test_a_known_hole_is_there_and_on_the_page(known: KnownHole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    target = find_target(RECIPE_OF.get(known.environment, known.environment), known.arguments)
+    monkeypatch.syspath_prepend(str(ROOT / "tests"))
+    target = find_target(
+        RECIPE_OF.get(known.environment, known.environment), {**known.arguments, **QUICK.get(known.environment, {})}
+    )
     holes = list_holes(target.environments, target.arguments)
-    num_tasks = 2 if known.environment == "repair" else 20  # its programs run in a sandbox
-    lines = check_reward(target.arena, num_tasks=num_tasks, attacks=choose_attacks(known.attacks), listed=holes)
+    lines = check_reward(target.arena, num_tasks=20, attacks=choose_attacks(known.attacks), listed=holes)
     assert {line.attack for line in lines if line.state == "listed"} == set(known.attacks), lines
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert known.reason in page
