@@ -21,8 +21,11 @@ from turnwise_rewards.redteam.known import list_holes
 from turnwise_rewards.runs.targets import find_target
 
 PROGRAM_TASKS = 4
+ROLE_TASKS = 6
+"""Tasks of recipes with a proposer and eight solvers, each of which is attacked."""
 FAMILIES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("countdown", {}),
+    ("report", {}),
     ("search_qa", {}),
     ("search_qa", {"reward": "f1"}),
     ("search_qa", {"reward": "bleu"}),
@@ -39,11 +42,9 @@ FAMILIES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("memory", {"style": "operations"}),
     ("memory", {"style": "rolling"}),
     ("plan", {}),
-    ("program_proposer", {}),
     ("relay", {}),
     ("retry", {}),
     ("revise", {}),
-    ("search_proposer", {}),
     ("tool_calls", {}),
     ("reasoning_gym", {"datasets": {"course_schedule": 1.0}}),
 )
@@ -55,6 +56,22 @@ PROGRAMS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("repair", {"tests_graded": "workdir"}),
 )
 RECIPES = (
+    "redteam/clerk",
+    "grounding/tiny",
+    "shaping/calibration",
+    "shaping/calibration shaping/plain",
+    "shaping/calibration shaping/linear",
+    "shaping/calibration shaping/log",
+    "shaping/calibration shaping/abstain",
+    "shaping/drawers",
+    "shaping/drawers shaping/parts/call_format",
+    "shaping/drawers shaping/parts/curiosity",
+    "shaping/drawers shaping/parts/plan_consistency",
+    "shaping/drawers shaping/parts/progress",
+    "shaping/drawers shaping/parts/redundancy",
+    "shaping/drawers shaping/parts/tool_success",
+    "shaping/drawers shaping/parts/usefulness",
+    "shaping/drawers shaping/parts/usefulness shaping/gate",
     "search_r1/tiny",
     "toolrl/tiny",
     "proposer/programs",
@@ -100,7 +117,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     targets = [(name, arguments, options.tasks) for name, arguments in FAMILIES]
-    targets += [(name, {}, options.tasks) for name in RECIPES]
+    targets += [(name, {}, ROLE_TASKS if "proposer" in name else options.tasks) for name in RECIPES]
     targets += [(name, arguments, PROGRAM_TASKS) for name, arguments in PROGRAMS]
     targets += [(name, {}, PROGRAM_TASKS) for name in PROGRAM_RECIPES]
     print("| target | tasks | attacks | hold | listed | holes | which do not hold | s |")
@@ -112,9 +129,10 @@ def main() -> None:
             continue
         started = time.perf_counter()
         try:
-            target = find_target(name, arguments)
+            first, *over = name.split()
+            target = find_target(first, arguments, over=over)
             lines = check_reward(
-                target.arena, num_tasks=tasks, listed=list_holes(target.environments, target.arguments)
+                target.arena, num_tasks=tasks, listed=list_holes(target.environments, target.arguments, target.rewards)
             )
         except TurnwiseError as error:
             print(f"| {shown} | not attacked: {error} |", flush=True)

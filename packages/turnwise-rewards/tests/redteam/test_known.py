@@ -27,7 +27,7 @@ def test_a_known_hole_is_there_and_on_the_page(known: KnownHole, monkeypatch: py
     target = find_target(
         RECIPE_OF.get(known.environment, known.environment), {**known.arguments, **QUICK.get(known.environment, {})}
     )
-    holes = list_holes(target.environments, target.arguments)
+    holes = list_holes(target.environments, target.arguments, target.rewards)
     lines = check_reward(target.arena, num_tasks=20, attacks=choose_attacks(known.attacks), listed=holes)
     assert {line.attack for line in lines if line.state == "listed"} == set(known.attacks), lines
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
@@ -38,7 +38,9 @@ def test_a_known_hole_is_there_and_on_the_page(known: KnownHole, monkeypatch: py
 @pytest.mark.parametrize("family", ["countdown", "revise", "retry"])
 def test_a_cheap_family_has_no_other_hole(family: str) -> None:
     target = find_target(family, {})
-    lines = check_reward(target.arena, num_tasks=4, listed=list_holes(target.environments, target.arguments))
+    lines = check_reward(
+        target.arena, num_tasks=4, listed=list_holes(target.environments, target.arguments, target.rewards)
+    )
     assert not [line for line in lines if line.state == "hole"]
     assert sum(line.state == "holds" for line in lines) > 30
 

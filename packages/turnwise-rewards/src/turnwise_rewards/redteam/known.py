@@ -11,9 +11,12 @@ from typing import Any
 class KnownHole:
     """Attacks that get more from an environment's reward than their true success is worth, and why that stays."""
 
-    environment: str
     attacks: tuple[str, ...]
     reason: str
+    environment: str = ""
+    """Its name; empty for any."""
+    rewards: tuple[str, ...] = ()
+    """Kinds of `[rewards]`, all of which the recipe has."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments with which it is there; empty for any."""
     roles: tuple[str, ...] = ("",)
@@ -53,12 +56,16 @@ KNOWN: tuple[KnownHole, ...] = (
 )
 
 
-def list_holes(environments: Collection[str], arguments: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Return the known holes of environments with these arguments: the reason by attack and role."""
+def list_holes(
+    environments: Collection[str], arguments: Mapping[str, Any], rewards: Collection[str] = ()
+) -> dict[tuple[str, str], str]:
+    """Return the known holes of environments with these arguments and kinds of `[rewards]`: the reason by attack and
+    role."""
     return {
         (attack, role): known.reason
         for known in KNOWN
-        if known.environment in environments
+        if not known.environment or known.environment in environments
+        if set(known.rewards) <= set(rewards)
         if all(arguments.get(name) == value for name, value in known.arguments.items())
         for attack in known.attacks
         for role in known.roles
