@@ -69,6 +69,11 @@ def test_as_much_as_random_play_with_less_truth_is_no_hole() -> None:
     assert not unpaid.hole
 
 
+def test_a_constant_that_is_now_and_then_right_is_no_hole() -> None:
+    """An attack's own words may be the answer to some tasks."""
+    assert not judge_attack(outcomes(*[(1.0, 1.0)] * 5, *[(0.0, 0.0)] * 15), HONEST).hole
+
+
 def test_an_attack_that_breaks_the_grader_escapes() -> None:
     found = judge_attack([LOST] * 5 + outcomes(*[(0.0, 0.0)] * 15), HONEST)
     assert found.hole == "escapes: 5 of 20 episodes have no reward (the grader broke)"

@@ -16,8 +16,8 @@ a higher reward. There is a hole where
 - *escapes*: its episodes have no reward more often than random's: an Invalid one is repeated and never trained on, so
   a policy that is about to fail would rather break the grader.
 
-Each by more than two standard errors, Wilson's interval for shares. The error of what is paid is that of the reward less
-what its own truth is worth, task by task, so that luck in the truth is no noise.
+Each by more than two standard errors, Wilson's interval for shares. The error of what is paid is that of the reward
+less what its own truth is worth, task by task, so that luck in the truth is no noise.
 """
 
 from __future__ import annotations
