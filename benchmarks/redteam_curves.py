@@ -43,7 +43,8 @@ KEPT = 20
 
 def list_steps(run: Path) -> list[list[TrajectoryGroup]]:
     """The groups of every step of a run."""
-    loaded, steps = tw.load_run(run), []
+    loaded = tw.load_run(run)
+    steps: list[list[TrajectoryGroup]] = []
     while True:
         try:
             groups = loaded.groups(len(steps) + 1)

@@ -101,12 +101,14 @@ SHOWN = tuple(record(f"{text} [{name}]") for name, text in PASSAGES.items())
 
 def score(*trajectories: Trajectory, judge: Any = None, **options: Any) -> Sequence[float | Invalid]:
     section = RewardSection(kind="turnwise_rewards.grounding.kind:GROUNDING", options=options)
-    parts: Any = RewardParts(
+    nothing: Any = None
+    parts = RewardParts(
         name="cites",
         options=section.options,
-        family=None,  # type: ignore[arg-type]
-        renderer=None,  # type: ignore[arg-type]
-        score=None,  # type: ignore[arg-type]
+        family=nothing,
+        renderer=nothing,
+        score=nothing,
+        tokenizer=nothing,
         seed=0,
     )
     reward = build_reward(section, GROUNDING, parts)

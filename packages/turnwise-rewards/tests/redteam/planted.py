@@ -95,6 +95,12 @@ FAULTS: dict[str, tuple[Grade, str]] = {
 class Pick(ToolEnvironment):
     """One episode."""
 
+    gold: str
+    first: str
+    last: str
+    num_replies: int
+    stop: StopReason
+
     def __init__(self, grade: Grade) -> None:
         super().__init__()
         self._grade = grade

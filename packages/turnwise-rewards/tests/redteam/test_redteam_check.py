@@ -16,8 +16,8 @@ from turnwise_rewards.redteam.play import Arena
 TASKS = 8
 
 
-def check(grade, names=(), *, listed=None, **arena) -> dict[str, Line]:
-    arena = Arena(family=PickFamily(grade), **{"max_turns": 12, **arena})
+def check(grade, names=(), *, listed=None, **options) -> dict[str, Line]:
+    arena = Arena(family=PickFamily(grade), **{"max_turns": 12, **options})
     attacks = choose_attacks(names)
     return {line.attack: line for line in check_reward(arena, num_tasks=TASKS, attacks=attacks, listed=listed or {})}
 

@@ -1,5 +1,6 @@
 """A reward is compared with what an attack's truth is worth."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,11 +20,12 @@ def outcomes(*pairs: tuple[float, float]) -> list[Outcome]:
     return [Outcome(reward=reward, truth=truth) for reward, truth in pairs]
 
 
+ALWAYS = outcomes(*[(1.0, 1.0)] * 20)
 LOST = Outcome(reward=None, truth=None, problem="the grader broke")
 HONEST = Honest(
     random=outcomes(*[(0.0, 0.0)] * 18, *[(1.0, 1.0)] * 2),
     idle=outcomes(*[(0.0, 0.0)] * 20),
-    oracle=outcomes(*[(1.0, 1.0)] * 20),
+    oracle=ALWAYS,
 )
 """On 20 tasks a random policy succeeds twice, the oracle always, and the reward is the truth."""
 
@@ -91,10 +93,10 @@ def test_without_an_oracle_pay_beyond_both_references_is_a_hole() -> None:
 
 @given(scale=st.floats(0.01, 100), shift=st.floats(-50, 50), pay=st.sampled_from([0.0, 0.5]))
 def test_the_verdict_does_not_depend_on_the_scale_of_a_reward(scale: float, shift: float, pay: float) -> None:
-    def change(each: list[Outcome]) -> list[Outcome]:
-        return [replace(one, reward=one.reward * scale + shift) for one in each]
+    def change(each: Sequence[Outcome]) -> list[Outcome]:
+        return [replace(one, reward=(one.reward or 0.0) * scale + shift) for one in each]
 
-    honest = Honest(random=change(HONEST.random), idle=change(HONEST.idle), oracle=change(HONEST.oracle))
+    honest = Honest(random=change(HONEST.random), idle=change(HONEST.idle), oracle=change(ALWAYS))
     assert bool(judge_attack(change(outcomes(*[(pay, 0.0)] * 20)), honest).hole) == (pay > 0)
 
 

@@ -88,6 +88,8 @@ def _build_term(
     name: str, section: RewardSection, family: EnvironmentFamily, judges: Mapping[str, Judge]
 ) -> TermAnnotator:
     model: Any = _NoModel(name)
-    parts = RewardParts(name=name, options=section.options, family=family, renderer=model, score=model, seed=0)
+    parts = RewardParts(
+        name=name, options=section.options, family=family, renderer=model, score=model, tokenizer=model, seed=0
+    )
     reward = build_reward(section, find_reward(name, section), parts)
     return TermAnnotator(name=name, reward=reward, weight=section.weight, cap=section.cap, judges=judges)
