@@ -2,9 +2,9 @@
 
     PYTHONPATH=examples python benchmarks/redteam_families.py [--tasks 20] [--only WORD]
 
-A row per target: how many attacks apply (an attack counts once for each role), how many get no more than they are
-worth, which holes are listed, and which are not. Targets whose episodes run programs play `PROGRAM_TASKS` tasks. Exits
-with 1 if a hole is not listed.
+A row per target: how many attempts an attack has, how many attacks apply (an attack counts once for each role), how
+many get no more than they are worth, which holes are listed, and which are not. Targets whose episodes run programs
+play `PROGRAM_TASKS` tasks. Exits with 1 if a hole is not listed.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ RECIPES = (
     "shaping/drawers shaping/parts/tool_success",
     "shaping/drawers shaping/parts/usefulness",
     "shaping/drawers shaping/parts/usefulness shaping/gate",
+    "reward_models/chain",
+    "unlabelled/right",
+    "unlabelled/wrong",
     "search_r1/tiny",
     "toolrl/tiny",
     "proposer/programs",
@@ -120,7 +123,7 @@ def main() -> None:
     targets += [(name, {}, ROLE_TASKS if "proposer" in name else options.tasks) for name in RECIPES]
     targets += [(name, arguments, PROGRAM_TASKS) for name, arguments in PROGRAMS]
     targets += [(name, {}, PROGRAM_TASKS) for name in PROGRAM_RECIPES]
-    print("| target | tasks | attacks | hold | listed | holes | which do not hold | s |")
+    print("| target | attempts | attacks | hold | listed | holes | which do not hold | s |")
     print("|---|---|---|---|---|---|---|---|")
     bad = False
     for name, arguments, tasks in targets:

@@ -63,8 +63,8 @@ def check_reward(
 ) -> list[Line]:
     """Return a line for every attack and role, in the order of `attacks`; runs an event loop of its own.
 
-    Tasks are the first of the training split. `listed` has known holes, by attack and role, with their reasons; the
-    role "" stands for every role. Raises EnvironmentFault if no task can be built, ConfigError for a family without a
+    Tasks are the first of the training split. `listed` has known holes, by attack and role, with their reasons; "any"
+    stands for every attack, and the role "" for every role. Raises EnvironmentFault if no task can be built, ConfigError for a family without a
     random policy, and what a reward of the recipe raises.
     """
     return asyncio.run(_check(arena, num_tasks, attacks, listed))
@@ -164,7 +164,8 @@ def _describe(
     listed: Mapping[tuple[str, str], str],
 ) -> Line:
     hole = alone.hole or mixed
-    reason = listed.get((attack.name, role), listed.get((attack.name, "")))
+    places = ((attack.name, role), (attack.name, ""), ("any", role), ("any", ""))
+    reason = next((listed[place] for place in places if place in listed), None)
     state: State = "holds"
     if hole:
         state = "hole" if reason is None else "listed"

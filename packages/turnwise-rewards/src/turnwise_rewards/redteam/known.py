@@ -12,6 +12,7 @@ class KnownHole:
     """Attacks that get more from an environment's reward than their true success is worth, and why that stays."""
 
     attacks: tuple[str, ...]
+    """Names of attacks; ("any",) for all."""
     reason: str
     environment: str = ""
     """Its name; empty for any."""
@@ -29,6 +30,26 @@ KNOWN: tuple[KnownHole, ...] = (
         arguments={"game": "negotiation"},
         attacks=("last word", "many endings"),
         reason="the partner is the oracle, whose offer is fair: to accept it is the best reply, and the last one shown",
+    ),
+    KnownHole(
+        environment="turnwise_rewards.shaping.sources:Sources",
+        attacks=("last word",),
+        reason="no hole: the last word is what the source says, and to repeat it is the best answer there is",
+    ),
+    KnownHole(
+        rewards=("majority",),
+        attacks=("any",),
+        reason="a vote knows no truth: a group that agrees on anything is paid in full",
+    ),
+    KnownHole(
+        rewards=("curiosity",),
+        attacks=("every tool at once",),
+        reason="a bonus for rare states pays for reaching them, whatever they are good for",
+    ),
+    KnownHole(
+        rewards=("usefulness",),
+        attacks=("echoed result",),
+        reason="a call counts as useful if its words come back in the reply, right or wrong",
     ),
     KnownHole(
         environment="repair",
