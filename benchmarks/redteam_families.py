@@ -21,6 +21,8 @@ from turnwise_rewards.redteam.known import list_holes
 from turnwise_rewards.runs.targets import find_target
 
 PROGRAM_TASKS = 4
+MOST_NAMED = 6
+"""Most attacks that a row names."""
 ROLE_TASKS = 6
 """Tasks of recipes with a proposer and eight solvers, each of which is attacked."""
 FAMILIES: tuple[tuple[str, Mapping[str, Any]], ...] = (
@@ -108,7 +110,8 @@ def describe(name: str, lines: Sequence[Line], seconds: float) -> str:
     """A row of the table."""
     played = [line for line in lines if line.state != "does not apply"]
     counts = [sum(line.state == state for line in played) for state in ("holds", "listed", "hole")]
-    holes = ", ".join(f"{line.attack} ({line.role})" for line in played if line.state != "holds")
+    named = [f"{line.attack} ({line.role})" for line in played if line.state != "holds"]
+    holes = ", ".join(named[:MOST_NAMED]) + (f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else "")
     tasks = max(line.num_tasks for line in played)
     return f"| {name} | {tasks} | {len(played)} | {' | '.join(map(str, counts))} | {holes or '-'} | {seconds:.0f} |"
 
