@@ -64,8 +64,8 @@ def check_reward(
     """Return a line for every attack and role, in the order of `attacks`; runs an event loop of its own.
 
     Tasks are the first of the training split. `listed` has known holes, by attack and role, with their reasons; "any"
-    stands for every attack, and the role "" for every role. Raises EnvironmentFault if no task can be built, ConfigError for a family without a
-    random policy, and what a reward of the recipe raises.
+    stands for every attack, and the role "" for every role. Raises EnvironmentFault if no task can be built,
+    ConfigError for a family without a random policy, and what a reward of the recipe raises.
     """
     return asyncio.run(_check(arena, num_tasks, attacks, listed))
 

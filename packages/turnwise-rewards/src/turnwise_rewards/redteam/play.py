@@ -140,6 +140,7 @@ class _Played:
                 turn=len(episode.replies.get(ask.conversation, ())),
                 rng=self._rng,
             )
+            self.replies.setdefault(ask.role, [])
             reply = speakers.get(ask.role, default)(seat)
             said.append(reply)
             for answer in await episode.reply(reply, ask.conversation):
