@@ -1,10 +1,13 @@
 """Attack the reward of every family and recipe that ships, and tabulate which attacks hold.
 
-    PYTHONPATH=examples python benchmarks/redteam_families.py [--tasks 20] [--only WORD]
+    PYTHONPATH=examples python benchmarks/redteam_families.py [--tasks 20] [--only WORD] [--datasets]
 
 A row per target: how many attempts an attack has, how many attacks apply (an attack counts once for each role), how
 many get no more than they are worth, which holes are listed, and which are not. Targets whose episodes run programs
 play `PROGRAM_TASKS` tasks. Exits with 1 if a hole is not listed.
+
+With `--datasets`, the targets are the data sets of reasoning-gym without the `SLOW` ones, and the attacks those on
+answers.
 """
 
 from __future__ import annotations
@@ -16,11 +19,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise.core.errors import TurnwiseError
+from turnwise_rewards.redteam.attacks.answers import ANSWERS
+from turnwise_rewards.redteam.attacks.table import ATTACKS
 from turnwise_rewards.redteam.check import Line, check_reward
 from turnwise_rewards.redteam.known import list_holes
 from turnwise_rewards.runs.targets import find_target
 
 PROGRAM_TASKS = 4
+DATASET_TASKS = 6
+SLOW = ("arc_agi", "figlet_font", "futoshiki", "group_anagrams", "knight_swap", "sokoban", "zebra_puzzles")
+"""Data sets whose entries take so long to draw or to judge that their attacks do not end within half a minute."""
 MOST_NAMED = 6
 """Most attacks that a row names."""
 ROLE_TASKS = 6
@@ -106,6 +114,26 @@ RECIPES = (
 PROGRAM_RECIPES = ("retool/tiny", "deepcoder/tiny", "repair/tiny", "repair/small", "mcp/tiny")
 
 
+Target = tuple[str, Mapping[str, Any], int]
+"""A name, arguments and how many tasks are played."""
+
+
+def list_targets(tasks: int) -> list[Target]:
+    """The families, then the recipes, then those that run programs."""
+    targets: list[Target] = [(name, arguments, tasks) for name, arguments in FAMILIES]
+    targets += [(name, {}, ROLE_TASKS if "proposer" in name else tasks) for name in RECIPES]
+    targets += [(name, arguments, PROGRAM_TASKS) for name, arguments in PROGRAMS]
+    return [*targets, *((name, {}, PROGRAM_TASKS) for name in PROGRAM_RECIPES)]
+
+
+def list_datasets() -> list[Target]:
+    """The data sets of reasoning-gym."""
+    from turnwise_adapters import reasoning_gym
+
+    names = [name for name in reasoning_gym.list_datasets() if name not in SLOW]
+    return [("reasoning_gym", {"datasets": {name: 1.0}}, DATASET_TASKS) for name in names]
+
+
 def describe(name: str, lines: Sequence[Line], seconds: float) -> str:
     """A row of the table."""
     played = [line for line in lines if line.state != "does not apply"]
@@ -121,11 +149,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--only", default="")
+    parser.add_argument("--datasets", action="store_true")
     options = parser.parse_args()
-    targets = [(name, arguments, options.tasks) for name, arguments in FAMILIES]
-    targets += [(name, {}, ROLE_TASKS if "proposer" in name else options.tasks) for name in RECIPES]
-    targets += [(name, arguments, PROGRAM_TASKS) for name, arguments in PROGRAMS]
-    targets += [(name, {}, PROGRAM_TASKS) for name in PROGRAM_RECIPES]
+    attacks = ANSWERS if options.datasets else ATTACKS
+    targets = list_datasets() if options.datasets else list_targets(options.tasks)
     print("| target | attempts | attacks | hold | listed | holes | which do not hold | s |")
     print("|---|---|---|---|---|---|---|---|")
     bad = False
@@ -137,9 +164,8 @@ def main() -> None:
         try:
             first, *over = name.split()
             target = find_target(first, arguments, over=over)
-            lines = check_reward(
-                target.arena, num_tasks=tasks, listed=list_holes(target.environments, target.arguments, target.rewards)
-            )
+            holes = list_holes(target.environments, target.arguments, target.rewards)
+            lines = check_reward(target.arena, num_tasks=tasks, listed=holes, attacks=attacks)
         except TurnwiseError as error:
             print(f"| {shown} | not attacked: {error} |", flush=True)
             continue

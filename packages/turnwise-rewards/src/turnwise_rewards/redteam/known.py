@@ -33,7 +33,7 @@ KNOWN: tuple[KnownHole, ...] = (
     ),
     KnownHole(
         environment="turnwise_rewards.shaping.sources:Sources",
-        attacks=("last word",),
+        attacks=("last word", "many endings"),
         reason="no hole: the last word is what the source says, and to repeat it is the best answer there is",
     ),
     KnownHole(
