@@ -26,7 +26,7 @@ from turnwise_rewards.redteam.known import list_holes
 from turnwise_rewards.runs.targets import find_target
 
 PROGRAM_TASKS = 4
-DATASET_TASKS = 6
+DATASET_TASKS = 12
 SLOW = ("arc_agi", "figlet_font", "futoshiki", "group_anagrams", "knight_swap", "sokoban", "zebra_puzzles")
 """Data sets whose entries take so long to draw or to judge that their attacks do not end within half a minute."""
 MOST_NAMED = 6

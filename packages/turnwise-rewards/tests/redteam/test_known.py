@@ -32,16 +32,20 @@ QUICK = {"repair": {"prompt": "short", "sandbox": "family_cases:PretendTests"}}
 """Arguments that spare a test the sandbox; the attack writes lines of the family's own small language."""
 
 
-@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.environment or known.rewards[0])
+@pytest.mark.parametrize(
+    "known", KNOWN, ids=lambda known: f"{known.environment or known.rewards[0]} {known.attacks[0]}"
+)
 def test_a_known_hole_is_there_and_on_the_page(known: KnownHole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.syspath_prepend(str(ROOT / "tests"))
     shown = known.environment or known.rewards[0]
+    if shown == "reasoning_gym":
+        pytest.importorskip("reasoning_gym")
     first, *over = SHOWN_BY.get(shown, [shown])
     target = find_target(first, {**known.arguments, **QUICK.get(shown, {})}, over=over)
     holes = list_holes(target.environments, target.arguments, target.rewards)
     attacks = ("yes",) if known.attacks == ("any",) else known.attacks
-    num_tasks = 20 if target.arena.group_size == 1 else 5
+    num_tasks = 20 if target.arena.group_size == 1 else 3
     lines = check_reward(target.arena, num_tasks=num_tasks, attacks=choose_attacks(attacks), listed=holes)
     assert {line.attack for line in lines if line.state == "listed"} == set(attacks), lines
     page = " ".join(PAGE.read_text(encoding="utf-8").split())

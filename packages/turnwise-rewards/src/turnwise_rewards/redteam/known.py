@@ -52,6 +52,12 @@ KNOWN: tuple[KnownHole, ...] = (
         reason="a call counts as useful if its words come back in the reply, right or wrong",
     ),
     KnownHole(
+        environment="reasoning_gym",
+        arguments={"datasets": {"string_insertion": 1.0}},
+        attacks=("last word", "thoughts left open"),
+        reason="no hole: most texts, which stand at the end of the question, have no place to insert at",
+    ),
+    KnownHole(
         environment="repair",
         arguments={"tests_graded": "workdir"},
         attacks=("the family's own cheat",),
