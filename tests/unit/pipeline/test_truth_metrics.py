@@ -60,6 +60,13 @@ def test_a_reward_that_is_gamed_is_an_alarm_and_an_honest_one_is_none() -> None:
     assert said == [False, False, True, True]
 
 
+def test_a_part_that_dominates_the_reward_and_no_longer_differs_is_no_alarm() -> None:
+    """A bonus for length that every attempt gets is most of the reward, and changes no order."""
+    watch = TruthWatch()
+    assert not any(watch.follow([gather(scored(0.91, 1), scored(0.9, 0), scored(0.9, 0))] * 16) for _ in range(10))
+    assert not any(watch.follow([gather(scored(0.9, 0), scored(0.9, 0))] * 16) for _ in range(10))
+
+
 def test_an_order_that_is_bad_from_the_beginning_is_an_alarm_once_sixteen_groups_are_known() -> None:
     watch = TruthWatch()
     assert not watch.follow([GAMED] * 15)
