@@ -1,7 +1,7 @@
 """A world for calibration: a source says a colour, and its name tells how often it is right.
 
      source b says red
-    <confidence> source b 6 </confidence> <answer> red </answer>
+    <confidence> source b 5 </confidence> <answer> red </answer>
 
 The right answer is what the source says with its reliability, and else any other colour. So nothing makes an answer
 better than to repeat the source, and the probability that it is right is known.
@@ -24,10 +24,11 @@ from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.answers import extract_answer
 from turnwise_rewards.shaping.confidence import read_confidence
 
-COLOURS = ("red", "blue", "green", "white")
+COLOURS = ("red", "blue", "green", "white", "black", "grey", "pink", "brown")
 SCALE = 10
-"""Confidences are whole numbers from 0 to this."""
-HABITS = ((0, 10), (2, 8), (4, 6))
+CONFIDENCES = (1, 3, 5, 7, 9)
+"""What the demonstrators state, of `SCALE`."""
+HABITS = ((1, 9), (3, 7), (5, 5))
 """Pairs of confidences with one mean, for sources by their place in the alphabet: they tell sources apart, so that a
 model reads them, and tell nothing about who is right."""
 
@@ -35,7 +36,7 @@ model reads them, and tell nothing about who is right."""
 class SourcesArguments(FamilyArguments):
     """Questions with sources of known reliability. There are no tools, so the limits of tools are not read."""
 
-    reliabilities: dict[str, Share] = Field({"a": 0.9, "b": 0.6, "c": 0.3}, min_length=1)
+    reliabilities: dict[str, Share] = Field({"a": 0.95, "b": 0.55, "c": 0.15}, min_length=1)
     """How often each source is right, by its name. All are asked equally often."""
     hidden: bool = False
     """Whether the prompt hides the name of the source: a control, in which no confidence can tell answers apart."""
@@ -126,9 +127,9 @@ class SourcesPolicy:
         """Return the reply."""
         source, said = task.payload["source"], task.payload["said"]
         colour = said if rng.random() < self._skill else rng.choice(COLOURS)
-        confidence = rng.randint(0, SCALE)
+        confidence = rng.choice(CONFIDENCES)
         if self._honest:
-            confidence = round(task.payload["reliability"] * SCALE)
+            confidence = min(CONFIDENCES, key=lambda stated: abs(stated - task.payload["reliability"] * SCALE))
         elif rng.random() < self._habit:
             confidence = rng.choice(HABITS[ord(source[0]) % len(HABITS)])
         rests = f"source {source} {confidence}"
