@@ -85,7 +85,7 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str], own: Audite
     unknown method, TrainingError where a method needs what the run did not store.
     """
     journal = read_journal(run)
-    group, attempt = _find_trajectory(run, journal, name)
+    group, attempt = find_trajectory(run, journal, name)
     record = journal.draws[group.draw.index]
     step = record.step if record.fate == "taken" and record.step in journal.trained else None
     stored = None if step is None else (load_advantages(run, step) or {}).get(attempt.id)
@@ -121,7 +121,7 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str], own: Audite
     )
 
 
-def _find_trajectory(run: Path, journal: JournalState, name: str) -> tuple[TrajectoryGroup, Trajectory]:
+def find_trajectory(run: Path, journal: JournalState, name: str) -> tuple[TrajectoryGroup, Trajectory]:
     """The member of that name and its group. Raises DataError when there is none."""
     match = re.fullmatch(r"(\d+)/(\d+)", name)
     if match is None:

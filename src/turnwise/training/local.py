@@ -312,7 +312,7 @@ class LocalTrainer:
         if "teacher_logprobs" in wanted:
             columns["teacher_logprobs"] = score(_require(self._teacher, "teacher_logprobs", "loss.teacher.path"))
         if wanted & CONCENTRATIONS.keys():
-            columns |= score_concentration(self.model, samples, temperature, wanted, **packing)
+            columns.update(score_concentration(self.model, samples, temperature, wanted, **packing).items())
         if "implicit_rewards" in wanted:
             rewards, metrics = self._learn_rewards(freely_routed, outcomes, columns["reference_logprobs"])
             columns["implicit_rewards"] = rewards

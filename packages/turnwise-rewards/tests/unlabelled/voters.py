@@ -34,7 +34,9 @@ def build(kind: RewardKind, score: Any = None, **options: Any) -> GroupReward:
     """The reward as a recipe builds it."""
     nothing: Any = None
     section = RewardSection(kind=kind.name, options=options)
-    parts = RewardParts(name="given", options=options, family=nothing, renderer=nothing, score=score, seed=7)
+    parts = RewardParts(
+        name="given", options=options, family=nothing, renderer=nothing, score=score, tokenizer=nothing, seed=7
+    )
     return build_reward(section, kind, parts)
 
 
