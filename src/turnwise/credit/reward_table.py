@@ -12,7 +12,7 @@ from turnwise.config.engine_kinds.kind import read_options
 from turnwise.config.rewards import RewardSection
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.judging import EpisodeJudges
-from turnwise.core.offers import describe_offers, load_row
+from turnwise.core.offers import find_row
 from turnwise.core.rewards import GroupReward
 from turnwise.core.threads import run_method
 from turnwise.core.types import Invalid, Scored, TrajectoryGroup
@@ -56,18 +56,11 @@ REWARDS: dict[str, RewardKind] = {TASK.name: TASK}
 def find_reward(name: str, section: RewardSection) -> RewardKind:
     """Return the row that `rewards.NAME.kind` names; a function becomes a row. Raises ConfigError, with the remedy, for
     one that leads nowhere or to something else."""
-    key = f"rewards.{name}.kind"
-    found = load_row(key, section.kind, RewardKind, group=GROUP, built_in=REWARDS)
-    if isinstance(found, RewardKind):
-        return replace(found, name=section.kind)
-    if found is not None:
-        function = found
+
+    def wrap(function: Callable[..., Any]) -> RewardKind:
         return RewardKind(name=section.kind, summary="", build=lambda parts: FunctionReward(function, parts.options))
-    if section.kind in REWARDS:
-        return REWARDS[section.kind]
-    raise ConfigError(
-        f"{key}={section.kind!r} is neither one of {', '.join(REWARDS)}{describe_offers(GROUP)} nor an import path"
-    )
+
+    return find_row(f"rewards.{name}.kind", section.kind, RewardKind, group=GROUP, built_in=REWARDS, wrap=wrap)
 
 
 def build_reward(section: RewardSection, kind: RewardKind, parts: RewardParts) -> GroupReward:
