@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from turnwise.config.engine_kinds.kind import read_options
-from turnwise.config.rewards import RewardSection
+from turnwise.config.rewards import TASK, RewardSection
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.judging import EpisodeJudges
 from turnwise.core.offers import find_row
@@ -48,8 +48,8 @@ class FunctionReward:
         return values
 
 
-TASK = RewardKind(name="task", summary="the environment's own reward", build=lambda parts: TaskReward())
-REWARDS: dict[str, RewardKind] = {TASK.name: TASK}
+TASK_REWARD = RewardKind(name=TASK, summary="the environment's own reward", build=lambda parts: TaskReward())
+REWARDS: dict[str, RewardKind] = {TASK: TASK_REWARD}
 """Every built-in reward by name."""
 
 
@@ -67,7 +67,7 @@ def build_reward(section: RewardSection, kind: RewardKind, parts: RewardParts) -
     """Build a reward. `parts.options` is the recipe's table. Raises ConfigError for an unknown option or a wrong
     value."""
     where = f"rewards.{parts.name}"
-    if kind is TASK and section.options:
+    if kind is TASK_REWARD and section.options:
         raise ConfigError(f"{where}.options: the environment's own reward has none; leave them out")
     if kind.options is not None:
         parts = replace(parts, options=read_options(kind.name, kind.options, parts.options, where=where))
