@@ -9,11 +9,12 @@ before the true success does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from turnwise.core.metrics import Mean, Metric
-from turnwise.core.types import Scored, TrajectoryGroup
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
 from turnwise.pipeline.drift import Drift
 
 TRUTH = "success"
@@ -41,9 +42,10 @@ def measure_order(group: TrajectoryGroup, elsewhere: Sequence[float] = ()) -> fl
     reward (that of the recipe's `[rewards]`, if there are any); equal ones count half. It is (1 + Somers' D) / 2 of the
     reward given the truth, and 1 for any reward that grows with it.
 
-    Without such a pair, members that are not true are compared with the rewards of true ones `elsewhere`; None if there
-    are neither, and in an episode of several roles: there one's reward may be the other's loss. Members that do not
-    learn, have no reward or whose reward has no part `TRUTH` do not count.
+    The truth is the part `TRUTH`; where the recipe's `[rewards]` train and the environment's reward has no such part,
+    its total. Without such a pair, members that are not true are compared with the rewards of true ones `elsewhere`.
+    None if there are neither, and in an episode of several roles: there one's reward may be the other's loss. Members
+    that do not learn, have no reward or no truth do not count.
     """
     members = _list_members(group)
     pairs = [(more, less) for more, truer in members for less, other in members if truer > other]
@@ -60,8 +62,19 @@ def _list_members(group: TrajectoryGroup) -> list[tuple[float, float]]:
         for trajectory in group.trajectories
         if trajectory.learns
         if isinstance(trajectory.reward, Scored) and (credited := trajectory.credited) is not None
-        if (truth := trajectory.reward.part(TRUTH)) is not None
+        if (truth := _find_truth(trajectory, trajectory.reward)) is not None
     ]
+
+
+def _list_true(group: TrajectoryGroup) -> list[float]:
+    """Return the credited rewards of the members whose part `TRUTH` says that they are true."""
+    true = [t for t in group.trajectories if isinstance(t.reward, Scored) and (t.reward.part(TRUTH) or 0.0) > HALF]
+    return [reward for reward, _ in _list_members(replace(group, trajectories=tuple(true)))]
+
+
+def _find_truth(trajectory: Trajectory, reward: Scored) -> float | None:
+    truth = reward.part(TRUTH)
+    return reward.total if truth is None and trajectory.terms else truth
 
 
 class TruthWatch:
@@ -92,7 +105,7 @@ class TruthWatch:
             known = self._true if len(self._true) >= FEWEST else ()
             if (order := measure_order(group, known)) is not None:
                 self._drift.add(order)
-            self._true += [reward for reward, truth in _list_members(group) if truth > HALF]
+            self._true += _list_true(group)
             del self._true[:-KEPT]
         if not self._drift.has_fallen() and not self._drift.is_below(LEAST):
             return []
