@@ -60,6 +60,21 @@ def test_a_reward_that_is_gamed_is_an_alarm_and_an_honest_one_is_none() -> None:
     assert said == [False, False, True, True]
 
 
+def test_a_group_without_a_true_attempt_is_compared_with_true_ones_elsewhere() -> None:
+    untrue = gather(scored(1, 0), scored(0, 0))
+    assert measure_order(untrue) is None
+    # 0.8 beside 1 and 0, 0.5 beside 1 and 0: two of four
+    assert measure_order(untrue, [0.8, 0.5]) == 0.5
+    assert measure_order(HONEST, [0.0]) == 1  # a group with a pair needs no others
+    assert measure_order(gather(scored(1, 1)), [0.5]) is None
+    watch = TruthWatch()
+    assert not watch.follow([gather(scored(0.8, 1))] * 15 + [gather(scored(1, 0))] * 20)  # too few true ones
+    again = TruthWatch()
+    again.load_state_dict(watch.state_dict())
+    assert not again.follow([gather(scored(0.8, 1))] + [gather(scored(1, 0))] * 15)
+    assert again.follow([gather(scored(1, 0))])
+
+
 def test_a_part_that_dominates_the_reward_and_no_longer_differs_is_no_alarm() -> None:
     """A bonus for length that every attempt gets is most of the reward, and changes no order."""
     watch = TruthWatch()
