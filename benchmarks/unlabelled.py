@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import turnwise as tw
 from turnwise.core.types import Scored, TrajectoryGroup
 from turnwise.evaluation.intervals import compute_wilson_interval
+from turnwise.pipeline.truth_metrics import TruthWatch
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 from turnwise_rewards.unlabelled.answers import AnswerOptions, count_answers, read_answer
@@ -92,16 +94,20 @@ def read_run(path: Path) -> Outcome:
     rows = RunFolder.open(path).read_metrics()
     trained = [row for row in rows if row["phase"] == "train"]
     term = next((key for key in trained[0] if key.startswith("term/") and not key.endswith("_contribution")), "")
-    events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
-    alarms = [event["text"] for event in events if "rollout/truth_order" in event.get("text", "")]
     return Outcome(
         name=config["run"]["name"],
         before=[read_question(group) for group in load_groups(start / "evaluations", "heldout_000000")],
         after=[read_question(group) for group in load_groups(path / "evaluations", names[-1])],
         curve=[(row["step"], row["evaluate/success"]) for row in rows if row["phase"] == "evaluate"],
         terms={row["step"]: row[term] for row in trained} if term else {},
-        alarm=int(alarms[0].split(":")[0].removeprefix("step ")) if alarms else None,
+        alarm=find_alarm(path, [row["step"] for row in trained]),
     )
+
+
+def find_alarm(path: Path, steps: Sequence[int]) -> int | None:
+    """The first step whose stored groups, with those before, raise the alarm about the order of the truth."""
+    run, watch = tw.load_run(path), TruthWatch()
+    return next((step for step in steps if watch.follow(run.groups(step))), None)
 
 
 def write_share(questions: Sequence[Question]) -> str:
