@@ -1,10 +1,12 @@
 """What rewards without labels do to every question: its answers before RL, its success after, and when an alarm came.
 
     python benchmarks/unlabelled.py RUN...
+    python benchmarks/unlabelled.py --chance
 
 Each RUN is the folder of a run that evaluated several attempts per task. Before is the evaluation of the run whose
 checkpoint `model.path` names, or else of the run itself; after is the run's last. Runs with one name are seeds of one
-line. packages/turnwise-rewards/docs/unlabelled.md has the commands that made the runs of its tables.
+line. `--chance` simulates how often the alarm comes where nothing changes.
+packages/turnwise-rewards/docs/unlabelled.md has the commands that made the runs of its tables.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from turnwise.api.run import load_run
 from turnwise.core.types import Scored, TrajectoryGroup
 from turnwise.evaluation.intervals import compute_wilson_interval
-from turnwise.pipeline.gap_watch import ALARM
+from turnwise.pipeline.gap_watch import DEVIATIONS, FEWEST, MOST, GapWatch
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 from turnwise_rewards.unlabelled.answers import AnswerOptions, count_answers, read_answer
@@ -70,14 +75,14 @@ class Outcome:
     terms: dict[int, float]
     """Mean value of the reward's first term by step."""
     alarm: int | None
-    """First step with the alarm about the gap between the rewards."""
+    """First step with the alarm that the environment's own reward falls."""
 
     @property
     def half(self) -> float | None:
         """Step at which half of what success loses is lost, between two evaluations in proportion; None if it loses
-        less than `LEAST`."""
+        less than `LEAST`, or between two evaluations only."""
         (_, first), (_, last) = self.curve[0], self.curve[-1]
-        if first - last < LEAST:
+        if first - last < LEAST or len(self.curve) < 3:
             return None
         middle = (first + last) / 2
         steps = zip(self.curve, self.curve[1:], strict=False)
@@ -93,16 +98,20 @@ def read_run(path: Path) -> Outcome:
     rows = RunFolder.open(path).read_metrics()
     trained = [row for row in rows if row["phase"] == "train"]
     term = next((key for key in trained[0] if key.startswith("term/") and not key.endswith("_contribution")), "")
-    events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
-    alarms = [event["text"] for event in events if ALARM in event.get("text", "")]
     return Outcome(
         name=config["run"]["name"],
         before=[read_question(group) for group in load_groups(start / "evaluations", "heldout_000000")],
         after=[read_question(group) for group in load_groups(path / "evaluations", names[-1])],
         curve=[(row["step"], row["evaluate/success"]) for row in rows if row["phase"] == "evaluate"],
         terms={row["step"]: row[term] for row in trained} if term else {},
-        alarm=int(alarms[0].split(":")[0].removeprefix("step ")) if alarms else None,
+        alarm=find_alarm(path, [row["step"] for row in trained]),
     )
+
+
+def find_alarm(path: Path, steps: Sequence[int]) -> int | None:
+    """First step with the alarm that the environment's own reward falls, from the stored groups; None without one."""
+    run, watch = load_run(path), GapWatch()
+    return next((step for step in steps if watch.follow(run.groups(step))), None)
 
 
 def write_share(questions: Sequence[Question]) -> str:
@@ -129,8 +138,30 @@ def describe(name: str, outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def simulate_chance(*, runs: int = 1500, steps: int = 60, groups: int = 10) -> float:
+    """Share of runs in which a constant reward of the environment, with noise, seems to fall at some step."""
+    random = np.random.default_rng(0)
+    sums = np.zeros((2, runs, steps * groups + 1))
+    noise = random.normal(size=(runs, steps * groups))
+    sums[0, :, 1:], sums[1, :, 1:] = noise.cumsum(1), (noise**2).cumsum(1)
+    least = np.zeros(runs)
+    for seen in range(groups, steps * groups + 1, groups):
+        size = min(seen // 3, MOST)
+        if size >= FEWEST:
+            (before, before_2), (after, after_2) = (
+                sums[:, :, size] / size,
+                (sums[:, :, seen] - sums[:, :, seen - size]) / size,
+            )
+            variance = (before_2 - before**2 + after_2 - after**2) * size / (size - 1)
+            least = np.minimum(least, (after - before) / np.sqrt(variance / size))
+    return float((least <= -DEVIATIONS).mean())
+
+
 def main() -> None:
     """Print one line per name."""
+    if sys.argv[1:] == ["--chance"]:
+        print(f"alarms by chance: {simulate_chance():.1%} of 1,500 runs of 60 steps with 10 groups")
+        return
     by_name: dict[str, list[Outcome]] = defaultdict(list)
     for each in sys.argv[1:]:
         outcome = read_run(Path(each))
