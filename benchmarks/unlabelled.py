@@ -76,9 +76,9 @@ class Outcome:
     @property
     def half(self) -> float | None:
         """Step at which half of what success loses is lost, between two evaluations in proportion; None if it loses
-        less than `LEAST`."""
+        less than `LEAST`, or between two evaluations only."""
         (_, first), (_, last) = self.curve[0], self.curve[-1]
-        if first - last < LEAST:
+        if first - last < LEAST or len(self.curve) < 3:
             return None
         middle = (first + last) / 2
         steps = zip(self.curve, self.curve[1:], strict=False)
