@@ -23,6 +23,8 @@ WAYS = {
     "vote by soft, min": ("#8fd0b4", "-"),
     "best by outcome": ("#9a3ab0", "-"),
     "vote by outcome": ("#d3a8dd", "-"),
+    "best by implicit, min": ("#4561b8", "-"),
+    "vote by implicit, min": ("#8fa6ee", "-"),
 }
 
 
@@ -162,12 +164,13 @@ def draw_best_of(seeds: Sequence[dict[str, Any]], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     sums = sum_best_of(seeds)
     for name, (color, style) in WAYS.items():
-        row = sums[name]
+        row = sums.get(name, {})
         axis.plot(
             list(row), [right / tasks for right, tasks in row.values()], style, color=color, label=name, marker="."
         )
     axis.set_xscale("log", base=2)
-    axis.set_xticks(list(row), list(map(str, row)))
+    counts = list(sums["majority"])
+    axis.set_xticks(counts, list(map(str, counts)))
     axis.set(xlabel="attempts per task", ylabel="right answers", ylim=(0, 1.02))
     axis.legend(frameon=False, fontsize=7, loc="lower left", ncols=2)
     figure.savefig(path, dpi=90)

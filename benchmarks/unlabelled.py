@@ -1,12 +1,10 @@
 """What rewards without labels do to every question: its answers before RL, its success after, and when an alarm came.
 
     python benchmarks/unlabelled.py RUN...
-    python benchmarks/unlabelled.py --chance
 
 Each RUN is the folder of a run that evaluated several attempts per task. Before is the evaluation of the run whose
 checkpoint `model.path` names, or else of the run itself; after is the run's last. Runs with one name are seeds of one
-line. `--chance` simulates how often the alarm comes where nothing changes.
-packages/turnwise-rewards/docs/unlabelled.md has the commands that made the runs of its tables.
+line. packages/turnwise-rewards/docs/unlabelled.md has the commands that made the runs of its tables.
 """
 
 from __future__ import annotations
@@ -19,12 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from turnwise.api.run import load_run
+import turnwise as tw
 from turnwise.core.types import Scored, TrajectoryGroup
 from turnwise.evaluation.intervals import compute_wilson_interval
-from turnwise.pipeline.gap_watch import DEVIATIONS, FEWEST, MOST, GapWatch
+from turnwise.pipeline.truth_metrics import TruthWatch
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 from turnwise_rewards.unlabelled.answers import AnswerOptions, count_answers, read_answer
@@ -75,7 +71,7 @@ class Outcome:
     terms: dict[int, float]
     """Mean value of the reward's first term by step."""
     alarm: int | None
-    """First step with the alarm that the environment's own reward falls."""
+    """First step with the alarm that the reward loses the order of the truth."""
 
     @property
     def half(self) -> float | None:
@@ -109,8 +105,8 @@ def read_run(path: Path) -> Outcome:
 
 
 def find_alarm(path: Path, steps: Sequence[int]) -> int | None:
-    """First step with the alarm that the environment's own reward falls, from the stored groups; None without one."""
-    run, watch = load_run(path), GapWatch()
+    """The first step whose stored groups, with those before, raise the alarm about the order of the truth."""
+    run, watch = tw.load_run(path), TruthWatch()
     return next((step for step in steps if watch.follow(run.groups(step))), None)
 
 
@@ -138,30 +134,8 @@ def describe(name: str, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def simulate_chance(*, runs: int = 1500, steps: int = 60, groups: int = 10) -> float:
-    """Share of runs in which a constant reward of the environment, with noise, seems to fall at some step."""
-    random = np.random.default_rng(0)
-    sums = np.zeros((2, runs, steps * groups + 1))
-    noise = random.normal(size=(runs, steps * groups))
-    sums[0, :, 1:], sums[1, :, 1:] = noise.cumsum(1), (noise**2).cumsum(1)
-    least = np.zeros(runs)
-    for seen in range(groups, steps * groups + 1, groups):
-        size = min(seen // 3, MOST)
-        if size >= FEWEST:
-            (before, before_2), (after, after_2) = (
-                sums[:, :, size] / size,
-                (sums[:, :, seen] - sums[:, :, seen - size]) / size,
-            )
-            variance = (before_2 - before**2 + after_2 - after**2) * size / (size - 1)
-            least = np.minimum(least, (after - before) / np.sqrt(variance / size))
-    return float((least <= -DEVIATIONS).mean())
-
-
 def main() -> None:
     """Print one line per name."""
-    if sys.argv[1:] == ["--chance"]:
-        print(f"alarms by chance: {simulate_chance():.1%} of 1,500 runs of 60 steps with 10 groups")
-        return
     by_name: dict[str, list[Outcome]] = defaultdict(list)
     for each in sys.argv[1:]:
         outcome = read_run(Path(each))

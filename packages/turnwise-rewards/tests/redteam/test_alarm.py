@@ -53,6 +53,6 @@ def test_the_alarm_is_silent_where_the_reward_follows_the_truth(run: str) -> Non
     assert find_alarm(STORED["runs"][run], share=4) is None
 
 
-def test_a_quarter_of_the_truths_is_enough_in_two_of_three_runs() -> None:
-    alarms = [find_alarm(STORED["runs"][f"gullibly {seed}"], share=4) for seed in (0, 1, 2)]
-    assert [alarm is not None for alarm in alarms].count(True) >= 2
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_quarter_of_the_truths_is_enough(seed: int) -> None:
+    assert find_alarm(STORED["runs"][f"gullibly {seed}"], share=4) is not None

@@ -49,7 +49,7 @@ class Fixed:
 def test_a_source_is_right_as_often_as_its_reliability_says() -> None:
     family = Sources()
     payloads = [family.task("train", index).payload for index in range(3000)]
-    for name, reliability in (("a", 0.9), ("b", 0.6), ("c", 0.3)):
+    for name, reliability in (("a", 0.95), ("b", 0.55), ("c", 0.15)):
         own = [payload for payload in payloads if payload["source"] == name]
         assert sum(p["right"] == p["said"] for p in own) / len(own) == pytest.approx(reliability, abs=0.06)
         assert {payload["reliability"] for payload in own} == {reliability}
@@ -57,14 +57,14 @@ def test_a_source_is_right_as_often_as_its_reliability_says() -> None:
 
 def test_the_chance_of_an_answer_is_known() -> None:
     family = Sources()
-    index = next(i for i in range(99) if family.task("train", i).payload["reliability"] == 0.6)
+    index = next(i for i in range(99) if family.task("train", i).payload["reliability"] == 0.55)
     payload = family.task("train", index).payload
     other = next(colour for colour in ("red", "blue") if colour != payload["said"])
-    assert play(family, Fixed(word=payload["said"]), index)[0].part("chance") == 0.6
-    assert play(family, Fixed(word=other), index)[0].part("chance") == pytest.approx(0.4 / 3)
+    assert play(family, Fixed(word=payload["said"]), index)[0].part("chance") == 0.55
+    assert play(family, Fixed(word=other), index)[0].part("chance") == pytest.approx(0.45 / 7)
     assert play(family, Fixed(word="purple"), index)[0].part("chance") == 0
     honest, _ = play(family, family.policy("oracle"), index)
-    assert (honest.part("stated"), honest.part("chance")) == (1, 0.6)
+    assert (honest.part("stated"), honest.part("chance")) == (1, 0.55)
 
 
 def test_a_hidden_source_is_named_nowhere() -> None:

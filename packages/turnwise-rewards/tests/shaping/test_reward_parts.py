@@ -269,3 +269,9 @@ def test_a_member_that_could_not_be_scored_is_left_alone() -> None:
     group = make_group(make_trajectory(say("x"), reward=None), good)
     reward = MeasuredReward(measure_calibration, CalibrationOptions())
     assert asyncio.run(reward.score(group, EpisodeJudges({}))) == [0.0, 1.0]
+
+
+def test_many_good_calls_earn_no_more_than_one() -> None:
+    """A reward per call is earned by calling (Visual-Agent/DeepEyes#83)."""
+    one, many = ([make_record(str(number)) for number in range(count)] for count in (1, 10))
+    assert give(measure_tool_success, make_calls(*one)).value == give(measure_tool_success, make_calls(*many)).value

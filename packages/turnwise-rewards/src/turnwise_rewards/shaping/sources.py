@@ -1,7 +1,7 @@
 """A world for calibration: a source says a colour, and its name tells how often it is right.
 
      source b says red
-    <confidence> source b 6 </confidence> <answer> red </answer>
+    <confidence> source b 5 </confidence> <answer> red </answer>
 
 The right answer is what the source says with its reliability, and else any other colour. So nothing makes an answer
 better than to repeat the source, and the probability that it is right is known.
@@ -24,21 +24,28 @@ from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.answers import extract_answer
 from turnwise_rewards.shaping.confidence import read_confidence
 
-COLOURS = ("red", "blue", "green", "white")
+COLOURS = ("red", "blue", "green", "white", "black", "grey", "pink", "brown")
 SCALE = 10
-"""Confidences are whole numbers from 0 to this."""
+CONFIDENCES = (1, 3, 5, 7, 9)
+"""What the demonstrators state, of `SCALE`."""
+HABITS = ((1, 9), (3, 7), (5, 5))
+"""Pairs of confidences with one mean, for sources by their place in the alphabet: they tell sources apart, so that a
+model reads them, and tell nothing about who is right."""
 
 
 class SourcesArguments(FamilyArguments):
     """Questions with sources of known reliability. There are no tools, so the limits of tools are not read."""
 
-    reliabilities: dict[str, Share] = Field({"a": 0.9, "b": 0.6, "c": 0.3}, min_length=1)
+    reliabilities: dict[str, Share] = Field({"a": 0.95, "b": 0.55, "c": 0.15}, min_length=1)
     """How often each source is right, by its name. All are asked equally often."""
     hidden: bool = False
     """Whether the prompt hides the name of the source: a control, in which no confidence can tell answers apart."""
+    naive_habit: Share = 0.3
+    """Share of its replies in which the naive demonstrator states one of its two habits for the source, which are on
+    average as sure for every source (`HABITS`); it states any confidence in the others."""
     naive_skill: Share = 1.0
-    """Share of its tasks in which the naive demonstrator repeats the source; it names any colour in the others, and any
-    confidence in all."""
+    """Share of its tasks in which the naive demonstrator says what the source says; it says any colour in the
+    others."""
 
 
 class SourcesEnvironment(ToolEnvironment):
@@ -99,7 +106,7 @@ class Sources(GeneratedFamily[SourcesArguments]):
         return {
             "oracle": SourcesPolicy(skill=1.0, honest=True),
             "random": SourcesPolicy(skill=0.0),
-            "naive": SourcesPolicy(skill=self._chosen.naive_skill),
+            "naive": SourcesPolicy(skill=self._chosen.naive_skill, habit=self._chosen.naive_habit),
         }
 
     def sample_texts(self, index: int) -> Iterator[str]:
@@ -110,16 +117,20 @@ class Sources(GeneratedFamily[SourcesArguments]):
 
 
 class SourcesPolicy:
-    """Says what the source says with a probability and else any colour; names the source, and states any confidence or,
-    if `honest`, its reliability."""
+    """Says what the source says with a probability and else any colour; names the source, and states its reliability if
+    `honest`, one of its habits with probability `habit`, or any confidence."""
 
-    def __init__(self, *, skill: float, honest: bool = False) -> None:
-        self._skill, self._honest = skill, honest
+    def __init__(self, *, skill: float, habit: float = 0.0, honest: bool = False) -> None:
+        self._skill, self._habit, self._honest = skill, habit, honest
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         """Return the reply."""
-        said = task.payload["said"]
+        source, said = task.payload["source"], task.payload["said"]
         colour = said if rng.random() < self._skill else rng.choice(COLOURS)
-        confidence = round(task.payload["reliability"] * SCALE) if self._honest else rng.randint(0, SCALE)
-        rests = f"source {task.payload['source']} {confidence}"
+        confidence = rng.choice(CONFIDENCES)
+        if self._honest:
+            confidence = min(CONFIDENCES, key=lambda stated: abs(stated - task.payload["reliability"] * SCALE))
+        elif rng.random() < self._habit:
+            confidence = rng.choice(HABITS[ord(source[0]) % len(HABITS)])
+        rests = f"source {source} {confidence}"
         return text_message("assistant", f"<confidence> {rests} </confidence> <answer> {colour} </answer>")
