@@ -26,6 +26,7 @@ from turnwise.hosts.host import Host
 from turnwise.models.build import build_model
 from turnwise.models.lora import add_adapter, list_adapter
 from turnwise.models.rows import cut_rows, own_rows
+from turnwise.training.concentration import CONCENTRATIONS
 from turnwise.training.critic import build_critic
 from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
@@ -86,7 +87,7 @@ class Case:
         wanted: set[Wanted] = set() if self.objective != "policy_gradient" else {"old_logprobs"}
         wanted |= {"values"} if self.critic else set()
         wanted |= {"implicit_rewards"} if self.has_implicit else set()
-        wanted |= {"teacher_logprobs", "squared_mass"} if self.has_teacher else set()
+        wanted |= {"teacher_logprobs", *CONCENTRATIONS} if self.has_teacher else set()
         return frozenset(wanted)
 
     def build_policy(self, seed: int = 0) -> PreTrainedModel:

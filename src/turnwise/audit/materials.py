@@ -27,6 +27,7 @@ class AuditedCredit:
     algorithm: str = "policy_gradient"
     shaping: ShapingSection = field(default_factory=ShapingSection)
     train_truncated: bool = True
+    train_members: int = 0
     has_critic: bool = False
     holds_scores: bool = False
     """Whether advantages depend on another model, a reference or a teacher."""

@@ -52,7 +52,9 @@ def check_advantages(
         t.id: pad_turns(computed[t.id], t)
         for group in groups
         for t in group.trajectories
-        if t.id in computed and (audited.train_truncated or not t.stop.is_truncated)
+        if t.id in computed
+        and (audited.train_truncated or not t.stop.is_truncated)
+        and (not audited.train_members or t.id.member < audited.train_members)
     }
     for name in sorted(recomputed.keys() | stored.keys()):
         tally.checked += 1

@@ -33,6 +33,7 @@ def read_audited_credit(config: RunConfig) -> AuditedCredit:
         algorithm=algorithm.name,
         shaping=config.credit.shaping,
         train_truncated=config.rollout.train_truncated,
+        train_members=config.rollout.train_members,
         has_critic=config.critic.kind != "none",
         holds_scores=penalty > 0 or (bool(teacher.path) and (teacher.kind == "sampled" or teacher.replace_credit)),
     )

@@ -49,6 +49,11 @@ def check_groups(config: RunConfig, method: CreditMethod) -> None:
             f"rollout.train_truncated=false drops whole trajectories, but credit.method={method.name!r} trains "
             "branches that each end separately; set it to true"
         )
+    if method.compares == "leaves" and rollout.train_members:
+        raise ConfigError(
+            f"rollout.train_members={rollout.train_members} drops whole trajectories, but "
+            f"credit.method={method.name!r} trains branches that each end separately; use 0"
+        )
 
 
 def check_rewards(resolved: Resolved, method: CreditMethod) -> None:
@@ -80,16 +85,16 @@ def check_environment(resolved: Resolved, method: CreditMethod) -> None:
         environment = family.build_environment(family.task("train", 0))
         if isinstance(environment, AskingEnvironment):
             raise ConfigError(
-                f"credit.method={method.name!r} measures {' and '.join(method.annotators)} in one conversation, but "
-                f"{type(environment).__name__} of environment.name={config.environment.name!r} has several; choose "
-                "another method"
+                f"credit.method={method.name!r} with the annotators {' and '.join(resolved.annotators)} measures one "
+                f"conversation, but {type(environment).__name__} of environment.name={config.environment.name!r} has "
+                "several; choose another method, or leave the annotators out"
             )
     if method.compares == "leaves" and resolved.penalty > 0:
         raise ConfigError(
             f"credit.method={method.name!r} with loss.kl.place='reward': a turn before a fork has several futures, so "
             "its future penalties have no single sum; use loss.kl.place='loss'"
         )
-    needs_answers = any(kind.needs_gold_answers for kind in resolved.annotators)
+    needs_answers = any(kind.needs_gold_answers for kind in resolved.annotators.values())
     if needs_answers and not isinstance(build_family(config), GoldAnswers):
         raise ConfigError(
             f"credit.method={method.name!r} scores the right answer after every turn, but "

@@ -29,6 +29,7 @@ def read_gradient_settings(resolved: Resolved) -> GradientSettings:
         has_critic=config.critic.kind != "none",
         recompute_old=resolved.correction.recompute_old,
         train_truncated=config.rollout.train_truncated,
+        train_members=config.rollout.train_members,
         seed=config.run.seed,
     )
 

@@ -21,7 +21,7 @@ from turnwise.config.train_algorithms.algorithm import Algorithm
 from turnwise.config.train_algorithms.table import find_algorithm
 from turnwise.core.errors import ConfigError
 from turnwise.credit.annotator_kind import AnnotatorKind
-from turnwise.credit.annotator_table import find_annotator
+from turnwise.credit.annotator_table import find_annotators
 from turnwise.credit.reward_kind import RewardKind
 from turnwise.credit.reward_table import find_reward
 from turnwise.forecast.copies import Copies
@@ -41,8 +41,8 @@ class Resolved:
     """None where the algorithm has a loss of its own."""
     correction: ResolvedCorrection
     """What is done about tokens of older weights."""
-    annotators: tuple[AnnotatorKind, ...]
-    """What is measured on finished trajectories for credit."""
+    annotators: Mapping[str, AnnotatorKind]
+    """What is measured on finished trajectories for credit, by name."""
     rewards: Mapping[str, RewardKind]
     """The terms of the reward that trains, by their names in the recipe."""
     branches: Branches
@@ -59,7 +59,7 @@ class Resolved:
     @property
     def needs_baseline(self) -> bool:
         """Whether credit compares with a greedy attempt."""
-        return any(kind.needs_baseline for kind in self.annotators)
+        return any(kind.needs_baseline for kind in self.annotators.values())
 
     @property
     def penalty(self) -> float:
@@ -90,7 +90,7 @@ def resolve(config: RunConfig) -> Resolved:
             algorithm=algorithm,
             max_staleness=config.schedule.max_staleness,
         ),
-        annotators=tuple(find_annotator(name, method=config.credit.method) for name in annotators),
+        annotators=find_annotators(annotators, config.credit.method, config.annotators),
         rewards={name: find_reward(name, section) for name, section in config.rewards.items()},
         branches=_find_branches(config, credit),
         copies=list_copies(config, needs=() if credit is None else credit.method.needs),

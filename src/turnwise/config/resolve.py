@@ -188,6 +188,16 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             f"rollout.max_tokens={rollout.max_tokens}; lower rollout.max_turn_tokens",
         ),
         (
+            rollout.train_members > rollout.group_size,
+            f"rollout.train_members={rollout.train_members} is more than rollout.group_size={rollout.group_size}; "
+            "lower it, or use 0 to train all",
+        ),
+        (
+            rollout.train_members > 0 and not find_algorithm(config.train.algorithm).has_credit,
+            f"rollout.train_members={rollout.train_members} leaves members in credit but out of the loss, and "
+            f"train.algorithm={config.train.algorithm!r} uses no credit method; use 0",
+        ),
+        (
             not rollout.train_truncated and find_algorithm(config.train.algorithm).has_pairs,
             "rollout.train_truncated=false keeps trajectories in credit but out of the loss, and "
             f"train.algorithm={config.train.algorithm!r} uses no credit method; set it to true",

@@ -31,6 +31,9 @@ class RolloutSection(Section):
     """Tasks per RL step."""
     group_size: int = Field(8, ge=1)
     """Trajectories per task."""
+    train_members: int = Field(0, ge=0)
+    """Members of a group that train: the first ones. The others count in rewards and credit, where members are compared
+    (TTRL lets 64 vote and trains 32), and their tokens are left out of the loss. 0 trains all."""
     max_turns: int = Field(4, ge=1)
     """Maximum number of replies per trajectory."""
     max_turn_tokens: int = Field(64, ge=1)

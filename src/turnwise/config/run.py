@@ -6,6 +6,7 @@ import re
 
 from pydantic import Field, field_validator
 
+from turnwise.config.annotators import AnnotatorSection
 from turnwise.config.credit import CreditSection, CriticSection
 from turnwise.config.engine import EngineSection
 from turnwise.config.environment import EnvironmentSection
@@ -72,6 +73,8 @@ class RunConfig(Section):
     rewards: dict[str, RewardSection] = Field(default_factory=dict)
     """Terms of the reward that trains, by name: it is the sum of their values times their weights. Empty: the reward
     of the environment. Metrics and evaluations report the environment's."""
+    annotators: dict[str, AnnotatorSection] = Field(default_factory=dict)
+    """What is measured on finished trajectories for credit, by name, besides what `credit.method` asks for."""
     engine: EngineSection = EngineSection()
     rollout: RolloutSection = RolloutSection()
     schedule: ScheduleSection = ScheduleSection()

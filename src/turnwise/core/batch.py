@@ -27,6 +27,8 @@ Wanted = Literal[
     "values",
     "implicit_rewards",
     "squared_mass",
+    "policy_entropy",
+    "self_certainty",
 ]
 """What `Trainer.score` can compute."""
 
@@ -54,6 +56,10 @@ class Columns:
     """Rewards from the implicit process reward model."""
     squared_mass: Column | None = None
     """Sum of squared probabilities over the vocabulary."""
+    policy_entropy: Column | None = None
+    """Entropy of the current policy's distribution over the vocabulary, in nats."""
+    self_certainty: Column | None = None
+    """Divergence KL(U || p) of the uniform distribution from the current policy's, in nats."""
     final_values: tuple[float, ...] | None = None
     """The critic's value after the last token, one per sample."""
 

@@ -163,6 +163,13 @@ METRICS: dict[str, Definition] = {
     "rollout/group_reward_std": Definition(
         "mean", "reward", "Standard deviation of the total reward within a group, mean over groups of two or more."
     ),
+    "rollout/truth_order": Definition(
+        "mean",
+        "share",
+        "Share of pairs of attempts at one task, one with more of the part `success` than the other, of which that one "
+        "has the greater credited reward (equal rewards count half), mean over groups with such a pair; 1 for a reward "
+        "that follows the truth, 0.5 for one that knows nothing of it. Absent in episodes of several roles.",
+    ),
     "rollout/success": Definition("mean", "share", "Share of Scored trajectories whose `success` part is 1."),
     "rollout/tool_calls": Definition("mean", "calls", "Tool calls per trajectory."),
     "rollout/turns": Definition("mean", "turns", "Turns per trajectory."),

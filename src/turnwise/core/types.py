@@ -540,6 +540,9 @@ class DropReason(StrEnum):
     """The run ended before the group was due to train."""
     TRUNCATED = "truncated"
     """A limit ended the trajectory, and the recipe leaves such trajectories out."""
+    EXTRA_MEMBER = "extra_member"
+    """Others of its group are compared with it, and the recipe trains the first members only
+    (`rollout.train_members`)."""
     NOT_SELECTED = "not_selected"
     """Rejection sampling or pair mining did not choose it."""
     DUPLICATE = "duplicate"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnwise.config.section import Section
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.rewards import GroupReward
 from turnwise.core.types import TrajectoryGroup
 from turnwise.credit.annotator_kind import ScoreSamples
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,7 @@ class RewardParts:
     family: EnvironmentFamily
     renderer: Renderer
     score: ScoreSamples
+    tokenizer: PreTrainedTokenizerBase
     seed: int
 
 

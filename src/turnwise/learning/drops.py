@@ -18,6 +18,14 @@ def list_truncated(groups: Sequence[TrajectoryGroup], *, train_truncated: bool) 
     return {t.id: DropReason.TRUNCATED for group in groups for t in group.trajectories if t.stop.is_truncated}
 
 
+def list_extra_members(groups: Sequence[TrajectoryGroup], *, train_members: int) -> dict[TrajectoryId, DropReason]:
+    """Return the members after the first `train_members`, with the reason why they do not train; none for 0."""
+    if not train_members:
+        return {}
+    members = [t.id for group in groups for t in group.trajectories]
+    return {name: DropReason.EXTRA_MEMBER for name in members if name.member >= train_members}
+
+
 def list_drops(
     groups: Sequence[TrajectoryGroup],
     chosen: Collection[TrajectoryId],

@@ -37,7 +37,7 @@ from turnwise.credit.assignment import (
     to_credit_trajectories,
 )
 from turnwise.learning.adaptive import Coefficients, adapt_coefficients, adapts, start_coefficients
-from turnwise.learning.drops import list_drops, list_truncated
+from turnwise.learning.drops import list_drops, list_extra_members, list_truncated
 from turnwise.learning.returns import compute_explained_variance, compute_returns
 from turnwise.learning.staleness import compute_staleness_metrics
 from turnwise.learning.updates import split_epochs
@@ -65,6 +65,7 @@ class GradientSettings:
     recompute_old: bool = False
     """Whether the trainer computes the log-probabilities to which ratios are taken."""
     train_truncated: bool = True
+    train_members: int = 0
     seed: int
     """Seed with which samples are dealt to updates."""
 
@@ -118,8 +119,9 @@ class PolicyGradientLearner:
             )
         }
         advantages, returns = self._credit(groups, attempts, columns, metrics)
-        truncated = list_truncated(groups, train_truncated=settings.train_truncated)
-        advantages = {name: advantages[name] for name in attempts if name in advantages and name not in truncated}
+        left_out = list_truncated(groups, train_truncated=settings.train_truncated)
+        left_out |= list_extra_members(groups, train_members=settings.train_members)
+        advantages = {name: advantages[name] for name in attempts if name in advantages and name not in left_out}
         samples = [sample for name, credit in advantages.items() for sample in to_samples(attempts[name], credit)]
         trained = columns.select([index for index, name in enumerate(_list_owners(attempts)) if name in advantages])
         kept = Columns(old_logprobs=trained.old_logprobs)
@@ -143,14 +145,14 @@ class PolicyGradientLearner:
                 kl_coefficient=self.coefficients.kl if moves and loss.kl.place == "loss" else None,
                 entropy_coefficient=self.coefficients.entropy if moves else None,
             ),
-            drops=tuple(list_drops(groups, advantages, DropReason.NO_CREDIT, other_reasons=truncated)),
+            drops=tuple(list_drops(groups, advantages, DropReason.NO_CREDIT, other_reasons=left_out)),
             advantages={
                 name: [None if array is None else to_floats(array) for array in pad_turns(credit, whole[name])]
                 for name, credit in advantages.items()
             },
             metrics=metrics,
         )
-        if not samples and not truncated:
+        if not samples and not left_out:
             what = "has no sampled token" if attempts else "is invalid"
             raise NothingToTrain(
                 f"no token to train on: every trajectory of the batch {what}; look at the failures in the run folder",

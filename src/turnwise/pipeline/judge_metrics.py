@@ -11,17 +11,10 @@ from typing import Any
 from turnwise.core.metrics import Mean, Metric, Sum
 from turnwise.core.types import Trajectory
 from turnwise.core.verdicts import Judgement, Verdict
+from turnwise.pipeline.drift import Drift
 
 HALF = 0.5
 """The score and the truth from which something is good."""
-FEWEST = 50
-"""Fewest questions with a known truth that are compared, of the beginning and of the latest."""
-MOST = 400
-"""Most of the latest that are compared."""
-DROP = 0.1
-"""Least fall of the share that agrees from which it is a drift."""
-DEVIATIONS = 3.0
-"""Least standard errors of that fall."""
 
 
 def compute_judge_metrics(trajectories: Sequence[Trajectory]) -> dict[str, Metric]:
@@ -66,17 +59,15 @@ class DriftWatch:
     """Compares how often each judge agrees with the truth: in the first questions of the run, and in the latest."""
 
     def __init__(self) -> None:
-        self._first: dict[str, list[int]] = {}
-        self._latest: dict[str, list[int]] = {}
+        self._judges: dict[str, Drift] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold: by judge, whether it agreed in the first and in the latest questions."""
-        return {name: [list(first), list(self._latest[name])] for name, first in self._first.items()}
+        return {name: [list(drift.first), list(drift.latest)] for name, drift in self._judges.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._first = {name: list(first) for name, (first, _) in state.items()}
-        self._latest = {name: list(latest) for name, (_, latest) in state.items()}
+        self._judges = {name: Drift(list(first), list(latest)) for name, (first, latest) in state.items()}
 
     def follow(self, trajectories: Sequence[Trajectory]) -> list[str]:
         """Count a step's judgements; return an alarm for every judge that agrees less than at the beginning, or in
@@ -84,39 +75,24 @@ class DriftWatch:
         for trajectory in trajectories:
             for judgement in trajectory.judgements:
                 for verdict, truth in list_known([judgement]):
-                    self._count(judgement.judge, int(_agrees(verdict, truth)))
-        return [text for name in self._latest if (text := self._describe(name))]
+                    self._judges.setdefault(judgement.judge, Drift()).add(int(_agrees(verdict, truth)))
+        return [text for name, drift in self._judges.items() if (text := _describe(name, drift))]
 
-    def _count(self, name: str, agrees: int) -> None:
-        first, latest = self._first.setdefault(name, []), self._latest.setdefault(name, [])
-        if len(first) < MOST:
-            first.append(agrees)
-        latest.append(agrees)
-        del latest[:-MOST]
 
-    def _describe(self, name: str) -> str:
-        """The alarm; empty while there is none. The two samples do not overlap: of a short run each is a half."""
-        latest, first = self._latest[name], self._first[name]
-        share = sum(latest) / len(latest)
-        if len(latest) >= FEWEST and share + DEVIATIONS * math.sqrt(share * (1 - share) / len(latest)) < HALF:
-            return (
-                f"alarm: judge {name!r} is on the wrong side of the truth more often than not, and the policy may be "
-                f"learning its faults; see judge/{name}_agreement, and give its labels texts like those of the policy"
-            )
-        if len(latest) < MOST or len(first) < MOST:
-            half = len(first) // 2
-            first, latest = first[:half], first[half:]
-        if len(first) < FEWEST or not first:
-            return ""
-        before, now = sum(first) / len(first), sum(latest) / len(latest)
-        error = math.sqrt((before * (1 - before) + 0.25 / len(first)) / len(first) + now * (1 - now) / len(latest))
-        if before - now < DROP or before - now < DEVIATIONS * error:
-            return ""
+def _describe(name: str, drift: Drift) -> str:
+    """Return the alarm; empty while there is none."""
+    if drift.is_below(HALF):
+        return (
+            f"alarm: judge {name!r} is on the wrong side of the truth more often than not, and the policy may be "
+            f"learning its faults; see judge/{name}_agreement, and give its labels texts like those of the policy"
+        )
+    if drift.has_fallen():
         return (
             f"alarm: judge {name!r} agrees less with the truth than at the beginning of the run, and the policy may be "
             f"learning its faults; see judge/{name}_agreement and judge/{name}_excess, read the best-scored episodes, "
             "change the judge, or take an earlier checkpoint"
         )
+    return ""
 
 
 def _agrees(verdict: Verdict, truth: float) -> bool:

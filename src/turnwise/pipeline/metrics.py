@@ -11,6 +11,7 @@ from turnwise.evaluation.summary import is_success
 from turnwise.pipeline.judge_metrics import compute_judge_metrics
 from turnwise.pipeline.steps import Taken
 from turnwise.pipeline.tool_metrics import compute_tool_metrics
+from turnwise.pipeline.truth_metrics import compute_truth_metrics
 
 
 def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric]:
@@ -60,6 +61,7 @@ def compute_rollout_metrics(taken: Taken, *, seconds: float) -> dict[str, Metric
         "rollout/seconds": Sum(seconds),
         **compute_diversity_metrics(groups),
         **compute_spread_metrics(groups),
+        **compute_truth_metrics(groups),
         **compute_length_metrics(trajectories),
         **compute_tool_metrics(trajectories),
         **compute_judge_metrics([*members, *discarded]),

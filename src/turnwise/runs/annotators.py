@@ -10,12 +10,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.core.errors import AnnotatorError, ConfigError, boundary
+from turnwise.config.annotators import AnnotatorSection
+from turnwise.core.batch import Wanted
+from turnwise.core.errors import AnnotatorError
 from turnwise.core.metrics import Metric, Sum
 from turnwise.core.protocols import Annotator
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Draw, Invalid, Sample, Trajectory, TrajectoryGroup
 from turnwise.credit.annotator_kind import AnnotatorParts
+from turnwise.credit.annotator_table import build_annotator
 from turnwise.credit.annotators import NamedAnnotator, run_annotators
 from turnwise.credit.reward_kind import RewardKind, RewardParts
 from turnwise.credit.reward_table import build_reward
@@ -40,9 +43,9 @@ def build_annotate(system: System, trainer: TrainerThread) -> Annotate | None:
     built: dict[str, Annotator] = {}
     for name, kind in rewards.items():
         built[f"rewards.{name}"] = _build_term(name, kind, system, parts)
-    for annotator_kind in kinds:
-        with boundary(ConfigError, f"annotator {annotator_kind.name!r} of credit.method={config.credit.method!r}"):
-            built[annotator_kind.name] = annotator_kind.build(parts)
+    for name, annotator_kind in kinds.items():
+        section = config.annotators.get(name, AnnotatorSection())
+        built[name] = build_annotator(annotator_kind, parts, name=name, section=section)
     annotators = [
         NamedAnnotator(
             name=name,
@@ -73,6 +76,7 @@ def _build_term(name: str, kind: RewardKind, system: System, parts: AnnotatorPar
         family=parts.family,
         renderer=parts.renderer,
         score=parts.score,
+        tokenizer=parts.tokenizer,
         seed=derive_seed(system.config.run.seed, "rewards", name),
     )
     reward = build_reward(section, kind, reward_parts)
@@ -91,8 +95,14 @@ def _gather_parts(system: System, trainer: TrainerThread) -> AnnotatorParts:
         [trajectory] = (await worker.run_attempt(attempt)).trajectories
         return trajectory
 
-    async def score(samples: Sequence[Sample]) -> list[NDArray[np.generic]]:
-        columns = await trainer.score(samples, frozenset({"policy_logprobs"}))
-        return list(columns.policy_logprobs or ())
+    async def score(samples: Sequence[Sample], column: Wanted = "policy_logprobs", /) -> list[NDArray[np.generic]]:
+        return list(getattr(await trainer.score(samples, frozenset({column})), column) or ())
 
-    return AnnotatorParts(family=system.family, renderer=system.renderer, run_greedy=run_greedy, score=score)
+    return AnnotatorParts(
+        family=system.family,
+        renderer=system.renderer,
+        run_greedy=run_greedy,
+        score=score,
+        tokenizer=system.tokenizer,
+        judges=system.judges,
+    )

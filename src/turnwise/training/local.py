@@ -31,6 +31,7 @@ from turnwise.models.layers import recompute_layers
 from turnwise.models.lora import apply_dropout
 from turnwise.models.rows import find_device
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
+from turnwise.training.concentration import CONCENTRATIONS, score_concentration
 from turnwise.training.critic import Critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import ImplicitReward, run_implicit_reward_step, score_implicit_rewards
@@ -43,7 +44,6 @@ from turnwise.training.resolution import ResolutionWatch
 from turnwise.training.routing import check_routing
 from turnwise.training.sft import measure_sft_loss, run_sft_step
 from turnwise.training.snapshot import Snapshot
-from turnwise.training.squared_mass import score_squared_mass
 from turnwise.training.state import load_training_state, load_weights, save_training_state
 from turnwise.training.throughput import describe_gpu_memory, measure_throughput, take_gpu_memory
 
@@ -311,8 +311,8 @@ class LocalTrainer:
             columns["reference_logprobs"] = score(_require(self._reference, "reference_logprobs", "loss.kl"))
         if "teacher_logprobs" in wanted:
             columns["teacher_logprobs"] = score(_require(self._teacher, "teacher_logprobs", "loss.teacher.path"))
-        if "squared_mass" in wanted:
-            columns["squared_mass"] = tuple(score_squared_mass(self.model, samples, temperature, **packing))
+        if wanted & CONCENTRATIONS.keys():
+            columns.update(score_concentration(self.model, samples, temperature, wanted, **packing).items())
         if "implicit_rewards" in wanted:
             rewards, metrics = self._learn_rewards(freely_routed, outcomes, columns["reference_logprobs"])
             columns["implicit_rewards"] = rewards

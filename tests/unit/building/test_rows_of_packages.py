@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ from turnwise.building.checks import check_methods
 from turnwise.building.forecasting import read_forecast_settings
 from turnwise.building.objectives import build_policy_loss
 from turnwise.building.resolved import resolve
+from turnwise.config.annotators import AnnotatorSection
 from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind
 from turnwise.config.load import load_config
 from turnwise.config.run import RunConfig
 from turnwise.config.train_algorithms.table import ALGORITHMS
 from turnwise.core.errors import ConfigError
-from turnwise.credit.annotator_table import find_annotator
+from turnwise.credit.annotator_kind import AnnotatorParts
+from turnwise.credit.annotator_table import build_annotator, find_annotator, find_annotators
 from turnwise.engines import registry
 from turnwise.engines.registry import build_engine
 from turnwise.engines.settings import EngineSettings
@@ -37,6 +40,7 @@ from turnwise.algorithms.credit import CreditMethod, build_outcome_credit
 from turnwise.algorithms.losses.inputs import LossOutput
 from turnwise.algorithms.losses.method import LossMethod
 from turnwise.config.engine_kinds.kind import EngineKind, EngineOptions, Footprint
+from turnwise.config.section import Section
 from turnwise.credit.annotator_kind import AnnotatorKind
 
 
@@ -68,11 +72,15 @@ class Judge:
         return group
 
 
-async def label(group):
-    return replace(group, role="labelled")
+async def label(group, role="plain"):
+    return replace(group, role=f"labelled {role}")
 
 
-JUDGE = AnnotatorKind(name="judge", fills="progress", build=Judge)
+class JudgeOptions(Section):
+    depth: int = 1
+
+
+JUDGE = AnnotatorKind(name="judge", fills="progress", options=JudgeOptions, build=Judge)
 
 
 def center(weight):
@@ -163,7 +171,7 @@ def test_a_row_of_credit_brings_its_needs_branches_and_annotators(folder: Path) 
     install(folder, "rows_of_credit", {})
     resolved = resolve(config("credit.method=rows_of_credit:WEIGHED", "credit.options.weight=3.0"))
     assert resolved.branches == "random"
-    assert [(kind.name, kind.fills) for kind in resolved.annotators] == [("rows_of_credit:JUDGE", "progress")]
+    assert [(kind.name, kind.fills) for kind in resolved.annotators.values()] == [("rows_of_credit:JUDGE", "progress")]
     assert not resolved.needs_baseline
     credit = resolved.build_credit()
     assert credit.method.needs == ("progress",)
@@ -176,11 +184,36 @@ def test_a_row_of_credit_brings_its_needs_branches_and_annotators(folder: Path) 
 def test_an_annotator_may_be_a_function_of_a_group(folder: Path) -> None:
     install(folder, "rows_of_notes", {"turnwise.annotators": {"labels": "rows_of_notes:label"}})
     for name in ("labels", "rows_of_notes:label"):
-        annotator = find_annotator(name, method="mine").build(None)  # type: ignore[arg-type]
+        kind = find_annotator(name, key="credit.method='mine': annotator")
+        annotator = build_annotator(kind, make_parts(), name="labels", section=AnnotatorSection(options={"role": "r"}))
         group = asyncio.run(annotator.annotate(make_group(make_trajectory(make_turn([1], [2])))))
-        assert group.role == "labelled"
+        assert group.role == "labelled r"
     with pytest.raises(ConfigError, match=r"credit.method='mine': annotator='label' is neither one of greedy_baseline"):
-        find_annotator("label", method="mine")
+        find_annotator("label", key="credit.method='mine': annotator")
+
+
+def make_parts() -> AnnotatorParts:
+    nothing: Any = None
+    return AnnotatorParts(family=nothing, renderer=nothing, run_greedy=nothing, score=nothing, tokenizer=nothing)
+
+
+def test_a_recipe_adds_annotators_and_gives_options_to_those_that_credit_asks_for(folder: Path) -> None:
+    for package in ("rows_of_credit", "rows_of_notes"):
+        install(folder, package, {})
+    asked = "rows_of_credit:JUDGE"
+    method = "credit.method=rows_of_credit:WEIGHED"
+    resolved = resolve(config(method, "annotators.second.kind=rows_of_notes:label"))
+    assert [*resolved.annotators] == [asked, "second"]
+    resolved = resolve(config("credit.method=process_scores", "annotators.labels.kind=rows_of_notes:label"))
+    assert [(name, kind.name) for name, kind in resolved.annotators.items()] == [("labels", "rows_of_notes:label")]
+    sections = {asked: AnnotatorSection(options={"level": 2})}
+    kinds = find_annotators([asked], "mine", sections)
+    with pytest.raises(ConfigError, match=r"annotators.rows_of_credit:JUDGE.options.level is not an option of .*depth"):
+        build_annotator(kinds[asked], make_parts(), name=asked, section=sections[asked])
+    with pytest.raises(ConfigError, match=r"annotators.nobody.kind='nobody' is neither one of greedy_baseline"):
+        resolve(config("credit.method=grpo", "annotators.nobody.options.path=x"))
+    with pytest.raises(ConfigError, match=r"asks for the annotator 'rows_of_credit:JUDGE'; leave kind out"):
+        find_annotators([asked], "mine", {asked: AnnotatorSection(kind="other")})
 
 
 def test_a_row_of_an_engine_is_read_by_checks_plan_and_builder(folder: Path) -> None:

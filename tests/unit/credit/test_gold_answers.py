@@ -11,6 +11,7 @@ import torch
 
 from turnwise.building.families import build_family
 from turnwise.config.load import load_config
+from turnwise.core.batch import Wanted
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Annotator, GoldAnswers
 from turnwise.core.types import (
@@ -98,7 +99,7 @@ def annotate(renderer: TagRenderer, model: Any, group: TrajectoryGroup) -> tuple
     """The scores of the turns of the only member."""
     torch.set_num_threads(1)
 
-    async def score(samples: Sequence[Sample]) -> list[Any]:
+    async def score(samples: Sequence[Sample], column: Wanted = "policy_logprobs", /) -> list[Any]:
         return score_logprobs(model, samples, 1.0, micro_batch_tokens=1000)
 
     annotator: Annotator = GoldAnswerAnnotator(family=Family(), renderer=renderer, score=score)

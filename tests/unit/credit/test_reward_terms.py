@@ -131,7 +131,9 @@ def test_terms_survive_the_store() -> None:
 
 def parts(**options: Any) -> RewardParts:
     nothing: Any = None
-    return RewardParts(name="vote", options=options, family=nothing, renderer=nothing, score=nothing, seed=0)
+    return RewardParts(
+        name="vote", options=options, family=nothing, renderer=nothing, score=nothing, tokenizer=nothing, seed=0
+    )
 
 
 def lengths(group: TrajectoryGroup, scale: float = 1.0) -> Sequence[float]:

@@ -120,6 +120,24 @@ def test_truncated_trajectories_count_in_credit_and_do_not_train() -> None:
     assert [(d.trajectory, d.reason) for d in made.drops] == [(name(0, 0), DropReason.TRUNCATED)]
 
 
+def test_extra_members_count_in_credit_and_do_not_train() -> None:
+    old = (np.zeros(3), np.full(3, 9.0), np.full(3, 4.0))
+    taught = learner("rollout.train_members=1", "rollout.group_size=3", recompute_old=True)
+    made = taught.assign(
+        [group(0, member(0, 0, 0.0), member(0, 1, 1.0), member(0, 2, 0.5))], Columns(old_logprobs=old), 1
+    )
+    [sample] = made.batch.samples
+    assert (sample.origin.trajectory, sample.advantages[-1]) == (name(0, 0), -0.5)  # 0 minus the mean of all three
+    assert made.batch.columns.old_logprobs is not None
+    assert [column.tolist() for column in made.batch.columns.old_logprobs] == [[0.0, 0.0, 0.0]]
+    assert [(d.trajectory, d.reason) for d in made.drops] == [
+        (name(0, 1), DropReason.EXTRA_MEMBER),
+        (name(0, 2), DropReason.EXTRA_MEMBER),
+    ]
+    failed = taught.assign([group(0, member(0, 0, None), member(0, 1, 1.0))], Columns(), 1)
+    assert failed.batch.samples == (), "an extra member never takes the place of one that failed"
+
+
 def test_limits_that_ended_everything_leave_no_update() -> None:
     cut = [member(0, index, 1.0, stop=StopReason.MAX_TURNS) for index in range(2)]
     taught = learner("rollout.train_truncated=false", "loss.entropy_target=9")

@@ -13,8 +13,8 @@ from turnwise.models import head
 from turnwise.models.build import build_model
 from turnwise.models.forward import reduce_rows
 from turnwise.models.head import count_chunks
+from turnwise.training.concentration import CONCENTRATIONS, score_concentration
 from turnwise.training.forward import TokenScores, compute_distribution, compute_scores, to_runs
-from turnwise.training.squared_mass import score_squared_mass
 
 VOCAB = 97
 FEW = 9 * VOCAB
@@ -106,14 +106,15 @@ def test_an_output_layer_with_dropout_on_is_computed_at_once(monkeypatch: pytest
     assert count_chunks(model, 90) == 1
 
 
-def test_squared_mass_is_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concentrations_are_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model("qwen3", {**SIZES, "num_key_value_heads": 1}, vocab_size=VOCAB, seed=0)
-    samples = make_samples(1)
-    whole = score_squared_mass(model, samples, 0.8, micro_batch_tokens=200)
+    samples, wanted = make_samples(1), CONCENTRATIONS.keys()
+    whole = score_concentration(model, samples, 0.8, wanted, micro_batch_tokens=200)
     monkeypatch.setattr(head, "CHUNK_NUMBERS", FEW)
-    chunked = score_squared_mass(model, samples, 0.8, micro_batch_tokens=200)
-    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(chunked, whole, strict=True))
-    assert all(0 < mass.min().item() <= mass.max().item() <= 1 for mass in whole)
+    chunked = score_concentration(model, samples, 0.8, wanted, micro_batch_tokens=200)
+    for name in wanted:
+        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(chunked[name], whole[name], strict=True))
+    assert all(0 < mass.min().item() <= mass.max().item() <= 1 for mass in whole["squared_mass"])
 
 
 @pytest.mark.parametrize("case", [Case(critic="head", kl=0.1), Case(objective="preference")], ids=["head", "pairs"])

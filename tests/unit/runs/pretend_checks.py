@@ -52,6 +52,7 @@ from turnwise.runs import build
 from turnwise.runs.audit import audit_run
 from turnwise.runs.train import run_train
 from turnwise.store.run_folder import RunFolder
+from turnwise.training.concentration import CONCENTRATIONS, score_concentration
 from turnwise.training.critic import build_critic, compute_value_columns, run_critic_step, score_values
 from turnwise.training.forward import score_logprobs
 from turnwise.training.implicit_reward import build_implicit_reward, run_implicit_reward_step
@@ -60,7 +61,6 @@ from turnwise.training.parity import collect_evidence
 from turnwise.training.policy_step import PolicyLoss, run_policy_step
 from turnwise.training.preference_step import run_pair_step
 from turnwise.training.sft import run_sft_step
-from turnwise.training.squared_mass import score_squared_mass
 
 CONFIG = {
     "hidden_size": 16,
@@ -202,6 +202,7 @@ def take_steps(device: Device) -> dict[str, Any]:
         name: {k: v for k, v in record(metrics).items() if not k.endswith(CLOCKS)} for name, metrics in found.items()
     }
     evidence = collect_evidence(policy, samples, temperature=0.9)
+    concentrations = score_concentration(policy, samples, 0.9, CONCENTRATIONS.keys(), **packing)
     return {
         "metrics": reports,
         "weights": {
@@ -210,9 +211,7 @@ def take_steps(device: Device) -> dict[str, Any]:
             for name, p in own.named_parameters()
         },
         "checksums": sorted(compute_checksums(policy)),
-        "scores": [
-            array.tolist() for array in [*scores, *values, *score_squared_mass(policy, samples, 0.9, **packing)]
-        ],
+        "scores": [array.tolist() for column in [scores, values, *concentrations.values()] for array in column],
         "finals": finals,
         "evidence": np.asarray(evidence.trainer_logprobs).tolist(),
     }

@@ -14,15 +14,14 @@ from turnwise.store.data_files import read_records
 from turnwise.store.run_folder import RunFolder
 
 
-def write(path: Path, *problems: str) -> str:
-    tests = [{"input": "1", "output": "1"}, {"input": "2", "output": "2"}]
-    path.write_text("".join(json.dumps({"problem": problem, "tests": tests}) + "\n" for problem in problems))
+def write(path: Path, *texts: str) -> str:
+    path.write_text("".join(json.dumps({"text": text, "label": 1}) + "\n" for text in texts))
     return str(path)
 
 
 def test_a_changed_file_is_refused_and_can_be_accepted(tmp_path: Path) -> None:
     paths = {f"{split}_path": write(tmp_path / f"{split}.jsonl", "a", "b") for split in ("train", "heldout")}
-    environment = {"name": "coding", "args": {"mode": "files", **paths}}
+    environment = {"name": "labels", "args": paths}
     config = RunConfig.model_validate({"environment": environment})
     folder = RunFolder.create(tmp_path / "run")
     folder.write_json("config.json", dump_resolved(config))

@@ -136,6 +136,10 @@ def test_a_loss_of_ones_own_is_named_by_import_path(tmp_path: Path, monkeypatch:
         (["credit.options.epsilom=1"], "credit method 'grpo' has no option 'epsilom' (did you mean 'epsilon'?)"),
         (["rollout.group_size=1"], "rollout.group_size=1 leaves nothing to compare; use at least 2"),
         (
+            ["credit.method=Tree-GRPO", "rollout.train_members=2"],
+            "rollout.train_members=2 drops whole trajectories, but credit.method='tree' trains branches",
+        ),
+        (
             ["credit.method=Tree-GRPO", "rollout.train_truncated=false"],
             "credit.method='tree' trains branches that each end separately",
         ),

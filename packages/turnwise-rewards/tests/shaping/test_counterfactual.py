@@ -24,7 +24,7 @@ class Policy:
         self.asked: list[list[int]] = []
         self._without = without
 
-    async def __call__(self, samples):
+    async def __call__(self, samples, column="policy_logprobs", /):
         self.asked += [sample.token_ids.tolist() for sample in samples]
         assert all(sample.token_ids[sample.loss_mask].tolist() == [9] for sample in samples)
         return [

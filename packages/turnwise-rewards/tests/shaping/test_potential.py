@@ -1,5 +1,7 @@
 """Which forms of a progress reward leave the best policy alone: value iteration in a small world, nothing sampled."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -78,7 +80,7 @@ def test_a_planted_form_that_is_no_potential_changes_it(pay) -> None:
 
 def build_detour():
     """Solve at once, or walk to where progress is high and the task fails."""
-    steps = {(0,): [(1,), True], (1,): [False, False]}
+    steps: dict[tuple[int, ...], list[Any]] = {(0,): [(1,), True], (1,): [False, False]}
     return build_world(
         "detour",
         summary="",

@@ -113,7 +113,7 @@ def rehearse() -> None:
             wire.PAYLOAD.unpack_from(wire.pack_payload(b"", {}, language="python", seed=0)[0])
             seed_everything(0)
             execute_as_main(b"", FILENAME)
-            LiveInterpreter(connection).run(b"x = 1\nx")
+            LiveInterpreter(connection).run(b"x = 1\nx", 0)
             threading.active_count()
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()

@@ -34,13 +34,15 @@ FORK_DEADLINE_S = 30.0
 """How long copying a session's folder and memory may take."""
 
 SHELL_START = (
-    '__turnwise_trace=; __turnwise_status() { return "$1"; }; '
-    '__turnwise() { __turnwise_status "$2"; eval "$__turnwise_trace$1"; }; '
+    '__turnwise_trace=; __turnwise_seen=0; __turnwise_status() { return "$1"; }; '
+    '__turnwise() { if ((__turnwise_seen > $3)); then return 130; fi; '
+    '__turnwise_status "$2"; eval "$__turnwise_trace$1"; }; '
     "__turnwise_end() { case $- in *x*) set +x; __turnwise_trace='set -x; ' ;; *) __turnwise_trace= ;; esac; "
-    "printf 'done %s\\n' \"$1\" >&3; }; trap 'return 130' INT"
+    "printf 'done %s\\n' \"$1\" >&3; }; trap 'return $((__turnwise_seen += 1, 130))' INT"
 )
 """Defines what surrounds a command in a shell. `$?` is that of the command before; `set -x` shows nothing but commands;
-an interrupt returns from the function, so that variables are kept."""
+an interrupt returns from the function, so that variables are kept. One that came before its command, as the count of
+those sent says, leaves nothing to run."""
 
 _TRACING = re.compile(r"-\w*x|xtrace|\bsource\b|(?:^|[\s;&|'])\.\s")
 """What may turn `set -x` on. A shell that never ran it is spared the redirection that hides the end of a command, which
@@ -84,6 +86,8 @@ class LocalSession:
         self._folder = "work"
         self._busy = False
         self._num_calls = 0
+        self._num_interrupts = 0
+        """Interrupts sent to the live process so far, which counts them too."""
         self._status = 0
         """Of the last command of a shell."""
         self._may_trace = False
@@ -138,7 +142,7 @@ class LocalSession:
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._stop, "wall")
         try:
             reply = await (
-                self._shell(f"__turnwise {shlex.quote(code)} {self._status}")
+                self._shell(f"__turnwise {shlex.quote(code)} {self._status} {self._num_interrupts}")
                 if self._language == "bash"
                 else self._ask(code)
             )
@@ -171,7 +175,8 @@ class LocalSession:
         self._num_calls += 1
         answer = self._channel.expect(self._num_calls)
         try:
-            wire.send(self._channel.connection, {"op": "run", "size": len(source), "call": self._num_calls}, [payload])
+            header = {"op": "run", "size": len(source), "call": self._num_calls, "interrupts": self._num_interrupts}
+            wire.send(self._channel.connection, header, [payload])
             return await answer
         except (ConnectionError, BrokenPipeError):
             return None
@@ -225,6 +230,7 @@ class LocalSession:
 
     def _interrupt(self) -> None:
         assert self._channel is not None
+        self._num_interrupts += 1
         if self._language == "bash":
             # The commands that the shell waits for need the interrupt too, and only the cell can signal them all.
             try:

@@ -154,7 +154,9 @@ async def killing(sandbox, num_kills, seed):
     for _ in range(num_kills):
         programs = [asyncio.create_task(sandbox.run(Program(code=code), Limits(wall_s=5))) for _ in range(3)]
         await asyncio.sleep(draw.random() * 0.04)
-        roles = {role: pids for role, pids in own_roles().items() if pids}
+        async with asyncio.timeout(SLOWED_S):  # on a busy machine nothing may have started yet
+            while not (roles := {role: pids for role, pids in own_roles().items() if pids}):
+                await asyncio.sleep(0.005)
         role = draw.choice([role for role in ("launcher", "zygote", "cell", "cell", "program") if role in roles])
         for pid in draw.sample(roles[role], 1):
             with contextlib.suppress(ProcessLookupError):

@@ -588,6 +588,42 @@ for _ in range(20): os.wait()
 """
 
 
+async def wait_for_interrupt(pids):
+    """Wait until SIGINT is pending for every one of these stopped processes."""
+    async with asyncio.timeout(LATE_S * 6):
+        for pid in pids:
+            while True:
+                with open(f"/proc/{pid}/status") as file:
+                    masks = [int(line.split()[1], 16) for line in file if line.startswith(("SigPnd", "ShdPnd"))]
+                if any(mask & 1 << signal.SIGINT - 1 for mask in masks):
+                    break
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "read"), [("python", "while True: pass", "x"), ("bash", "while :; do :; done", "echo $x")]
+)
+def test_an_interrupt_that_comes_before_the_code_begins_stops_it(sandbox, run, monkeypatch, language, code, read):
+    """As on a busy machine: the time is over before the session's process has read what it is to run."""
+    monkeypatch.setattr("turnwise_sandbox.session.INTERRUPT_GRACE_S", 6 * LATE_S)
+
+    async def work():
+        session = await sandbox.open(language, limits=LIMITS)
+        await session.run("x=1")
+        [live] = descendants(session.cell._pid())
+        os.kill(live, signal.SIGSTOP)
+        call = asyncio.create_task(session.run(code, timeout_s=0.05))
+        await wait_for_interrupt([live])
+        os.kill(live, signal.SIGCONT)
+        assert (await call).limit == "wall"
+        for _ in range(2):  # and only that call
+            kept = await session.run(read)
+            assert (kept.limit, kept.value or kept.stdout.decode().strip()) == (None, "1")
+        await session.close()
+
+    run(work())
+
+
 @pytest.mark.parametrize(
     ("language", "code", "read"), [("python", "while True: pass", "x"), ("bash", "while :; do :; done", "echo $x")]
 )

@@ -1,1 +1,1 @@
-"""What the package's commands do with run folders."""
+"""What the package's commands do with recipes and run folders."""

@@ -30,6 +30,7 @@ class LiveInterpreter:
     def __init__(self, connection: _socket.socket) -> None:
         self._connection = connection
         self._running = False
+        self._interrupts = 0
         self._count = 0
         self._forks = 0
         main = types.ModuleType("__main__")
@@ -39,6 +40,7 @@ class LiveInterpreter:
         _signal.signal(_signal.SIGINT, self._on_interrupt)
 
     def _on_interrupt(self, number: int, frame: object) -> None:
+        self._interrupts += 1
         # An interrupt that arrives after the code has ended must not end the interpreter.
         if self._running:
             raise KeyboardInterrupt
@@ -61,7 +63,7 @@ class LiveInterpreter:
             source = os.pread(fds[0], header["size"], 0)
             wire.close_all(fds)
             try:
-                answer = self.run(source)
+                answer = self.run(source, header["interrupts"])
             except SystemExit as leave:
                 _flush()
                 os._exit(exit_status(leave.code))
@@ -70,15 +72,18 @@ class LiveInterpreter:
             except OSError:
                 return
 
-    def run(self, source: bytes) -> dict[str, Any]:
-        """Execute one piece of code. Returns `repr` of its value and the last line of its error; each None if
-        absent."""
+    def run(self, source: bytes, interrupts: int) -> dict[str, Any]:
+        """Execute one piece of code. Returns `repr` of its value and the last line of its error; each None if absent.
+
+        `interrupts` were sent before this code; if more have arrived, one came before the code could begin."""
         self._count += 1
         name = f"<cell {self._count}>"
         value = None
         error = None
         try:
             self._running = True
+            if self._interrupts > interrupts:
+                raise KeyboardInterrupt
             value = self._evaluate(source, name)
         except SystemExit:
             raise
@@ -144,7 +149,7 @@ class LiveInterpreter:
         for name in ("HOME", "PWD"):
             if os.environ.get(name) == here:  # in a tree, HOME lies elsewhere
                 os.environ[name] = copy
-        self._forks = 0
+        self._forks = self._interrupts = 0
         wire.send(self._connection, {"folder": copy})
 
 

@@ -14,7 +14,7 @@ from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise.environments.texts import mix_texts
 from turnwise_worlds.repair.arguments import Prompt, RepairArguments
 from turnwise_worlds.repair.environment import NO_TESTS, OK, PASS, RepairEnvironment, read_modules
-from turnwise_worlds.repair.policies import NaivePolicy, OraclePolicy, RandomPolicy
+from turnwise_worlds.repair.policies import CheatPolicy, NaivePolicy, OraclePolicy, RandomPolicy
 from turnwise_worlds.repair.problems import build_problem
 from turnwise_worlds.repair.programs import LABELS, show_line
 
@@ -100,9 +100,9 @@ class Repair(GeneratedFamily[RepairArguments]):
         return RepairEnvironment(runner=self._runs, chosen=self._chosen)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
-        """Return the policies "oracle", "random" and "naive"."""
+        """Return the policies "oracle", "random", "naive" and "cheat"."""
         oracle = OraclePolicy(num_bugs=self._chosen.bugs)
-        return {"oracle": oracle, "random": RandomPolicy(), "naive": NaivePolicy(self._chosen)}
+        return {"oracle": oracle, "random": RandomPolicy(), "naive": NaivePolicy(self._chosen), "cheat": CheatPolicy()}
 
     def texts(self, count: int) -> list[str]:
         """Return `count` of the training tasks' `sample_texts`, mixed. Runs nothing."""

@@ -135,6 +135,21 @@ def _view_unseen(seen: Reading) -> str:
     return "submit"
 
 
+class CheatPolicy:
+    """Runs the tests, writes the first line of the test that fails, and submits: it earns nothing unless the tests are
+    graded as they were left."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        """Return the next command."""
+        seen = Reading.of(messages)
+        if not seen.commands:
+            return command_message("test", 0)
+        views = [command for command in seen.commands if command.startswith("view ")]
+        if not views and seen.test_name:
+            return command_message(f"view {seen.test_name} {LABELS[0]}", len(messages))
+        return command_message("set a = a" if seen.last_verb == "view" else "submit", len(messages))
+
+
 class RandomPolicy:
     """Views a random line of a random function, writes it according to its intent, and submits."""
 

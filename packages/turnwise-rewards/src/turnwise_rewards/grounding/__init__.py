@@ -1,0 +1,1 @@
+"""Claims of a report held against the passages that its episode retrieved."""

@@ -1,0 +1,1 @@
+"""Reports on generated pages, some of which contradict each other."""

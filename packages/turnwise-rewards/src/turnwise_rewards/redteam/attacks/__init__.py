@@ -1,0 +1,1 @@
+"""Scripted attacks by what they exploit; `table.py` lists all."""
