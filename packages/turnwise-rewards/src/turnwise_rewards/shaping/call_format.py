@@ -19,7 +19,7 @@ def measure_call_format(group: TrajectoryGroup, index: int, options: NoOptions) 
     problems = Counter(error.kind for message in messages for error in message.tool_errors)
     num_calls = sum(len(message.tool_calls) for message in messages)
     if not problems:
-        return RewardAccount(value=0.0, reason=f"all {num_calls} calls could be read" if num_calls else "no calls")
+        return RewardAccount(value=0.0, reason=f"0 of {num_calls} could not be read" if num_calls else "no calls")
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(problems.items()))
     total = problems.total() + num_calls
     return RewardAccount(

@@ -62,7 +62,8 @@ class CounterfactualReward:
         for member, turns in zip(group.trajectories, calling, strict=True):
             if turns:
                 samples += [_flatten(member, left_out) for left_out in (None, *turns)]
-        sums = iter([float(np.sum(found, dtype=np.float64)) for found in await self.score_samples(samples)])
+        scored = await self.score_samples(samples) if samples else []
+        sums = iter([float(np.sum(found, dtype=np.float64)) for found in scored])
         values: list[float | Invalid] = []
         for member, turns in zip(group.trajectories, calling, strict=True):
             if turns is None:

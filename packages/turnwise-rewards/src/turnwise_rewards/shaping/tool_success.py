@@ -20,12 +20,12 @@ def measure_tool_success(group: TrajectoryGroup, index: int, options: NoOptions)
     failed = [number for number, record in enumerate(records, start=1) if record.error is not None]
     if not records:
         return RewardAccount(value=0.0, reason="no calls")
-    value = 1 - len(failed) / len(records)
+    found = f"{count_of(len(failed), len(records), 'call')} failed"
     if not failed:
-        return RewardAccount(value=value, reason=f"all {len(records)} calls succeeded")
+        return RewardAccount(value=1.0, reason=found)
     return RewardAccount(
-        value=value,
-        reason=f"{count_of(len(failed), len(records), 'call')} failed: {list_numbers(failed, 'call')}",
+        value=1 - len(failed) / len(records),
+        reason=f"{found}: {list_numbers(failed, 'call')}",
         change="without them",
         changed=float(len(failed) < len(records)),
     )

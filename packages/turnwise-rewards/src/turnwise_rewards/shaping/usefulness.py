@@ -27,7 +27,7 @@ def measure_usefulness(group: TrajectoryGroup, index: int, options: NoOptions) -
     if not useful:
         return RewardAccount(value=0.0, reason="no calls")
     if not idle:
-        return RewardAccount(value=1.0, reason=f"all {len(useful)} calls were used")
+        return RewardAccount(value=1.0, reason=f"{count_of(len(useful), len(useful), 'call')} used")
     return RewardAccount(
         value=1 - len(idle) / len(useful),
         reason=f"{count_of(len(idle), len(useful), 'call')} not used: {list_numbers(idle, 'call')}",
