@@ -177,7 +177,8 @@ def expect_advantage(deviation):
     """Expected advantage of stating 0.9 in a group with one that states 0.6, where 0.6 is the truth."""
     scores = {right: [compute_score("brier", stated, right) for stated in (0.6, 0.9)] for right in (True, False)}
     advantages = {right: compute_grpo_advantages(found, deviation=deviation) for right, found in scores.items()}
-    return 0.6 * advantages[True][1] + 0.4 * advantages[False][1]
+    surer = {right: found[1] or 0.0 for right, found in advantages.items()}
+    return 0.6 * surer[True] + 0.4 * surer[False]
 
 
 def test_divided_by_its_group_s_deviation_a_proper_score_is_proper_no_longer() -> None:
