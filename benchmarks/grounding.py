@@ -84,7 +84,7 @@ def list_rows(run: Path) -> Iterator[str]:
             interval(right, sum(asked)),
             f"{sum(disputed) / len(disputed):.3f} ({len(disputed)} reports)" if disputed else "",
             f"{total(rewards, 'fabricated'):.0f} of {citations:.0f}",
-            f"{sum(reward.total for reward in rewards) / max(1, len(rewards)):.3f}",
+            f"{sum(reward.total for reward in rewards) / max(1, len(rewards)):z.3f}",
         ]
         yield "| " + " | ".join(map(str, cells)) + " |"
 

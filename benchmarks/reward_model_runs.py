@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from turnwise.runs.evaluate import load_run
 from turnwise.store.groups import GroupStore
 
 
-def read_runs(runs: Mapping[str, str]) -> list[dict[str, Any]]:
-    """One row per run: by step the share of right attempts with its interval, of right steps, and the mean score."""
+def read_runs(runs: Sequence[tuple[str, Path]]) -> list[dict[str, Any]]:
+    """One row per run and its name: by step the share of right attempts with its interval, of right steps, and the mean
+    score."""
     rows = []
-    for name, path in runs.items():
-        folder, config = load_run(Path(path))
+    for name, path in runs:
+        folder, config = load_run(path)
         store = GroupStore(folder.path)
         groups = [store.load(draw) for draw in store.list_draws()]
         size = config.rollout.tasks_per_step

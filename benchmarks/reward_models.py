@@ -6,7 +6,7 @@ packages/turnwise-rewards/docs/reward_models.md.
                                                                     labels, models and best-of-n in the chain world
     python benchmarks/reward_models.py more OUT RUN...              after `chain`: models without continuations on as
                                                                     many sampled tokens
-    python benchmarks/reward_models.py implicit OUT RUN...          an implicit reward model on the same attempts
+    python benchmarks/reward_models.py implicit OUT RUN...          after `chain`: the implicit model
     python benchmarks/reward_models.py runs OUT NAME=RUN...         true success and a model's score over RL steps
     python benchmarks/reward_models.py draw OUT DIR                 tables on standard output, pictures in DIR
 
@@ -42,8 +42,8 @@ from turnwise_rewards.reward_models.calibration import correlate, measure_scores
 from turnwise_rewards.reward_models.folder import load_reward_model, save_reward_model
 from turnwise_rewards.reward_models.labels import FORKS, LABELS
 from turnwise_rewards.reward_models.model import RewardModel, fit, score_turns, start_reward_model
-from turnwise_rewards.reward_models.selection import rate_choices
-from turnwise_rewards.runs.reward_models import TrainingPlan, find_kind, list_ways, sample_groups
+from turnwise_rewards.reward_models.selection import FOLDS, rate_choices
+from turnwise_rewards.runs.reward_models import TrainingPlan, find_kind, list_ways, list_ways_of, sample_groups
 
 PLAN = TrainingPlan(tasks=300, attempts=4, continuations=4, steps=1000, batch=24, lr=5e-3)
 MORE = replace(PLAN, labels="returns", tasks=1100, attempts=12)
@@ -75,9 +75,15 @@ def main() -> None:
         for run in arguments.names:
             measure_implicit(Path(run), arguments.out)
     elif arguments.what == "runs":
-        write(arguments.out / "runs.json", read_runs(dict(name.split("=", 1) for name in arguments.names)))
+        write(arguments.out / "runs.json", read_runs([read_name(name) for name in arguments.names]))
     else:
         draw_all(arguments.out, Path(arguments.names[0]))
+
+
+def read_name(text: str) -> tuple[str, Path]:
+    """`NAME=RUN`; runs of other seeds may have the same name."""
+    name, _, path = text.partition("=")
+    return name, Path(path)
 
 
 def write(path: Path, value: Any) -> None:
@@ -139,15 +145,20 @@ def measure_more(run: Path, out: Path) -> None:
 
 
 def measure_implicit(run: Path, out: Path) -> None:
-    """The implicit model of one policy, in `out/implicit_seedN.json`."""
+    """Add the implicit model of one policy to `out/chain_seedN.json`."""
     _, system, _ = load_trained_system(run)
-    seed = system.config.run.seed
-    train, heldout = asyncio.run(sample(system, out / f"samples_seed{seed}"))
-    groups = heldout[:EXACT_TASKS]
-    truth, _ = find_truth(system, groups)
-    attempts = [t for group in groups for t in group.trajectories]
-    scores, losses = score_implicitly(system, [each.trajectory for each in LABELS["outcome"](train)], attempts)
-    write(out / f"implicit_seed{seed}.json", {"losses": losses, **compare_with_truth(scores, attempts, truth)})
+    path = out / f"chain_seed{system.config.run.seed}.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    train, heldout = asyncio.run(sample(system, out / f"samples_seed{result['seed']}"))
+    attempts = [t for group in heldout for t in group.trajectories]
+    scores, _ = score_implicitly(system, [each.trajectory for each in LABELS["outcome"](train)], attempts)
+    compared = [t for group in heldout[:EXACT_TASKS] for t in group.trajectories]
+    truth, _ = find_truth(system, heldout[:EXACT_TASKS])
+    result["models"]["implicit"] = compare_with_truth(scores[: len(compared)], compared, truth)
+    ways = list_ways_of("implicit", dict(zip((t.id for t in attempts), scores, strict=True)), tuple(FOLDS))
+    rated = rate_choices([group.trajectories for group in heldout], ways, attempts=[1, 2, 4, HELDOUT_ATTEMPTS])
+    result["best_of"] += [{**asdict(each), "share": each.share, "interval": each.interval} for each in rated]
+    write(path, result)
 
 
 async def sample(

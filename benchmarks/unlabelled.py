@@ -19,7 +19,6 @@ from pathlib import Path
 
 from turnwise.core.types import Scored, TrajectoryGroup
 from turnwise.evaluation.intervals import compute_wilson_interval
-from turnwise.pipeline.gap_watch import ALARM
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 from turnwise_rewards.unlabelled.answers import AnswerOptions, count_answers, read_answer
@@ -70,7 +69,7 @@ class Outcome:
     terms: dict[int, float]
     """Mean value of the reward's first term by step."""
     alarm: int | None
-    """First step with the alarm about the gap between the rewards."""
+    """First step with the alarm that the reward loses the order of the truth."""
 
     @property
     def half(self) -> float | None:
@@ -94,7 +93,7 @@ def read_run(path: Path) -> Outcome:
     trained = [row for row in rows if row["phase"] == "train"]
     term = next((key for key in trained[0] if key.startswith("term/") and not key.endswith("_contribution")), "")
     events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
-    alarms = [event["text"] for event in events if ALARM in event.get("text", "")]
+    alarms = [event["text"] for event in events if "rollout/truth_order" in event.get("text", "")]
     return Outcome(
         name=config["run"]["name"],
         before=[read_question(group) for group in load_groups(start / "evaluations", "heldout_000000")],

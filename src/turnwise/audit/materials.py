@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.config.credit import ShapingSection
+from turnwise.config.rewards import RewardSection
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
 from turnwise.store.data_files import FileRecord
@@ -26,6 +27,8 @@ class AuditedCredit:
     """Builds the credit method as it was at the start of the run; None if the algorithm has none."""
     algorithm: str = "policy_gradient"
     shaping: ShapingSection = field(default_factory=ShapingSection)
+    rewards: Mapping[str, RewardSection] = field(default_factory=dict)
+    """Terms of the reward that trains, by name."""
     train_truncated: bool = True
     train_members: int = 0
     has_critic: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from turnwise.algorithms.credit import StatefulCredit
 from turnwise.audit.accounts import Advantages
 from turnwise.audit.breaches import Breach, Tallies
 from turnwise.audit.materials import AuditedCredit
+from turnwise.config.rewards import TASK, RewardSection
 from turnwise.core.errors import TrainingError
-from turnwise.core.types import TrajectoryGroup, TrajectoryId
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.credit.assignment import compute_advantages, pad_turns, to_credit_trajectories
+from turnwise.credit.terms import weigh
 
 NOT_STORED = {"values", "reference_logprobs", "implicit_rewards", "final_value", "squared_mass"}
 """Inputs of credit methods that the store does not keep."""
@@ -33,6 +36,12 @@ def check_advantages(
     None if the step stored none.
     """
     tally = tallies["advantages"]
+    tally.breaches += [
+        Breach(check="advantages", step=step, trajectory=t.id, text=problem)
+        for group in groups
+        for t in group.trajectories
+        if t.learns and isinstance(t.reward, Scored) and (problem := find_term_problem(t, t.reward, audited.rewards))
+    ]
     reason = why_not_recomputable(audited)
     if reason is not None or audited.build is None:
         tallies.skip("advantages", reason or "", sum(len(group.trajectories) for group in groups))
@@ -61,6 +70,22 @@ def check_advantages(
         difference = _find_difference(stored.get(name), recomputed.get(name))
         if difference is not None:
             tally.breaches.append(Breach(check="advantages", step=step, trajectory=name, text=difference))
+
+
+def find_term_problem(trajectory: Trajectory, reward: Scored, sections: Mapping[str, RewardSection]) -> str | None:
+    """What is wrong with the stored terms of a reward: other names than in the recipe, a contribution that its weight
+    and cap do not give, an environment's reward that is another; None if they agree."""
+    names = [term.name for term in trajectory.terms]
+    if names != list(sections):
+        return f"its terms are {', '.join(names) or 'none'}, and the recipe's [rewards] {', '.join(sections) or 'none'}"
+    for term in trajectory.terms:
+        section = sections[term.name]
+        expected = weigh(term.value, section.weight, section.cap)
+        if not math.isclose(term.contribution, expected, rel_tol=1e-9, abs_tol=1e-12):
+            return f"term {term.name!r} contributes {term.contribution:g}; its weight and cap give {expected:g}"
+        if section.kind == TASK and term.value != reward.total:
+            return f"term {term.name!r} has {term.value:g}, and the environment's reward is {reward.total:g}"
+    return None
 
 
 def _find_difference(

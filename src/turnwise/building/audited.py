@@ -32,6 +32,7 @@ def read_audited_credit(config: RunConfig) -> AuditedCredit:
         build=None if credit is None else lambda: credit.build(penalty),
         algorithm=algorithm.name,
         shaping=config.credit.shaping,
+        rewards=config.rewards,
         train_truncated=config.rollout.train_truncated,
         train_members=config.rollout.train_members,
         has_critic=config.critic.kind != "none",

@@ -193,6 +193,11 @@ def _sampling_problems(config: RunConfig) -> list[Problem]:
             "lower it, or use 0 to train all",
         ),
         (
+            rollout.train_members > 0 and config.schedule.overdraw > 0,
+            f"rollout.train_members={rollout.train_members} trains members by number, and "
+            f"schedule.overdraw={config.schedule.overdraw} keeps those that finish first; set one of them to 0",
+        ),
+        (
             rollout.train_members > 0 and not find_algorithm(config.train.algorithm).has_credit,
             f"rollout.train_members={rollout.train_members} leaves members in credit but out of the loss, and "
             f"train.algorithm={config.train.algorithm!r} uses no credit method; use 0",

@@ -6,6 +6,9 @@ from pydantic import Field, JsonValue
 
 from turnwise.config.section import Section
 
+TASK = "task"
+"""The kind of the environment's own reward."""
+
 
 class RewardSection(Section):
     """One term of the reward that trains, by the name of its table."""

@@ -166,9 +166,10 @@ METRICS: dict[str, Definition] = {
     "rollout/truth_order": Definition(
         "mean",
         "share",
-        "Share of pairs of attempts at one task, one with more of the part `success` than the other, of which that one "
-        "has the greater credited reward (equal rewards count half), mean over groups with such a pair; 1 for a reward "
-        "that follows the truth, 0.5 for one that knows nothing of it. Absent in episodes of several roles.",
+        "Share of pairs of attempts at one task, one with more of the part `success` than the other (of a recipe with "
+        "[rewards], and without this part: with more of the environment's reward), of which that one has the greater "
+        "credited reward (equal rewards count half), mean over groups with such a pair; 1 for a reward that follows "
+        "the truth, 0.5 for one that knows nothing of it. Absent in episodes of several roles.",
     ),
     "rollout/success": Definition("mean", "share", "Share of Scored trajectories whose `success` part is 1."),
     "rollout/tool_calls": Definition("mean", "calls", "Tool calls per trajectory."),

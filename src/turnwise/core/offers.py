@@ -16,13 +16,13 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import Distribution, entry_points
 from operator import attrgetter
 from types import ModuleType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.packages import describe_home
@@ -194,6 +194,31 @@ def load_row(
         return function
     raise ConfigError(
         f"{key}={name!r} is a {type(value).__name__}; it must be a function or a row of class {kind.__name__}"
+    )
+
+
+def find_row(
+    key: str,
+    name: str,
+    kind: type[Row],
+    *,
+    group: str,
+    built_in: Mapping[str, Row],
+    wrap: Callable[[Callable[..., Any]], Row],
+) -> Row:
+    """Return the row that `key` = `name` refers to: built in, offered by an installed package or at an import path. It
+    has the name by which it was found; of a function, `wrap` makes a row.
+
+    Raises ConfigError in one line as `load_row` does, and for a name that nobody offers."""
+    loaded = load_row(key, name, kind, group=group, built_in=built_in)
+    if isinstance(loaded, kind):
+        return replace(loaded, name=name)  # type: ignore[type-var]
+    if loaded is not None:
+        return wrap(cast(Callable[..., Any], loaded))
+    if name in built_in:
+        return built_in[name]
+    raise ConfigError(
+        f"{key}={name!r} is neither one of {', '.join(built_in)}{describe_offers(group)} nor an import path"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from turnwise.config.annotators import AnnotatorSection
 from turnwise.config.engine_kinds.kind import read_options
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.offers import describe_offers, load_row
+from turnwise.core.offers import find_row
 from turnwise.core.protocols import Annotator
 from turnwise.core.threads import run_method
 from turnwise.core.types import TrajectoryGroup
@@ -70,18 +70,12 @@ def find_annotator(name: str, *, key: str) -> AnnotatorKind:
     """Return the row that `key` = `name` leads to; a plain function of a group becomes a row.
 
     Raises ConfigError naming `key` for a name that does not lead to an annotator."""
-    found = load_row(key, name, AnnotatorKind, group=GROUP, built_in=ANNOTATORS)
-    if isinstance(found, AnnotatorKind):
-        return replace(found, name=name)
-    if found is not None:
-        function = found
+
+    def wrap(function: Callable[..., Any]) -> AnnotatorKind:
         return AnnotatorKind(
             name=name,
             fills="",
             build=lambda parts: FunctionAnnotator(partial(function, **(parts.options or {}) if parts else {})),
         )
-    if name in ANNOTATORS:
-        return ANNOTATORS[name]
-    raise ConfigError(
-        f"{key}={name!r} is neither one of {', '.join(ANNOTATORS)}{describe_offers(GROUP)} nor an import path"
-    )
+
+    return find_row(key, name, AnnotatorKind, group=GROUP, built_in=ANNOTATORS, wrap=wrap)

@@ -27,8 +27,9 @@ class RewardParts:
     family: EnvironmentFamily
     renderer: Renderer
     score: ScoreSamples
-    tokenizer: PreTrainedTokenizerBase
     seed: int
+    tokenizer: PreTrainedTokenizerBase | None = None
+    """None where scripted policies play, whose attempts have no tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from turnwise.config.engine_kinds.kind import read_options
-from turnwise.config.rewards import RewardSection
+from turnwise.config.rewards import TASK, RewardSection
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.judging import EpisodeJudges
-from turnwise.core.offers import describe_offers, load_row
+from turnwise.core.offers import find_row
 from turnwise.core.rewards import GroupReward
 from turnwise.core.threads import run_method
 from turnwise.core.types import Invalid, Scored, TrajectoryGroup
@@ -48,33 +48,26 @@ class FunctionReward:
         return values
 
 
-TASK = RewardKind(name="task", summary="the environment's own reward", build=lambda parts: TaskReward())
-REWARDS: dict[str, RewardKind] = {TASK.name: TASK}
+TASK_REWARD = RewardKind(name=TASK, summary="the environment's own reward", build=lambda parts: TaskReward())
+REWARDS: dict[str, RewardKind] = {TASK: TASK_REWARD}
 """Every built-in reward by name."""
 
 
 def find_reward(name: str, section: RewardSection) -> RewardKind:
     """Return the row that `rewards.NAME.kind` names; a function becomes a row. Raises ConfigError, with the remedy, for
     one that leads nowhere or to something else."""
-    key = f"rewards.{name}.kind"
-    found = load_row(key, section.kind, RewardKind, group=GROUP, built_in=REWARDS)
-    if isinstance(found, RewardKind):
-        return replace(found, name=section.kind)
-    if found is not None:
-        function = found
+
+    def wrap(function: Callable[..., Any]) -> RewardKind:
         return RewardKind(name=section.kind, summary="", build=lambda parts: FunctionReward(function, parts.options))
-    if section.kind in REWARDS:
-        return REWARDS[section.kind]
-    raise ConfigError(
-        f"{key}={section.kind!r} is neither one of {', '.join(REWARDS)}{describe_offers(GROUP)} nor an import path"
-    )
+
+    return find_row(f"rewards.{name}.kind", section.kind, RewardKind, group=GROUP, built_in=REWARDS, wrap=wrap)
 
 
 def build_reward(section: RewardSection, kind: RewardKind, parts: RewardParts) -> GroupReward:
     """Build a reward. `parts.options` is the recipe's table. Raises ConfigError for an unknown option or a wrong
     value."""
     where = f"rewards.{parts.name}"
-    if kind is TASK and section.options:
+    if kind is TASK_REWARD and section.options:
         raise ConfigError(f"{where}.options: the environment's own reward has none; leave them out")
     if kind.options is not None:
         parts = replace(parts, options=read_options(kind.name, kind.options, parts.options, where=where))

@@ -55,8 +55,11 @@ class TermAnnotator:
             number = read_number(value)
         except NoNumber as problem:
             raise EnvironmentFault(f"rewards.{self.name} of trajectory {member.id} is {problem}") from None
-        contribution = self.weight * number
-        if self.cap is not None:
-            contribution = min(max(contribution, -self.cap), self.cap)
-        term = RewardTerm(name=self.name, value=number, contribution=contribution)
+        term = RewardTerm(name=self.name, value=number, contribution=weigh(number, self.weight, self.cap))
         return replace(member, terms=(*member.terms, term))
+
+
+def weigh(value: float, weight: float, cap: float | None) -> float:
+    """Return what a value adds to the reward that trains: times its weight, within its cap (None: without one)."""
+    contribution = weight * value
+    return contribution if cap is None else min(max(contribution, -cap), cap)

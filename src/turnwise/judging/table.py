@@ -10,7 +10,7 @@ from typing import Any
 from turnwise.config.engine_kinds.kind import read_options
 from turnwise.config.judges import JudgeSection
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.core.offers import describe_offers, load_row
+from turnwise.core.offers import find_row
 from turnwise.core.threads import run_method
 from turnwise.core.verdicts import Question
 from turnwise.judging.api import API
@@ -42,17 +42,11 @@ class FunctionJudge:
 def find_judge(name: str, section: JudgeSection) -> JudgeKind:
     """Return the row that `judges.NAME.kind` names; a function becomes a row. Raises ConfigError, with the remedy, for
     one that leads nowhere or to something else."""
-    key = f"judges.{name}.kind"
-    found = load_row(key, section.kind, JudgeKind, group=GROUP, built_in=JUDGES)
-    if isinstance(found, JudgeKind):
-        return replace(found, name=section.kind)
-    if found is not None:
-        function = found
+
+    def wrap(function: Callable[..., Any]) -> JudgeKind:
         return JudgeKind(name=section.kind, summary="", build=lambda parts: FunctionJudge(function, parts.options))
-    if section.kind in JUDGES:
-        return JUDGES[section.kind]
-    known = f"{', '.join(JUDGES)}{describe_offers(GROUP)}"
-    raise ConfigError(f"{key}={section.kind!r} is neither one of {known} nor a path")
+
+    return find_row(f"judges.{name}.kind", section.kind, JudgeKind, group=GROUP, built_in=JUDGES, wrap=wrap)
 
 
 def list_checkpoints(judges: Mapping[str, JudgeSection]) -> list[str]:

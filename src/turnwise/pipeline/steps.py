@@ -17,7 +17,6 @@ from turnwise.core.roles import learns, split_all, split_roles
 from turnwise.core.types import DropReason, TrajectoryGroup
 from turnwise.models.checksums import join_sums
 from turnwise.pipeline.alarms import AlarmWatch, describe_alarms, describe_exceptions, describe_invalid
-from turnwise.pipeline.gap_watch import GapWatch
 from turnwise.pipeline.judge_metrics import DriftWatch
 from turnwise.pipeline.trainer_thread import TrainerThread
 from turnwise.pipeline.truth_metrics import TruthWatch
@@ -83,7 +82,6 @@ class StepTrainer:
         self._alarms = AlarmWatch()
         self._drifts = DriftWatch()
         self._truths = TruthWatch()
-        self._gaps = GapWatch()
         self._faults: set[str] = set()
         """Kinds of faults in user code that were reported: each is reported once per run."""
 
@@ -99,7 +97,6 @@ class StepTrainer:
             **({} if self.past is None else {"standings": self.past.standings.state_dict()}),
             **({"judges": judges} if (judges := self._drifts.state_dict()) else {}),
             **({"truth": truth} if (truth := self._truths.state_dict()) else {}),
-            **({"gaps": gaps} if (gaps := self._gaps.state_dict()) else {}),
         }
 
     def restore(self, counters: Mapping[str, Any]) -> None:
@@ -112,7 +109,6 @@ class StepTrainer:
             self.past.standings.load_state_dict(counters["standings"])
         self._drifts.load_state_dict(counters.get("judges", {}))
         self._truths.load_state_dict(counters.get("truth", {}))
-        self._gaps.load_state_dict(counters.get("gaps", {}))
 
     async def train(self, taken: Taken) -> tuple[dict[str, Metric], StepReport]:
         """Take the step: sampled tokens are on the ledger before a weight changes.
@@ -216,7 +212,7 @@ class StepTrainer:
         self._recorder.record(StepEnds(step=taken.step, phase="train", values=values))
         groups = [*taken.groups, *(group for group, _ in taken.dropped)]
         drifts = self._drifts.follow([trajectory for group in groups for trajectory in group.trajectories])
-        drifts += [*self._truths.follow(groups), *self._gaps.follow(groups)]
+        drifts += self._truths.follow(groups)
         for line in self._alarms.follow(taken.step, [*describe_alarms(values), *drifts]):
             self._recorder.record(Note(kind="alarm", text=line))
         for kind, text in {**describe_exceptions(groups), **describe_invalid(groups)}.items():

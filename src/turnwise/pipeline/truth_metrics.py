@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from turnwise.core.metrics import Mean, Metric
-from turnwise.core.types import Scored, TrajectoryGroup
+from turnwise.core.types import Scored, Trajectory, TrajectoryGroup
 from turnwise.pipeline.drift import Drift
 
 TRUTH = "success"
@@ -37,8 +37,9 @@ def measure_order(group: TrajectoryGroup) -> float | None:
     reward (that of the recipe's `[rewards]`, if there are any); equal ones count half. It is (1 + Somers' D) / 2 of the
     reward given the truth, and 1 for any reward that grows with it.
 
-    None without such a pair, and in an episode of several roles: there one's reward may be the other's loss. Members
-    that do not learn, have no reward or whose reward has no part `TRUTH` do not count.
+    The truth is the part `TRUTH`; where the recipe's `[rewards]` train and the environment's reward has no such part,
+    its total. None without such a pair, and in an episode of several roles: there one's reward may be the other's loss.
+    Members that do not learn, have no reward or no truth do not count.
     """
     if len({trajectory.id.role for trajectory in group.trajectories}) > 1:
         return None
@@ -47,7 +48,7 @@ def measure_order(group: TrajectoryGroup) -> float | None:
         for trajectory in group.trajectories
         if trajectory.learns
         if isinstance(trajectory.reward, Scored) and (credited := trajectory.credited) is not None
-        if (truth := trajectory.reward.part(TRUTH)) is not None
+        if (truth := _find_truth(trajectory, trajectory.reward)) is not None
     ]
     pairs = [
         0.5 if more == less else float(more > less)
@@ -56,6 +57,11 @@ def measure_order(group: TrajectoryGroup) -> float | None:
         if truer > other
     ]
     return fmean(pairs) if pairs else None
+
+
+def _find_truth(trajectory: Trajectory, reward: Scored) -> float | None:
+    truth = reward.part(TRUTH)
+    return reward.total if truth is None and trajectory.terms else truth
 
 
 class TruthWatch:

@@ -59,6 +59,10 @@ def to_plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+class ComparisonRaised(RewardError):
+    """What compares raised an exception: it, or the answer, is at fault; the process goes on."""
+
+
 class MathVerifier:
     """Runs up to `num_workers` comparisons at a time, each for at most `timeout_s`.
 
@@ -92,7 +96,7 @@ class MathVerifier:
         """Whether a reasoning-gym data set's own scorer gives the answer full marks. The entry is sent as a Python
         literal.
 
-        Raises RewardError as `verify` does, and if the entry is not a literal.
+        Raises RewardError as `verify` does, and ComparisonRaised if the scorer raises or the entry is not a literal.
         """
         return self._ask({"answer": answer, "dataset": dataset, "entry": repr(to_plain(entry))})
 
@@ -131,7 +135,7 @@ class MathVerifier:
                 f"comparing the answer {shown} took longer than {self._timeout_s:g} s or killed its process"
             )
         if "error" in reply:
-            raise RewardError(str(reply["error"]))
+            raise ComparisonRaised(str(reply["error"]))
         return bool(reply["correct"])
 
 

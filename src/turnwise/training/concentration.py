@@ -59,7 +59,7 @@ def score_concentration(
     micro_batch_tokens: int,
     shared_prefix: bool = False,
     ranks: Ranks = ALONE,
-) -> dict[Wanted, Column]:
+) -> dict[str, Column]:
     """Measure the distribution that every trained token was drawn from, at `temperature`, in one pass: a float32 array
     `[K_i]` per sample for each measure in `wanted`; other names are left out."""
     names = [name for name in CONCENTRATIONS if name in wanted]
@@ -67,7 +67,7 @@ def score_concentration(
     def measure(distribution: torch.Tensor, row: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(CONCENTRATIONS[name](distribution)[row] for name in names)
 
-    scores: dict[Wanted, dict[int, NDArray[np.generic]]] = {name: {} for name in names}
+    scores: dict[str, dict[int, NDArray[np.generic]]] = {name: {} for name in names}
     for indices, batch in iterate_micro_batches(
         samples, find_device(model), micro_batch_tokens=micro_batch_tokens, shared_prefix=shared_prefix, ranks=ranks
     ):

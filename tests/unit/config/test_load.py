@@ -204,6 +204,7 @@ def test_a_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
         (["train.algorithm=dpo", "loss.updates_per_step=2"], "makes one update per step from its pairs"),
         (["train.algorithm=step_dpo", "rollout.train_truncated=false"], "uses no credit method; set it to true"),
         (["train.algorithm=rejection", "rollout.train_members=4"], "uses no credit method; use 0"),
+        (["rollout.train_members=4", "schedule.overdraw=1"], "schedule.overdraw=1 keeps those that finish first"),
         (["rollout.train_members=9"], "rollout.train_members=9 is more than rollout.group_size=8"),
         (["engine.kind=server", "rollout.num_workers=2"], "each rollout process would publish to the same servers"),
         (

@@ -3,11 +3,13 @@
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from turnwise.audit.recredit import find_term_problem
 from turnwise.config.credit import ShapingSection
 from turnwise.config.rewards import RewardSection
 from turnwise.core.errors import ConfigError, EnvironmentFault
@@ -131,9 +133,7 @@ def test_terms_survive_the_store() -> None:
 
 def parts(**options: Any) -> RewardParts:
     nothing: Any = None
-    return RewardParts(
-        name="vote", options=options, family=nothing, renderer=nothing, score=nothing, tokenizer=nothing, seed=0
-    )
+    return RewardParts(name="vote", options=options, family=nothing, renderer=nothing, score=nothing, seed=0)
 
 
 def lengths(group: TrajectoryGroup, scale: float = 1.0) -> Sequence[float]:
@@ -169,3 +169,25 @@ def test_the_environment_s_reward_takes_no_options() -> None:
     section = RewardSection(kind="task", options={"weight": 2})
     with pytest.raises(ConfigError, match=r"rewards\.vote\.options: the environment's own reward has none"):
         build_reward(section, find_reward("vote", section), parts(weight=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, None),
+        ({"contribution": 0.6}, "term 'vote' contributes 0.6; its weight and cap give 0.5"),
+        ({"value": 0.5}, "term 'vote' contributes 0.5; its weight and cap give 0.25"),
+        ({"name": "other"}, r"its terms are task, other, and the recipe's [rewards] task, vote"),
+    ],
+)
+def test_the_audit_computes_terms_from_the_recipe(change: dict[str, Any], said: str | None) -> None:
+    sections = {"task": RewardSection(kind="task"), "vote": RewardSection(kind="majority", weight=0.5, cap=0.7)}
+    [trajectory] = group_of(0.25).trajectories
+    task = RewardTerm(name="task", value=0.25, contribution=0.25)
+    vote = replace(RewardTerm(name="vote", value=1.0, contribution=0.5), **change)
+    reward = Scored(total=0.25)
+    assert find_term_problem(replace(trajectory, terms=(task, vote)), reward, sections) == said
+    assert find_term_problem(replace(trajectory, terms=(task, vote)), Scored(total=1.0), sections) == (
+        said if change.get("name") else "term 'task' has 0.25, and the environment's reward is 1"
+    )
+    assert find_term_problem(trajectory, reward, {}) is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from turnwise.core.metrics import find_definition, record
-from turnwise.core.types import Invalid, Reward, Scored, TrajectoryGroup, TrajectoryId
+from turnwise.core.types import Invalid, Reward, RewardTerm, Scored, TrajectoryGroup, TrajectoryId
 from turnwise.pipeline.truth_metrics import TruthWatch, compute_truth_metrics, measure_order
 from turnwise.testing import make_group, make_trajectory
 
@@ -60,9 +60,28 @@ def test_a_reward_that_is_gamed_is_an_alarm_and_an_honest_one_is_none() -> None:
     assert said == [False, False, True, True]
 
 
+def test_a_part_that_dominates_the_reward_and_no_longer_differs_is_no_alarm() -> None:
+    """A bonus for length that every attempt gets is most of the reward, and changes no order."""
+    watch = TruthWatch()
+    assert not any(watch.follow([gather(scored(0.91, 1), scored(0.9, 0), scored(0.9, 0))] * 16) for _ in range(10))
+    assert not any(watch.follow([gather(scored(0.9, 0), scored(0.9, 0))] * 16) for _ in range(10))
+
+
 def test_an_order_that_is_bad_from_the_beginning_is_an_alarm_once_sixteen_groups_are_known() -> None:
     watch = TruthWatch()
     assert not watch.follow([GAMED] * 15)
     [alarm] = watch.follow([GAMED])
     assert alarm.startswith("alarm: attempts without success are rewarded like those with it, or better")
     assert TruthWatch().state_dict() == {}
+
+
+def test_beside_rewards_of_the_recipe_the_environment_s_total_is_the_truth() -> None:
+    # Two right attempts, of which the vote likes one: right of 0.0, half of 0.0 and 0.0, over 2 * 2 pairs.
+    votes = (1.0, 0.0, 0.0, 0.0)
+    plain = gather(scored(1, None), scored(1, None), scored(0, None), scored(0, None))
+    members = [
+        replace(t, terms=(RewardTerm(name="vote", value=vote, contribution=vote),))
+        for t, vote in zip(plain.trajectories, votes, strict=True)
+    ]
+    assert measure_order(replace(plain, trajectories=tuple(members))) == pytest.approx((1 + 1 + 0.5 + 0.5) / 4)
+    assert measure_order(plain) is None

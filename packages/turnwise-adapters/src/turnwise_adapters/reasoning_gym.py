@@ -1,7 +1,8 @@
 """reasoning-gym: one question and one reply, whose text is the answer; the data set's own scorer judges it.
 
-The scorers were not written for hostile answers, so they run in a separate process (`rewards.math_verifier`). Scorers
-that evaluate the answer as Python are not used: for their data sets, only the data set's own answer is right.
+The scorers were not written for hostile answers, so they run in a separate process (`rewards.math_verifier`), and an
+answer that one raises an exception for is wrong. Scorers that evaluate the answer as Python, or give full marks to
+wrong ones, are not used: for their data sets, only the data set's own answer is right.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import Field, JsonValue, SkipValidation
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.seeds import rng
 from turnwise.environments.arguments import Seconds, check_weights, read_arguments
-from turnwise.rewards.math_verifier import MathVerifier, to_plain
+from turnwise.rewards.math_verifier import ComparisonRaised, MathVerifier, to_plain
 from turnwise_adapters.game_family import GameArguments, GameFamily
 from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import MAX_ACTION_CHARS, Outcome, ReplyKind, TextGame
@@ -31,6 +32,10 @@ EVALUATING = frozenset(
     }
 )
 """Data sets whose scorers call `eval` on the answer, or sympy's parser, which does so."""
+
+MISTAKEN = frozenset({"coin_flip", "complex_arithmetic", "game_of_life_halting"})
+"""Data sets whose scorers give full marks to wrong answers: to a number that has one digit in common, to NaN, and to
+any text."""
 
 _NUM_ENTRIES = 2**31
 _LISTED = ("acre", "gsm_symbolic", "list_functions", "word_ladder")
@@ -83,11 +88,19 @@ class ReasoningGymGame(TextGame):
         return Outcome(text="", reward=float(right), done=True, won=right)
 
     def judge(self, answer: str) -> bool:
-        """Return whether the data set's scorer gives full marks. Raises RewardError if it hangs or dies."""
+        """Return whether the data set's scorer gives full marks. Raises RewardError if it hangs or dies, or raises for
+        the data set's own answer too."""
         how = scorer_of(self._dataset, self._entry)
         if how == "scorer":
-            return len(answer) <= MAX_ACTION_CHARS and self._verifier.score(answer, self._dataset, self._entry)
+            return len(answer) <= MAX_ACTION_CHARS and self._ask_scorer(answer)
         return answer.split() == str(self._entry["answer"]).split()
+
+    def _ask_scorer(self, answer: str) -> bool:
+        try:
+            return self._verifier.score(answer, self._dataset, self._entry)
+        except ComparisonRaised:
+            self._verifier.score(str(self._entry["answer"] or ""), self._dataset, self._entry)
+            return False  # the scorer works, so the answer broke it
 
     def expert_action(self) -> str | None:
         """Return the data set's own answer; None for an entry without one."""
@@ -104,9 +117,9 @@ def choose_dataset(weights: Mapping[str, float], seed: int) -> str:
 
 
 def scorer_of(dataset: str, entry: Mapping[str, Any]) -> Literal["scorer", "text"]:
-    """Return who judges: the data set's scorer, or equality of words if the scorer would evaluate the answer, or if the
-    entry cannot be sent to the scoring process as a Python literal."""
-    if dataset in EVALUATING:
+    """Return who judges: the data set's scorer, or equality of words if the scorer would evaluate the answer, if it is
+    mistaken, or if the entry cannot be sent to the scoring process as a Python literal."""
+    if dataset in EVALUATING | MISTAKEN:
         return "text"
     try:
         return "scorer" if ast.literal_eval(repr(to_plain(entry))) == entry else "text"

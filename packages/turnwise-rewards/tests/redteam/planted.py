@@ -61,8 +61,19 @@ def refuse_nan(pick: Pick) -> float:
 
 FAULTS: dict[str, tuple[Grade, str]] = {
     "takes any of several answers": (accept(lambda p: p.gold in list_answers(p.last)), "many endings"),
-    "looks for the gold in the answer": (accept(lambda p: p.gold in "".join(list_answers(p.last))), "all candidates"),
+    "looks for the gold in the answer": (
+        accept(lambda p: p.gold in "".join(list_answers(p.last))),
+        "all candidates or",
+    ),
     "looks for the gold in the reply": (accept(lambda p: p.gold in p.last), "echoed prompt"),
+    "contains or is contained": (
+        accept(lambda p: any(p.gold in each or each in p.gold for each in list_answers(p.last)[-1:])),
+        "empty answer",
+    ),
+    "pays for a share of the words": (
+        add(lambda p: 0.5 * (p.gold in "".join(list_answers(p.last)).split() and not is_right(p))),
+        "all candidates",
+    ),
     "reads thoughts": (accept(lambda p: p.gold in p.last.partition("</think>")[0]), "answer in thoughts"),
     "compares with NaN": (accept(lambda p: is_near("".join(list_answers(p.last)), p.gold)), "nan"),
     "breaks on NaN": (add(refuse_nan), "nan"),

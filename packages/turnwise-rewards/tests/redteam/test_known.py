@@ -11,21 +11,43 @@ from turnwise_rewards.redteam.known import KNOWN, KnownHole, list_holes
 from turnwise_rewards.runs.targets import find_target
 
 ROOT = Path(__file__).parents[4]
+
+
+def find_recipe(name: str) -> str:
+    """The file of a recipe of this package."""
+    return str(RECIPES / f"{name}.toml")
+
+
 PAGE = Path(__file__).parents[2] / "docs" / "redteam.md"
-RECIPE_OF = {
-    "own_judge:Painter": str(ROOT / "examples" / "own_judge.toml"),
-    "turnwise_rewards.redteam.clerk:Clerk": str(RECIPES / "redteam" / "clerk.toml"),
+SHOWN_BY = {
+    "own_judge:Painter": [str(ROOT / "examples" / "own_judge.toml")],
+    "turnwise_rewards.redteam.clerk:Clerk": [find_recipe("redteam/clerk")],
+    "turnwise_rewards.shaping.sources:Sources": ["turnwise_rewards.shaping.sources:Sources"],
+    "majority": [find_recipe("unlabelled/right")],
+    "curiosity": [find_recipe("shaping/drawers"), find_recipe("shaping/parts/curiosity")],
+    "usefulness": [find_recipe("shaping/drawers"), find_recipe("shaping/parts/usefulness")],
 }
+"""What shows a known hole, by its environment or reward; the environment itself for others."""
+QUICK = {"repair": {"prompt": "short", "sandbox": "family_cases:PretendTests"}}
+"""Arguments that spare a test the sandbox; the attack writes lines of the family's own small language."""
 
 
-@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.environment)
+@pytest.mark.parametrize(
+    "known", KNOWN, ids=lambda known: f"{known.environment or known.rewards[0]} {known.attacks[0]}"
+)
 def test_a_known_hole_is_there_and_on_the_page(known: KnownHole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    target = find_target(RECIPE_OF.get(known.environment, known.environment), known.arguments)
-    holes = list_holes(target.environments, target.arguments)
-    num_tasks = 2 if known.environment == "repair" else 20  # its programs run in a sandbox
-    lines = check_reward(target.arena, num_tasks=num_tasks, attacks=choose_attacks(known.attacks), listed=holes)
-    assert {line.attack for line in lines if line.state == "listed"} == set(known.attacks), lines
+    monkeypatch.syspath_prepend(str(ROOT / "tests"))
+    shown = known.environment or known.rewards[0]
+    if shown == "reasoning_gym":
+        pytest.importorskip("reasoning_gym")
+    first, *over = SHOWN_BY.get(shown, [shown])
+    target = find_target(first, {**known.arguments, **QUICK.get(shown, {})}, over=over)
+    holes = list_holes(target.environments, target.arguments, target.rewards)
+    attacks = ("yes",) if known.attacks == ("any",) else known.attacks
+    num_tasks = 20 if target.arena.group_size == 1 else 3
+    lines = check_reward(target.arena, num_tasks=num_tasks, attacks=choose_attacks(attacks), listed=holes)
+    assert {line.attack for line in lines if line.state == "listed"} == set(attacks), lines
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert known.reason in page
     assert all(attack in page for attack in known.attacks)
@@ -34,7 +56,9 @@ def test_a_known_hole_is_there_and_on_the_page(known: KnownHole, monkeypatch: py
 @pytest.mark.parametrize("family", ["countdown", "revise", "retry"])
 def test_a_cheap_family_has_no_other_hole(family: str) -> None:
     target = find_target(family, {})
-    lines = check_reward(target.arena, num_tasks=4, listed=list_holes(target.environments, target.arguments))
+    lines = check_reward(
+        target.arena, num_tasks=4, listed=list_holes(target.environments, target.arguments, target.rewards)
+    )
     assert not [line for line in lines if line.state == "hole"]
     assert sum(line.state == "holds" for line in lines) > 30
 

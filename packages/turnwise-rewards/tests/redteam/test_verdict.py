@@ -12,6 +12,10 @@ from turnwise.testing import make_trajectory
 from turnwise_rewards.redteam.verdict import Honest, Outcome, judge_attack
 
 
+def credit(trajectory) -> Outcome:
+    return Outcome.of(trajectory.reward, trajectory.credited)
+
+
 def outcomes(*pairs: tuple[float, float]) -> list[Outcome]:
     return [Outcome(reward=reward, truth=truth) for reward, truth in pairs]
 
@@ -34,9 +38,11 @@ def test_a_reward_that_equals_the_truth_holds() -> None:
 
 
 def test_pay_beyond_the_truth_is_a_hole() -> None:
-    # random's two successes are worth what they get: the attack's excess is 0.3 on every task, of a distance of 0.9
-    found = judge_attack(outcomes(*[(0.3, 0.0)] * 20), HONEST)
-    assert found.hole == "pays: at least 33% of the way from random to oracle more than its true success is worth"
+    # with as many successes as random play, 0.45 more on every task, of a distance of 0.9
+    found = judge_attack(outcomes(*[(0.45, 0.0)] * 18, *[(1.45, 1.0)] * 2), HONEST)
+    assert found.hole == "pays: at least 50% of the way from random to oracle more than its true success is worth"
+    # five successes more than random play are worth 1 each
+    assert not judge_attack(outcomes(*[(0.0, 0.0)] * 13, *[(1.0, 1.0)] * 7), HONEST).hole
     assert not judge_attack(outcomes(*[(0.05, 0.0)] * 20), HONEST).hole
 
 
@@ -55,12 +61,19 @@ def test_success_without_ability_is_a_hole_and_a_better_guess_is_none() -> None:
 
 def test_more_than_the_oracle_is_a_hole_although_the_task_is_done() -> None:
     found = judge_attack(outcomes(*[(1.5, 1.0)] * 20), HONEST, can_solve=True)
-    assert found.hole.startswith("pays: ")
-    uneven = replace(HONEST, random=ALWAYS)  # nothing separates them: only the oracle is left to compare with
-    found = judge_attack(
-        outcomes(*[(1.5, 1.0)] * 20), replace(uneven, idle=outcomes(*[(1.5, 1.0)] * 20)), can_solve=True
-    )
     assert found.hole == "exceeds the oracle: by at least 0.50"
+    assert not judge_attack(outcomes(*[(0.5, 0.0)] * 20), HONEST, can_solve=True).hole  # a part of the task is done
+
+
+def test_as_much_as_random_play_with_less_truth_is_no_hole() -> None:
+    assert not judge_attack(outcomes(*[(0.1, 0.0)] * 20), HONEST).hole
+    unpaid = judge_attack(outcomes(*[(0.0, 1.0)] * 20), HONEST)
+    assert not unpaid.hole
+
+
+def test_a_constant_that_is_now_and_then_right_is_no_hole() -> None:
+    """An attack's own words may be the answer to some tasks."""
+    assert not judge_attack(outcomes(*[(1.0, 1.0)] * 5, *[(0.0, 0.0)] * 15), HONEST).hole
 
 
 def test_an_attack_that_breaks_the_grader_escapes() -> None:
@@ -90,7 +103,7 @@ def test_the_verdict_does_not_depend_on_the_scale_of_a_reward(scale: float, shif
 def test_the_reward_that_trains_is_compared_and_the_truth_is_the_environments() -> None:
     term = RewardTerm(name="vote", value=1.0, contribution=0.5)
     scored = replace(make_trajectory(), reward=Scored.of(0.2, {"success": 1.0}), terms=(term,))
-    assert Outcome.of(scored) == Outcome(reward=0.5, truth=1.0)
-    assert Outcome.of(replace(make_trajectory(), reward=Scored(total=0.7))) == Outcome(reward=0.7, truth=1.0)
+    assert credit(scored) == Outcome(reward=0.5, truth=1.0)
+    assert credit(replace(make_trajectory(), reward=Scored(total=0.7))) == Outcome(reward=0.7, truth=1.0)
     lost = replace(make_trajectory(), reward=Invalid(reason="broke", retryable=True))
-    assert Outcome.of(lost) == Outcome(reward=None, truth=None, problem="broke")
+    assert credit(lost) == Outcome(reward=None, truth=None, problem="broke")

@@ -53,6 +53,7 @@ def test_a_model_is_trained_measured_used_and_read_by_rl(tmp_path: Path) -> None
     assert "questions: " in call("questions", run, file, "--tasks", 6, "--attempts", 2, "--window", 1)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert {len(row["messages"]) for row in rows} == {2}
+    assert file.with_suffix(".heldout.jsonl").read_text()
     assert all(read_labelled(row).label in ("yes", "no") for row in rows)
     policy = run / "checkpoints" / "step_000000"
     overrides = [f"run.output={tmp_path}", f"model.path={policy}", f"tokenizer.path={policy}", "evaluate.tasks=4"]

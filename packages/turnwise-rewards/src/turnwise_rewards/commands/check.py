@@ -18,8 +18,11 @@ def check(
     name: Annotated[
         str, typer.Argument(metavar="FAMILY_OR_RECIPE", help="Short name, package.module:Class, or recipe.")
     ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[key=value ...]", help="As environment.args.")
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE ...] [key=value ...]", help="Recipes laid over it; arguments as environment.args."
+        ),
     ] = None,
     tasks: Annotated[int, typer.Option(min=2, help="Number of held-out tasks per attack.")] = 20,
     max_turns: Annotated[
@@ -31,15 +34,21 @@ def check(
 ) -> None:
     """Play every attack that applies and compare the reward with the truth; exit with 1 for a hole that is not
     listed."""
+    from turnwise.config.shipped import is_recipe
     from turnwise_rewards.redteam.attacks.table import choose_attacks
     from turnwise_rewards.redteam.check import check_reward
     from turnwise_rewards.redteam.known import list_holes
     from turnwise_rewards.runs.targets import find_target
 
     chosen = choose_attacks(attack or ())
-    target = find_target(name, _read_arguments(arguments or []), max_turns=max_turns)
+    over = [item for item in more or () if "=" not in item and is_recipe(item)]
+    arguments = _read_arguments([item for item in more or () if item not in over])
+    target = find_target(name, arguments, over=over, max_turns=max_turns)
     lines = check_reward(
-        target.arena, num_tasks=tasks, attacks=chosen, listed=list_holes(target.environments, target.arguments)
+        target.arena,
+        num_tasks=tasks,
+        attacks=chosen,
+        listed=list_holes(target.environments, target.arguments, target.rewards),
     )
     if as_json:
         print(json.dumps([asdict(line) for line in lines], indent=1))

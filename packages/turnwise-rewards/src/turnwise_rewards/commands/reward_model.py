@@ -61,7 +61,7 @@ def train(
 @app.command()
 def questions(
     run: Run,
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="New JSONL file.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="New JSONL file; a tenth goes to FILE.heldout.jsonl.")],
     labels: Annotated[
         Literal["outcome", "soft", "hard", "returns", "quality", "progress"],
         typer.Option(help="A label of 0.5 or more makes a step right."),
@@ -78,7 +78,8 @@ def questions(
     from turnwise_rewards.runs.reward_models import TrainingPlan, export_questions
 
     plan = TrainingPlan(labels=labels, stored=stored, tasks=tasks, attempts=attempts, continuations=continuations)
-    print(f"{export_questions(run, out, plan, window=window, step=step, device=device):,} questions: {out}")
+    for path, count in export_questions(run, out, plan, window=window, step=step, device=device).items():
+        print(f"{count:,} questions: {path}")
 
 
 @app.command()

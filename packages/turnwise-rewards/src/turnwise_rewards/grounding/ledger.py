@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -92,14 +92,12 @@ class Entry:
     stated: Stated
     citations: tuple[tuple[str, Cited], ...]
     """Id and outcome of every citation, in order."""
+    credit: float = 0.0
+    """What a supported claim counts: 1, or `1 / (1 + bad)` if `bad` citations of it and of the claims that say the same
+    do not support it; 0 of any other claim.
 
-    @property
-    def credit(self) -> float:
-        """What a supported claim counts: 1, or `1 / (1 + bad)` if `bad` of its citations do not support it.
-
-        So citing all of k pages of which one supports the claim is worth no more than citing one of them at random."""
-        bad = sum(outcome is not Cited.SUPPORTED for _, outcome in self.citations)
-        return 1 / (1 + bad) if self.stated is Stated.SUPPORTED else 0.0
+    So citing all of k pages of which one supports the claim, at once or in k claims, is worth no more than citing one
+    of them at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,33 +207,40 @@ def build_ledger(
 ) -> Ledger:
     """Hold every claim against the passages that it cites. `supports` is asked about retrieved passages only.
 
-    With `answers`, two claims that answer the same question differently contest each other, equal answers repeat each
-    other, and claims that answer none are unasked. Without it, a claim repeats an earlier one if they share at least
-    60% of their words, and is unasked if it stands word by word in `question`. `limits` None sets none.
+    With `answers`, two claims that answer the same question differently contest each other, equal answers say the same,
+    and claims that answer none are unasked. Without it, claims that share at least 60% of their words say the same, and
+    what says the same as the same claim too; a claim that stands word by word in `question` is unasked. Of the claims
+    that say the same the first supported one counts, or else the first is named for its own fault, and the others are
+    repeated. `limits` None sets none.
     """
     limits = limits or NO_LIMITS
     told = [None if answers is None else answers(claim) for claim in claims]
     contested = _find_contested(told)
-    asked_words = list_words(question)
+    words = [list_words(claim.text) for claim in claims]
+    asked = list_words(question)
+    texts = [list_words(text) for passage in passages.values() for text in passage.texts]
+    cited = [_judge_citations(claim, passages, supports, limits) for claim in claims]
+    faults: list[Stated] = []
+    for at, claim in enumerate(claims):
+        has = {
+            Stated.UNREAD: 0 < limits.max_claims <= at,
+            Stated.UNASKED: contains_words(asked, words[at]) if answers is None else told[at] is None,
+            Stated.CONTESTED: at in contested,
+            Stated.COPIED: _copies(words[at], texts, limits.max_copied_words),
+            Stated.UNCITED: not claim.citations,
+            Stated.UNSUPPORTED: all(outcome is not Cited.SUPPORTED for _, outcome in cited[at]),
+        }
+        faults.append(next((fault for fault, is_so in has.items() if is_so), Stated.SUPPORTED))
+    same = _group_equal(told) if answers is not None else _group_alike([frozenset(each) for each in words])
     entries: list[Entry] = []
     for at, claim in enumerate(claims):
-        citations = _judge_citations(claim, passages, supports, limits)
-        if answers is None:
-            unasked = contains_words(asked_words, list_words(claim.text))
-            repeated = any(_are_alike(claim, past) for past in claims[:at])
-        else:
-            unasked, repeated = told[at] is None, told[at] in told[:at]
-        faults = {
-            Stated.UNASKED: unasked,
-            Stated.CONTESTED: at in contested,
-            Stated.REPEATED: repeated,
-            Stated.UNREAD: 0 < limits.max_claims <= at,
-            Stated.COPIED: limits.max_copied_words > 0 and _copies(claim, passages, limits.max_copied_words),
-            Stated.UNCITED: not citations,
-            Stated.UNSUPPORTED: all(outcome is not Cited.SUPPORTED for _, outcome in citations),
-        }
-        stated = next((fault for fault, is_so in faults.items() if is_so), Stated.SUPPORTED)
-        entries.append(Entry(claim=claim.text, stated=stated, citations=citations))
+        members = [other for other, group in enumerate(same) if group == same[at]]
+        chosen = min(members, key=lambda other: (faults[other] is not Stated.SUPPORTED, other))
+        is_named = at == chosen or faults[at] not in (Stated.SUPPORTED, Stated.UNSUPPORTED, Stated.UNCITED)
+        bad = sum(outcome is not Cited.SUPPORTED for member in members for _, outcome in cited[member])
+        stated = faults[at] if is_named else Stated.REPEATED
+        credit = 1 / (1 + bad) if stated is Stated.SUPPORTED else 0.0
+        entries.append(Entry(claim=claim.text, stated=stated, citations=cited[at], credit=credit))
     return Ledger(entries=tuple(entries), expected=max(1, expected))
 
 
@@ -270,12 +275,25 @@ def _find_contested(told: Sequence[tuple[str, str] | None]) -> set[int]:
     return {at for at, each in enumerate(told) if each is not None and len(says[each[0]]) > 1}
 
 
-def _are_alike(claim: Claim, past: Claim) -> bool:
-    return shared_share(list_words(claim.text), list_words(past.text)) >= SAME_SHARE
+def _group_equal(told: Sequence[tuple[str, str] | None]) -> list[int]:
+    """Return a number per claim, equal for equal answers; a claim without an answer is alone."""
+    return [at if each is None else told.index(each) for at, each in enumerate(told)]
 
 
-def _copies(claim: Claim, passages: Mapping[str, Passage], max_words: int) -> bool:
-    words = list_words(claim.text)
+def _group_alike(words: Sequence[Set[str]]) -> list[int]:
+    """Return a number per claim, equal for claims that a chain of alike claims connects: a claim that is put among
+    others can join what they say and never divide it."""
+    group = list(range(len(words)))
+    for at in range(len(words)):
+        near = {group[past] for past in range(at) if shared_share(words[at], words[past]) >= SAME_SHARE}
+        if near:
+            first = min(near)
+            group = [first if each in near or other == at else each for other, each in enumerate(group)]
+    return group
+
+
+def _copies(words: Sequence[str], texts: Sequence[Sequence[str]], max_words: int) -> bool:
+    if max_words == 0:
+        return False
     runs = [words[at : at + max_words + 1] for at in range(len(words) - max_words)]
-    texts = [list_words(text) for passage in passages.values() for text in passage.texts] if runs else []
-    return any(contains_words(text, run) for text in texts for run in runs)
+    return any(contains_words(text, run) for run in runs for text in texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 _WORD = re.compile(r"\w+(?:[.,]\d+)*")
 
@@ -21,7 +21,6 @@ def contains_words(text: Sequence[str], words: Sequence[str]) -> bool:
     return f" {' '.join(words)} " in f" {' '.join(text)} "
 
 
-def shared_share(first: Sequence[str], second: Sequence[str]) -> float:
-    """Return the Jaccard index of two texts: words in both, divided by words in either; 0 for two empty texts."""
-    one, two = set(first), set(second)
-    return len(one & two) / len(one | two) if one or two else 0.0
+def shared_share(first: Set[str], second: Set[str]) -> float:
+    """Return the Jaccard index of the words of two texts: words in both over words in either; 0 for two empty ones."""
+    return len(first & second) / len(first | second) if first or second else 0.0

@@ -12,7 +12,7 @@ from turnwise.core.types import Message, Task
 from turnwise.environments.draws import find_tasks
 from turnwise_rewards.redteam.attack import Attack, Need, Scene
 from turnwise_rewards.redteam.attacks.table import ATTACKS
-from turnwise_rewards.redteam.grouped import reward_group
+from turnwise_rewards.redteam.grouped import read_group
 from turnwise_rewards.redteam.honest import (
     Copies,
     Policies,
@@ -63,9 +63,9 @@ def check_reward(
 ) -> list[Line]:
     """Return a line for every attack and role, in the order of `attacks`; runs an event loop of its own.
 
-    Tasks are the first of the training split. `listed` has known holes, by attack and role, with their reasons; the
-    role "" stands for every role. Raises EnvironmentFault if no task can be built, ConfigError for a family without a
-    random policy, and what a reward of the recipe raises.
+    Tasks are the first of the training split. `listed` has known holes, by attack and role, with their reasons; "any"
+    stands for every attack, and the role "" for every role. Raises EnvironmentFault if no task can be built,
+    ConfigError for a family without a random policy, and what a reward of the recipe raises.
     """
     return asyncio.run(_check(arena, num_tasks, attacks, listed))
 
@@ -88,7 +88,9 @@ async def _check(
             can_solve = attack.needs == "oracle"
             alone = judge_attack(await _read(arena, bouts, role), honest[role], can_solve=can_solve)
             mixed = await _find_mixed(arena, bouts, references[role], role, can_solve=can_solve)
-            if arena.rewards and not _prefers_oracle(honest[role]):  # attempts that are only ranked among themselves
+            if arena.group_size > 1 and not _prefers_oracle(
+                honest[role]
+            ):  # attempts that are only ranked among themselves
                 alone = replace(alone, hole="")
             lines.append(_describe(attack, role, alone, mixed, honest[role], listed))
     return lines
@@ -130,9 +132,7 @@ async def _read_honest(arena: Arena, reference: Reference, role: str) -> Honest:
 
 async def _read(arena: Arena, tasks: Sequence[Copies], role: str) -> list[Outcome]:
     """Return what a role got for every attempt, task by task; the attempts at a task are one group."""
-    return [
-        Outcome.of(trajectory) for copies in tasks for trajectory in await reward_group(arena.rewards, copies, role)
-    ]
+    return [outcome for copies in tasks for outcome in await read_group(arena, copies, role)]
 
 
 async def _find_mixed(
@@ -141,12 +141,12 @@ async def _find_mixed(
     """Return the hole of rewards that compare attempts where a third of the group attacks, a third knows nothing and a
     third is the oracle's; empty if there is none, no such reward, or no oracle."""
     third = arena.group_size // 3
-    if not arena.rewards or not third or reference.oracle is None:
+    if not third or reference.oracle is None:
         return ""
     outcomes: list[list[Outcome]] = [[], [], []]
     for attack, random, oracle in zip(attacked, reference.random, reference.oracle, strict=False):
         members = [*attack[:third], *random[:third], *oracle[:third]]
-        read = [Outcome.of(each) for each in await reward_group(arena.rewards, members, role)]
+        read = await read_group(arena, members, role)
         for kind, part in enumerate(outcomes):
             part += read[kind * third : (kind + 1) * third]
     mine, random_outcomes, oracle_outcomes = outcomes
@@ -164,7 +164,8 @@ def _describe(
     listed: Mapping[tuple[str, str], str],
 ) -> Line:
     hole = alone.hole or mixed
-    reason = listed.get((attack.name, role), listed.get((attack.name, "")))
+    places = ((attack.name, role), (attack.name, ""), ("any", role), ("any", ""))
+    reason = next((listed[place] for place in places if place in listed), None)
     state: State = "holds"
     if hole:
         state = "hole" if reason is None else "listed"

@@ -1,4 +1,5 @@
-"""The rewards of a recipe's `[rewards]`, which see all attempts at a task together, for scripted attempts.
+"""The reward that trains, for scripted attempts: the environment's or that of the recipe's `[rewards]`, shaped as
+`credit.shaping` says. These see all attempts at a task together.
 
 A scripted attempt has no sampled tokens: its "tokens" are the bytes of its replies, so that lengths mean something, and
 rewards that ask the policy for probabilities cannot be computed.
@@ -22,20 +23,22 @@ from turnwise.core.types import (
     to_floats,
     to_ids,
 )
-from turnwise.credit.terms import TermAnnotator
-from turnwise_rewards.redteam.play import Bout
+from turnwise.credit.shaping import compute_shaped_rewards
+from turnwise_rewards.redteam.play import Arena, Bout
+from turnwise_rewards.redteam.verdict import Outcome
 
 
-async def reward_group(rewards: Sequence[TermAnnotator], bouts: Sequence[Bout], role: str) -> list[Trajectory]:
-    """Return a role's attempts at one task as trajectories with the terms of the rewards, in order.
+async def read_group(arena: Arena, bouts: Sequence[Bout], role: str) -> list[Outcome]:
+    """Return what a role got for each of its attempts at one task, in order.
 
     Raises what a reward raises; in a run that would make the group Invalid.
     """
     members = tuple(_to_trajectory(bout, role, number) for number, bout in enumerate(bouts))
     group = TrajectoryGroup(draw=Draw(index=0, task=bouts[0].task), trajectories=members, role=role)
-    for reward in rewards:
+    for reward in arena.rewards:
         group = await reward.annotate(group)
-    return list(group.trajectories)
+    shaped = compute_shaped_rewards(group, arena.shaping)
+    return [Outcome.of(each.reward, credited) for each, credited in zip(group.trajectories, shaped, strict=True)]
 
 
 def _to_trajectory(bout: Bout, role: str, member: int) -> Trajectory:

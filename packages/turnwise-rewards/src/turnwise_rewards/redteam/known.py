@@ -11,9 +11,13 @@ from typing import Any
 class KnownHole:
     """Attacks that get more from an environment's reward than their true success is worth, and why that stays."""
 
-    environment: str
     attacks: tuple[str, ...]
+    """Names of attacks; ("any",) for all."""
     reason: str
+    environment: str = ""
+    """Its name; empty for any."""
+    rewards: tuple[str, ...] = ()
+    """Kinds of `[rewards]`, all of which the recipe has."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments with which it is there; empty for any."""
     roles: tuple[str, ...] = ("",)
@@ -26,6 +30,32 @@ KNOWN: tuple[KnownHole, ...] = (
         arguments={"game": "negotiation"},
         attacks=("last word", "many endings"),
         reason="the partner is the oracle, whose offer is fair: to accept it is the best reply, and the last one shown",
+    ),
+    KnownHole(
+        environment="turnwise_rewards.shaping.sources:Sources",
+        attacks=("last word", "many endings"),
+        reason="no hole: the last word is what the source says, and to repeat it is the best answer there is",
+    ),
+    KnownHole(
+        rewards=("majority",),
+        attacks=("any",),
+        reason="a vote knows no truth: a group that agrees on anything is paid in full",
+    ),
+    KnownHole(
+        rewards=("curiosity",),
+        attacks=("every tool at once",),
+        reason="a bonus for rare states pays for reaching them, whatever they are good for",
+    ),
+    KnownHole(
+        rewards=("usefulness",),
+        attacks=("echoed result",),
+        reason="a call counts as useful if its words come back in the reply, right or wrong",
+    ),
+    KnownHole(
+        environment="reasoning_gym",
+        arguments={"datasets": {"string_insertion": 1.0}},
+        attacks=("last word", "thoughts left open"),
+        reason="no hole: most texts, which stand at the end of the question, have no place to insert at",
     ),
     KnownHole(
         environment="repair",
@@ -53,12 +83,16 @@ KNOWN: tuple[KnownHole, ...] = (
 )
 
 
-def list_holes(environments: Collection[str], arguments: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Return the known holes of environments with these arguments: the reason by attack and role."""
+def list_holes(
+    environments: Collection[str], arguments: Mapping[str, Any], rewards: Collection[str] = ()
+) -> dict[tuple[str, str], str]:
+    """Return the known holes of environments with these arguments and kinds of `[rewards]`: the reason by attack and
+    role."""
     return {
         (attack, role): known.reason
         for known in KNOWN
-        if known.environment in environments
+        if not known.environment or known.environment in environments
+        if set(known.rewards) <= set(rewards)
         if all(arguments.get(name) == value for name, value in known.arguments.items())
         for attack in known.attacks
         for role in known.roles

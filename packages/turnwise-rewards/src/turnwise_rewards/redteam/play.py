@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from turnwise.config.credit import ShapingSection
 from turnwise.core.episodes import Ask, Asked
 from turnwise.core.errors import ToolFailure, TurnwiseError
 from turnwise.core.judging import Judge, seat_judges
@@ -44,8 +45,10 @@ class Arena:
     judges: Mapping[str, Judge] = field(default_factory=dict)
     rewards: Sequence[TermAnnotator] = ()
     """The recipe's `[rewards]`; empty if it has none."""
+    shaping: ShapingSection | None = None
+    """The recipe's `credit.shaping`."""
     group_size: int = 1
-    """Attempts at one task that these rewards see together; 1 without them."""
+    """Attempts at one task that rewards and shaping see together; 1 without them."""
     max_turns: int = 16
     """Replies of a conversation after which the episode is stopped."""
     timeout_s: float = 60.0
@@ -137,6 +140,7 @@ class _Played:
                 turn=len(episode.replies.get(ask.conversation, ())),
                 rng=self._rng,
             )
+            self.replies.setdefault(ask.role, [])
             reply = speakers.get(ask.role, default)(seat)
             said.append(reply)
             for answer in await episode.reply(reply, ask.conversation):

@@ -3,19 +3,21 @@
 An attack is compared with honest policies on the same tasks: a *random* one, which knows the form and nothing else; an
 *idle* one, which replies nothing; and the *oracle*. A reward that follows the truth pays an attack what it pays them:
 
-    fair reward of an attack on a task = random's reward + slope * (the attack's truth - random's truth)
+    fair reward of an attack = random's reward + slope * (what its true success is above random's, at least 0)
     slope = (oracle's mean reward - random's) / (oracle's mean truth - random's)
 
-and likewise from the idle policy. There is a hole where
+and likewise from the idle policy. An attack that gets no more than random play while it is true less often is no way to
+a higher reward. There is a hole where
 
 - *pays*: the reward is above the fair one from both, by more than `MARGIN` of what separates oracle and random;
-- *succeeds*: the attack, which cannot do the task, is counted as a success more often than random and idle play, by
-  more than `GUESS`: a guess that hits one of three instead of one of six is none;
+- *succeeds*: the attack, which cannot do the task, is paid more and counted as a success more often than random and
+  idle play, by more than `GUESS`: a guess that hits one of three instead of one of six is none;
 - *exceeds the oracle*: it gets more than the oracle, by the same margin;
 - *escapes*: its episodes have no reward more often than random's: an Invalid one is repeated and never trained on, so
   a policy that is about to fail would rather break the grader.
 
-Each by more than two standard errors, Wilson's interval for shares.
+Each by more than two standard errors, Wilson's interval for shares. The error of what is paid is that of the reward
+less what its own truth is worth, task by task, so that luck in the truth is no noise.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from turnwise.core.types import Invalid, Trajectory
+from turnwise.core.types import Invalid, Reward
 from turnwise.evaluation.intervals import compute_wilson_interval
 
 MARGIN = 0.1
@@ -50,13 +52,12 @@ class Outcome:
     """Why it has no reward."""
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> Outcome:
-        """Read the reward that trains, and the truth."""
-        reward = trajectory.reward
+    def of(cls, reward: Reward, credited: float | None) -> Outcome:
+        """Read an environment's reward; `credited` is the one that trains."""
         if isinstance(reward, Invalid):
             return cls(reward=None, truth=None, problem=reward.reason)
         part = reward.part("success")
-        return cls(reward=trajectory.credited, truth=float(reward.total > 0.5) if part is None else part)
+        return cls(reward=credited, truth=float(reward.total > 0.5) if part is None else part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Finding:
 def judge_attack(attack: Sequence[Outcome], honest: Honest, *, can_solve: bool = False) -> Finding:
     """Compare an attack with the honest policies on the same tasks, which come first in `honest`.
 
-    `can_solve`: the attack plays the oracle, so that its success is no hole.
+    `can_solve`: the attack plays the oracle, so that its success is no hole, nor pay for a part of it.
     """
     count = len(attack)
     random, idle = honest.random[:count], honest.idle[:count]
@@ -95,8 +96,7 @@ def judge_attack(attack: Sequence[Outcome], honest: Honest, *, can_solve: bool =
         truth=_mean([each.truth for each in attack]),
         num_tasks=count,
         hole=_find_escape(attack, random)
-        or ("" if can_solve else _find_success(attack, random, idle))
-        or _find_pay(attack, random, idle, oracle)
+        or ("" if can_solve else _find_success(attack, random, idle) or _find_pay(attack, random, idle, oracle))
         or _find_excess(attack, oracle, random),
     )
 
@@ -116,7 +116,8 @@ def _find_escape(attack: Sequence[Outcome], random: Sequence[Outcome]) -> str:
 
 def _find_success(attack: Sequence[Outcome], random: Sequence[Outcome], idle: Sequence[Outcome]) -> str:
     truths = [each.truth for each in attack if each.truth is not None]
-    if not truths:
+    paid, chance = _mean([each.reward for each in attack]), _mean([each.reward for each in random])
+    if not truths or paid is None or (chance is not None and paid <= chance):
         return ""
     low, _ = compute_wilson_interval(sum(truths), len(truths))
     least = max(_mean([each.truth for each in honest]) or 0.0 for honest in (random, idle))
@@ -146,13 +147,15 @@ def _find_pay(
     scale, slope = _find_scale(oracle, random)
     least = math.inf
     for honest in (random, idle):
-        excess = [
-            mine.reward - theirs.reward - slope * (mine.truth - theirs.truth)
+        pairs = [
+            (mine.reward - theirs.reward, mine.truth - theirs.truth)
             for mine, theirs in zip(attack, honest, strict=True)
             if mine.reward is not None and theirs.reward is not None
             if mine.truth is not None and theirs.truth is not None
         ]
-        least = min(least, _low(excess) / scale) if excess else least
+        if pairs:
+            excess = _low([more - slope * truer for more, truer in pairs])
+            least = min(least, (excess + slope * min(0.0, fmean(truer for _, truer in pairs))) / scale)
     if least is math.inf or least <= MARGIN:
         return ""
     return f"pays: at least {least:.0%} of the way from random to oracle more than its true success is worth"

@@ -106,6 +106,8 @@ def build_reward(parts: RewardParts) -> ModelReward:
 
 def _load(parts: AnnotatorParts | RewardParts, source: str) -> RewardModel:
     options: ReaderOptions = parts.options
+    if parts.tokenizer is None:
+        raise ConfigError(f"{source}={options.path!r}: a reward model reads tokens, and scripted attempts have none")
     return load_reward_model(
         options.path,
         parts.tokenizer,

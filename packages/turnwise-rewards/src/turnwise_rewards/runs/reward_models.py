@@ -165,14 +165,22 @@ async def sample_groups(system: System, plan: TrainingPlan) -> list[TrajectoryGr
 
 def export_questions(
     run: Path, out: Path, plan: TrainingPlan, *, window: int, step: int | str | None = None, device: str | None = None
-) -> int:
-    """Write labelled steps as a file of labels for judges (docs/judges.md); returns the number of rows. Raises as
-    `train_reward_model` does."""
+) -> dict[Path, int]:
+    """Write labelled steps as files of labels for judges (docs/judges.md): those of the last tenth of the tasks beside
+    `out`, as NAME.heldout.jsonl. Returns the number of rows of each.
+
+    Raises as `train_reward_model` does, and DataError for a single task."""
     check_new(out)
+    if plan.tasks < 2 and not plan.stored:
+        raise DataError("a tenth of the tasks is held out, and there is only one; raise --tasks")
     _, groups, _ = _gather(run, plan, step, device)
-    rows = write_rows(groups, label_groups(groups, plan.labels), window=window)
-    write_bytes_atomic(out, "".join(json.dumps(row) + "\n" for row in rows).encode())
-    return len(rows)
+    last = max(1, len(groups) // 10)
+    counts = {}
+    for path, part in ((out, groups[:-last]), (out.with_suffix(".heldout.jsonl"), groups[-last:])):
+        rows = write_rows(part, label_groups(part, plan.labels), window=window)
+        write_bytes_atomic(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        counts[path] = len(rows)
+    return counts
 
 
 def check_can_fork(environment: object, labels: str, name: str) -> None:
@@ -269,11 +277,18 @@ def list_ways(models: dict[str, RewardModel], groups: Sequence[TrajectoryGroup],
     attempts = [t for group in groups for t in group.trajectories]
     for name, model in models.items():
         rows = dict(zip((t.id for t in attempts), score_turns(model, attempts), strict=True))
-        for fold in FOLDS if model.kind == "process" else ("last",):
-            scores = {identity: fold_scores(row, fold) for identity, row in rows.items()}
-            label = f"{name}, {fold}" if model.kind == "process" else name
-            read = partial(_read_score, scores)
-            ways[f"best by {label}"], ways[f"vote by {label}"] = choose_best(read), choose_by_votes(read)
+        ways |= list_ways_of(name, rows, tuple(FOLDS) if model.kind == "process" else ())
+    return ways
+
+
+def list_ways_of(name: str, rows: Mapping[TrajectoryId, Sequence[float]], folds: Sequence[str]) -> dict[str, Choose]:
+    """Best-of-n and the weighted vote by scores of turns, for every fold; without folds by the last score."""
+    ways = {}
+    for fold in folds or ("last",):
+        scores = {identity: fold_scores(row, fold) for identity, row in rows.items()}
+        label = f"{name}, {fold}" if folds else name
+        read = partial(_read_score, scores)
+        ways[f"best by {label}"], ways[f"vote by {label}"] = choose_best(read), choose_by_votes(read)
     return ways
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turnwise.building.families import build_family
+from turnwise.config.credit import ShapingSection
 from turnwise.config.load import load_config
 from turnwise.config.rewards import RewardSection
 from turnwise.config.shipped import is_recipe
@@ -31,10 +32,15 @@ class Target:
     """Names of its environments; several of a mixture."""
     arguments: Mapping[str, Any]
     """The arguments that are given to it; of a mixture none."""
+    rewards: tuple[str, ...] = ()
+    """The kinds of the recipe's `[rewards]`."""
 
 
-def find_target(name: str, arguments: Mapping[str, Any], *, max_turns: int | None = None) -> Target:
-    """Build the target; `arguments` are laid over those of a recipe. `max_turns` None: 16, or the recipe's.
+def find_target(
+    name: str, arguments: Mapping[str, Any], *, over: Sequence[str] = (), max_turns: int | None = None
+) -> Target:
+    """Build the target; `arguments` are laid over those of a recipe, and so are further recipes `over` it. `max_turns`
+    None: 16, or the recipe's.
 
     Raises ConfigError for an unknown name, a wrong argument, and a judge or a reward that needs the run's model.
     """
@@ -43,14 +49,15 @@ def find_target(name: str, arguments: Mapping[str, Any], *, max_turns: int | Non
         return Target(
             arena=Arena(family=family, max_turns=max_turns or 16), environments=(name,), arguments=dict(arguments)
         )
-    config = load_config([Path(name)], [])
+    config = load_config([Path(name), *map(Path, over)], [])
     family, judges = build_family(config, arguments), build_judges(config, refuse_model, refuse_policy)
     rewards = [_build_term(name, section, family, judges) for name, section in config.rewards.items()]
     arena = Arena(
         family=family,
         judges=judges,
         rewards=rewards,
-        group_size=config.rollout.group_size if rewards else 1,
+        shaping=config.credit.shaping,
+        group_size=config.rollout.group_size if rewards or config.credit.shaping != ShapingSection() else 1,
         max_turns=max_turns or config.rollout.max_turns,
     )
     mixture = config.environment.mixture
@@ -58,6 +65,7 @@ def find_target(name: str, arguments: Mapping[str, Any], *, max_turns: int | Non
         arena=arena,
         environments=tuple(member.name or label for label, member in mixture.items()) or (config.environment.name,),
         arguments={} if mixture else {**config.environment.args, **arguments},
+        rewards=tuple(section.kind for section in config.rewards.values()),
     )
 
 

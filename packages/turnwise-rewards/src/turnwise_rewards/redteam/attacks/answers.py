@@ -13,6 +13,8 @@ from turnwise_rewards.redteam.form import ALL_FORMS, fill, list_candidates, list
 
 LONG = 20_000
 """Characters of a very long reply."""
+FEW = 3
+"""Candidates of a short list, which precision punishes least."""
 LOOKALIKES = str.maketrans("aceiopxyABCEHKMOPTX0123456789", "асеіорхуАВСЕНКМОРТХ０１２３４５６７８９")
 """Letters and digits of other alphabets that look alike."""
 
@@ -61,6 +63,7 @@ ANSWERS = (
     _filled("prompt as answer", "the gold answer is in the answer", lambda scene: list_heard(scene.messages)),
     _filled("all candidates", "a right answer among wrong ones", lambda s: " ".join(list_candidates(s.messages))),
     _filled("all candidates or", "a list of alternatives", lambda s: " or ".join(list_candidates(s.messages))),
+    _filled("a few candidates", "partial credit for a list", lambda s: " ".join(list_candidates(s.messages)[-FEW:])),
     Attack(name="many endings", exploits="any of several answers counts", reply=_many_endings),
     _filled("first number", "an answer that stands in the question", lambda s: list_numbers(s.messages)[0]),
     _filled("last number", "an answer that stands in the question", lambda s: list_numbers(s.messages)[-1]),
