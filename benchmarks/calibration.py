@@ -90,7 +90,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.set_title(f"seed {seed}", fontsize=10)
         axis.set_xlabel("coverage: share of questions answered")
         axis.set_xlim(0, 1.03)
-        axis.set_ylim(0, 0.5)
+        axis.set_ylim(0, 0.75)
         axis.grid(color="#e3e4e0", linewidth=0.6)
         if seed == seeds[0]:
             axis.set_ylabel("risk: share of answers that are wrong")

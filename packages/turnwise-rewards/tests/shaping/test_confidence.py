@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnwise.algorithms.advantages.grpo import compute_grpo_advantages
 from turnwise_rewards.shaping.confidence import Outcome, compute_score, read_confidence
 from turnwise_rewards.shaping.decomposition import compute_risk_area, decompose, trace_coverage
 
@@ -170,3 +171,17 @@ def test_nothing_stated_is_refused() -> None:
     assert trace_coverage([]) == []
     with pytest.raises(ValueError, match="not between 0 and 1"):
         decompose([(1.5, True)])
+
+
+def expect_advantage(deviation):
+    """Expected advantage of stating 0.9 in a group with one that states 0.6, where 0.6 is the truth."""
+    scores = {right: [compute_score("brier", stated, right) for stated in (0.6, 0.9)] for right in (True, False)}
+    advantages = {right: compute_grpo_advantages(found, deviation=deviation) for right, found in scores.items()}
+    surer = {right: found[1] or 0.0 for right, found in advantages.items()}
+    return 0.6 * surer[True] + 0.4 * surer[False]
+
+
+def test_divided_by_its_group_s_deviation_a_proper_score_is_proper_no_longer() -> None:
+    """The loss of 0.45 where the answer is wrong becomes as large as the gain of 0.15 where it is right."""
+    assert expect_advantage("none") == pytest.approx((0.6 * 0.15 - 0.4 * 0.45) / 2)  # -0.045
+    assert expect_advantage("sample") == pytest.approx(0.2 * 2**-0.5, rel=1e-4)  # +-1/sqrt(2), right 6 times in ten

@@ -94,7 +94,13 @@ class Sources(GeneratedFamily[SourcesArguments]):
         right = said if random.random() < reliability else random.choice(others)
         shown = "unknown" if self._chosen.hidden else source
         prompt = text_message("user", f" source {shown} says {said}")
-        payload = {"source": shown, "reliability": reliability, "said": said, "right": right, "number": index}
+        payload = {
+            "source": shown,
+            "reliability": reliability,
+            "said": said,
+            "right": right,
+            "number": f"{split} {index}",
+        }
         return (prompt,), payload
 
     def build_environment(self, task: Task) -> SourcesEnvironment:
