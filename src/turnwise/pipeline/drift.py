@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 FEWEST = 50
 """Fewest values that are compared, of the beginning and of the latest."""
@@ -17,16 +18,28 @@ DEVIATIONS = 3.0
 """Least standard errors of that fall."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drift:
     """The first and the latest values of something, each between 0 and 1."""
 
     first: list[float] = field(default_factory=list)
     latest: list[float] = field(default_factory=list)
     fewest: int = FEWEST
+    num_seen: int = 0
+
+    def state(self) -> list[Any]:
+        """Return what a checkpoint must hold."""
+        return [list(self.first), list(self.latest), self.num_seen]
+
+    @classmethod
+    def restore(cls, state: Sequence[Any], *, fewest: int = FEWEST) -> Drift:
+        """Return the drift whose `state` this is; one without the number of values has seen those that it holds."""
+        first, latest, *seen = state
+        return cls(list(first), list(latest), fewest, seen[0] if seen else len(latest))
 
     def add(self, value: float) -> None:
         """Count a value."""
+        self.num_seen += 1
         if len(self.first) < MOST:
             self.first.append(value)
         self.latest.append(value)
@@ -41,15 +54,13 @@ class Drift:
     def has_fallen(self) -> bool:
         """Return whether the mean of the latest is below that of the first, by `DROP` and `DEVIATIONS` standard errors.
 
-        The two do not overlap: of a short run each is a half. The variance of the first has 0.25 / n in addition, so
-        that a beginning without a fault is not taken for certain.
+        The two do not overlap: of a run of fewer than twice `MOST` each is a half. The variance of the first has
+        0.25 / n in addition, so that a beginning without a fault is not taken for certain.
         """
-        first, latest = self.first, self.latest
-        if len(latest) < MOST or len(first) < MOST:
-            half = len(first) // 2
-            first, latest = first[:half], first[half:]
-        if len(first) < self.fewest:
+        size = min(self.num_seen // 2, MOST)
+        if size < self.fewest:
             return False
+        first, latest = self.first[:size], self.latest[-size:]
         fall = fmean(first) - fmean(latest)
         error = math.sqrt((_vary(first) + 0.25 / len(first)) / len(first) + _vary(latest) / len(latest))
         return fall >= DROP and fall >= DEVIATIONS * error

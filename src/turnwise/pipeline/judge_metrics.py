@@ -63,11 +63,11 @@ class DriftWatch:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold: by judge, whether it agreed in the first and in the latest questions."""
-        return {name: [list(drift.first), list(drift.latest)] for name, drift in self._judges.items()}
+        return {name: drift.state() for name, drift in self._judges.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._judges = {name: Drift(list(first), list(latest)) for name, (first, latest) in state.items()}
+        self._judges = {name: Drift.restore(each) for name, each in state.items()}
 
     def follow(self, trajectories: Sequence[Trajectory]) -> list[str]:
         """Count a step's judgements; return an alarm for every judge that agrees less than at the beginning, or in

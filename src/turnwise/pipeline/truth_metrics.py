@@ -89,13 +89,13 @@ class TruthWatch:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold; empty before an attempt was counted."""
-        drift = self._drift
-        kept = {"first": list(drift.first), "latest": list(drift.latest), "true": list(self._true)}
-        return kept if any(kept.values()) else {}
+        if not self._drift.num_seen and not self._true:
+            return {}
+        return {"order": self._drift.state(), "true": list(self._true)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._drift = Drift(list(state.get("first", ())), list(state.get("latest", ())), FEWEST)
+        self._drift = Drift.restore(state.get("order", ((), ())), fewest=FEWEST)
         self._true = list(state.get("true", ()))
 
     def follow(self, groups: Sequence[TrajectoryGroup]) -> list[str]:

@@ -8,6 +8,7 @@ from turnwise.core.messages import text_message
 from turnwise.core.metrics import find_definition, record
 from turnwise.core.types import Trajectory
 from turnwise.core.verdicts import NOTHING_USED, Judgement, Question, Usage, Verdict
+from turnwise.pipeline.drift import Drift
 from turnwise.pipeline.judge_metrics import DriftWatch, compute_judge_metrics
 from turnwise.testing import make_trajectory
 
@@ -72,3 +73,16 @@ def test_few_questions_or_a_steady_judge_are_no_alarm() -> None:
     steady = DriftWatch()
     mixed = [judged(1.0, float(number % 2)) for number in range(40)]
     assert not any(steady.follow([carry(*mixed)]) for _ in range(30))
+
+
+def test_the_beginning_and_the_latest_do_not_overlap() -> None:
+    drift = Drift()
+    for _ in range(250):
+        drift.add(1.0)
+    for number in range(200):
+        drift.add(float(number % 2))
+    # 450 values: the first 225 are 1, of the latest 225 a hundred are 0: a fall by 100 / 225.
+    assert drift.has_fallen()
+    again = Drift.restore(drift.state())
+    assert (again.num_seen, again.has_fallen()) == (450, True)
+    assert not Drift.restore(([1.0] * 400, [1.0] * 400)).has_fallen()  # of an older run
