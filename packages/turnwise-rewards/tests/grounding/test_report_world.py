@@ -17,7 +17,7 @@ from turnwise_rewards.grounding.passages import Passage
 from turnwise_rewards.grounding.world.arguments import ReportArguments
 from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
 from turnwise_rewards.grounding.world.pages import SOURCES, read_page
-from turnwise_rewards.grounding.world.reports import check_claim, read_line, write_line
+from turnwise_rewards.grounding.world.reports import asked_facts, check_claim, read_line, write_line, write_report
 
 SMALL: dict[str, Any] = {"num_entities": 24, "num_words": 12, "num_years": 10, "top_k": 2, "tasks_per_world": 8}
 SHARED: dict[str, Report] = {}
@@ -143,7 +143,10 @@ def test_the_reward_follows_from_the_records() -> None:
     tools = [message for message in played.messages if message.role == "tool"]
     assert len(tools) == len(played.task.payload["asked"])
     assert 3 <= len(tools) <= 5
-    report = family_of().best_report(played.task)
+    library = family_of().library(played.task)
+    ids = {(page.fact, page.value): page.id for page in library.pages}
+    facts = [(fact, library.truth[fact]) for fact in asked_facts(played.task)]
+    report = write_report([write_line(fact, value, [ids[fact, value]]) for fact, value in facts])
     assert played.replies[-1].text == f"<answer> {report} </answer>"
     disputed = play("oracle", count=4, contradictions=1.0)
     assert all(isinstance(each.reward, Scored) and each.reward.part("resolved") == 1.0 for each in disputed)

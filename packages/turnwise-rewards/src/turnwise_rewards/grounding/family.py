@@ -21,7 +21,7 @@ from turnwise_rewards.grounding.world.attackers import ATTACKS, Attacker
 from turnwise_rewards.grounding.world.environment import NOTHING_FOUND, ReportEnvironment
 from turnwise_rewards.grounding.world.pages import Library, show_pages, write_library
 from turnwise_rewards.grounding.world.policies import CitingPolicy, RandomPolicy
-from turnwise_rewards.grounding.world.reports import asked_facts, name_fact, write_ledger, write_line, write_report
+from turnwise_rewards.grounding.world.reports import asked_facts, name_fact, write_ledger
 
 PROMPTS = {
     "short": "Report : {asked}\n",
@@ -84,14 +84,6 @@ class Report(GeneratedFamily[ReportArguments]):
         world = build_world(seed, split, self._chosen.num_entities, self._chosen.num_words)
         library = write_library(world, seed, self._chosen)
         return _Scene(library=library, retriever=WordRetriever(library.passages()))
-
-    def best_report(self, task: Task) -> str:
-        """Return the right report, citing the right page for every fact. It is worth something only in an episode that
-        was shown these pages, so that the family names no gold answers."""
-        library = self.library(task)
-        ids = {(page.fact, page.value): page.id for page in library.pages}
-        asked = asked_facts(task)
-        return write_report([write_line(fact, library.truth[fact], [ids[fact, library.truth[fact]]]) for fact in asked])
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return "oracle", "random", "naive" and the attackers, who change the oracle's report."""

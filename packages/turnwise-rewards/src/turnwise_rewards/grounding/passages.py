@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnwise.core.types import ToolRecord, Trajectory
+from turnwise.core.types import ToolRecord
 from turnwise_rewards.grounding.citations import normalize_id
 from turnwise_rewards.grounding.words import contains_words, list_words
 
@@ -58,11 +58,6 @@ class Passage:
     def text(self) -> str:
         """All texts, a line each."""
         return "\n".join(self.texts)
-
-
-def read_trajectory(trajectory: Trajectory, tools: Collection[str] = ()) -> dict[str, Passage]:
-    """Return the passages of a trajectory by id; `tools` are the ones that retrieve, none given: all."""
-    return read_passages([record for turn in trajectory.turns for record in turn.tool_records], tools)
 
 
 def read_passages(records: Sequence[ToolRecord], tools: Collection[str] = ()) -> dict[str, Passage]:

@@ -88,9 +88,8 @@ async def _check(
             can_solve = attack.needs == "oracle"
             alone = judge_attack(await _read(arena, bouts, role), honest[role], can_solve=can_solve)
             mixed = await _find_mixed(arena, bouts, references[role], role, can_solve=can_solve)
-            if arena.group_size > 1 and not _prefers_oracle(
-                honest[role]
-            ):  # attempts that are only ranked among themselves
+            # Where attempts are only ranked among themselves, a group of attacks alone says nothing.
+            if arena.group_size > 1 and not _prefers_oracle(honest[role]):
                 alone = replace(alone, hole="")
             lines.append(_describe(attack, role, alone, mixed, honest[role], listed))
     return lines
