@@ -203,7 +203,11 @@ class Pipeline:
         if len(self._gate.outstanding) >= (self._last_step - self._taken_step) * settings.tasks_per_step:
             return True
         dynamic = settings.dynamic_sampling
-        return bool(dynamic.metric) and self._num_filtered > (dynamic.max_batches - 1) * settings.tasks_per_step
+        if dynamic.refill == "value":  # chosen in rounds, of which the last may be too short for a batch
+            return bool(dynamic.metric) and self._num_filtered > (dynamic.max_batches - 1) * settings.tasks_per_step
+        # Groups under way count: whether two are filtered at once or one after the other opens no other number.
+        num_drawn = self._num_filtered + min(len(self._gate.outstanding), settings.tasks_per_step)
+        return bool(dynamic.metric) and num_drawn >= dynamic.max_batches * settings.tasks_per_step
 
     @property
     def _refills_by_value(self) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,15 @@ def test_steps_without_anything_to_learn_from_leave_the_weights(tmp_path: Path, 
     assert all(draws == () for draws in world.journal.taken.values())
     assert len({tuple(sums.items()) for sums in world.sums().values()}) == 1
     check_audit(world)
+
+
+def test_how_many_groups_a_step_draws_does_not_depend_on_which_end_together(tmp_path: Path) -> None:
+    dynamic = {"metric": "reward", "max_batches": 3}
+    sections: dict[str, dict[str, Any]] = {"rollout": {"dynamic_sampling": dynamic}, "train": {"steps": 12}}
+    world = make_world(tmp_path / "run", sections, family=WorldFamily(success=0.0), pace=Pace(environment_s=0.0))
+    world.live()
+    drawn = Counter(row["step"] for row in world.read_lines("ledger.jsonl"))
+    assert drawn == dict.fromkeys(range(1, 13), 3 * 2)  # three batches of two, all filtered
 
 
 @pytest.mark.parametrize("late", ["cut", "drop"])
