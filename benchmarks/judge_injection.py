@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--judge", required=True)
     parser.add_argument("--labels", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     labelled = load_file(options.labels, read_labelled).rows
 
     async def run() -> dict[str, list[str]]:
