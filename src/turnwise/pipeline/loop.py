@@ -203,11 +203,14 @@ class Pipeline:
         if len(self._gate.outstanding) >= (self._last_step - self._taken_step) * settings.tasks_per_step:
             return True
         dynamic = settings.dynamic_sampling
-        if dynamic.refill == "value":  # chosen in rounds, of which the last may be too short for a batch
-            return bool(dynamic.metric) and self._num_filtered > (dynamic.max_batches - 1) * settings.tasks_per_step
+        if not dynamic.metric:
+            return False
+        budget = dynamic.max_batches * settings.tasks_per_step
+        if settings.max_staleness or dynamic.refill == "value":
+            # Groups of later steps are under way too, or are chosen in rounds: what is left cannot fill a batch.
+            return self._num_filtered > budget - settings.tasks_per_step
         # Groups under way count: whether two are filtered at once or one after the other opens no other number.
-        num_drawn = self._num_filtered + min(len(self._gate.outstanding), settings.tasks_per_step)
-        return bool(dynamic.metric) and num_drawn >= dynamic.max_batches * settings.tasks_per_step
+        return self._num_filtered + len(self._gate.outstanding) >= budget
 
     @property
     def _refills_by_value(self) -> bool:

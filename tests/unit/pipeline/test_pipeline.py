@@ -131,6 +131,20 @@ def test_how_many_groups_a_step_draws_does_not_depend_on_which_end_together(tmp_
     assert drawn == dict.fromkeys(range(1, 13), 3 * 2)  # three batches of two, all filtered
 
 
+def test_a_budget_of_one_batch_leaves_groups_to_sample_ahead(tmp_path: Path) -> None:
+    sections: dict[str, dict[str, Any]] = {
+        "rollout": {"dynamic_sampling": {"metric": "reward", "max_batches": 1}},
+        "schedule": {"max_staleness": 2},
+        "train": {"steps": 8},
+    }
+    world = make_world(tmp_path / "run", sections, pace=Pace(step_s=0.05))
+    world.live()
+    records = [each for each in world.journal.draws.values() if each.fate == "taken"]
+    # Some were opened while an earlier step trained.
+    assert any(each.step is not None and each.version < each.step - 1 for each in records)
+    check_audit(world)
+
+
 @pytest.mark.parametrize("late", ["cut", "drop"])
 def test_late_groups_are_cut_or_dropped(tmp_path: Path, late: str) -> None:
     sections: dict[str, dict[str, Any]] = {

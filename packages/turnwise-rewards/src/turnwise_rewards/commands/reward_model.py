@@ -21,6 +21,9 @@ Step = Annotated[
     str | None, typer.Option(help="RL step of the checkpoint, best (held-out) or latest; default: latest.")
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the run's device.")]
+Stored = Annotated[bool, typer.Option(help="Label what the run has stored, instead of sampling.")]
+Tasks = Annotated[int, typer.Option(min=1, help="Training tasks to sample.")]
+Attempts = Annotated[int, typer.Option(min=1, help="Attempts per task.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -32,9 +35,9 @@ def train(
         Literal["outcome", "soft", "hard", "returns", "quality", "progress"],
         typer.Option(help="outcome: of whole attempts. The others label every step."),
     ] = "soft",
-    stored: Annotated[bool, typer.Option(help="Label what the run has stored, instead of sampling.")] = False,
-    tasks: Annotated[int, typer.Option(min=1, help="Training tasks to sample.")] = 200,
-    attempts: Annotated[int, typer.Option(min=1, help="Attempts per task.")] = 4,
+    stored: Stored = False,
+    tasks: Tasks = 200,
+    attempts: Attempts = 4,
     continuations: Annotated[int, typer.Option(min=1, help="Continuations per state: soft, hard, quality.")] = 4,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 300,
     batch: Annotated[int, typer.Option(min=1, help="Attempts per optimizer step.")] = 32,
@@ -66,9 +69,9 @@ def questions(
         Literal["outcome", "soft", "hard", "returns", "quality", "progress"],
         typer.Option(help="A label of 0.5 or more makes a step right."),
     ] = "progress",
-    stored: Annotated[bool, typer.Option(help="Label what the run has stored, instead of sampling.")] = False,
-    tasks: Annotated[int, typer.Option(min=1, help="Training tasks to sample.")] = 200,
-    attempts: Annotated[int, typer.Option(min=1, help="Attempts per task.")] = 4,
+    stored: Stored = False,
+    tasks: Tasks = 200,
+    attempts: Attempts = 4,
     continuations: Annotated[int, typer.Option(min=1, help="Continuations per state.")] = 4,
     window: Annotated[int, typer.Option(min=0, help="Messages before the reply; 0: all.")] = 0,
     step: Step = None,
@@ -87,7 +90,7 @@ def evaluate(
     run: Run,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a reward model.")],
     tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks.")] = 100,
-    attempts: Annotated[int, typer.Option(min=1, help="Attempts per task.")] = 4,
+    attempts: Attempts = 4,
     step: Step = None,
     device: Device = None,
     as_json: Json = False,
