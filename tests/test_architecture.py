@@ -29,7 +29,7 @@ SOURCES = {
 
 FLOORS = {
     "core": 0,
-    **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", SIBLING], 1),
+    **dict.fromkeys(["config", "algorithms", "hosts", "rendering", "store", "pictures", SIBLING], 1),
     **dict.fromkeys(["models", "tools", "rewards", "questions", "batching", "serving", "gateway"], 2),
     **dict.fromkeys(["environments", "engines", "judging", "rollout", "training", "credit", "sync"], 3),
     **dict.fromkeys(["learning", "evaluation", "audit", "reporting", "exchange", "remote", "forecast"], 4),

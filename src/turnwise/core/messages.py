@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -16,15 +17,40 @@ class TextPart:
     text: str
 
 
-Part = TextPart
-"""A part of a message. Text is the only kind; a further kind would join here as a union."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePart:
+    """One picture in a message, known by its content: two parts of equal pixels are equal.
+
+    Build one with `pictures.read.read_picture`, which reads files, data URLs, bytes, arrays and Pillow's images.
+    """
+
+    digest: str
+    """`hash_pixels` of the picture, in hexadecimal."""
+    width: int
+    """In pixels."""
+    height: int
+    """In pixels."""
+    label: str = field(default="", compare=False)
+    """A name for people; it is no part of the content."""
+    pixels: bytes | None = field(default=None, compare=False, repr=False)
+    """RGB, 8 bits each, row by row from the top left, `height * width * 3` bytes; None once they are in a store
+    (`core.pictures`)."""
+
+
+Part = TextPart | ImagePart
+"""A part of a message."""
+
+
+def hash_pixels(pixels: bytes, width: int, height: int) -> str:
+    """Return the digest of a picture: SHA-256 of its size and its RGB bytes, in hexadecimal."""
+    return hashlib.sha256(f"{width} {height} ".encode() + pixels).hexdigest()
 
 
 def identify(content: Sequence[Part]) -> str | list[Any]:
     """Return content as JSON that differs whenever the content does: the text if all parts are text, else part by
     part."""
-    parts = [part.text if isinstance(part, TextPart) else [type(part).__name__, asdict(part)] for part in content]
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else parts
+    parts = [part.text if isinstance(part, TextPart) else ["image", part.digest] for part in content]
+    return "".join(map(str, parts)) if all(isinstance(part, str) for part in parts) else parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +95,25 @@ class Message:
     def text(self) -> str:
         """All text parts joined."""
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def images(self) -> tuple[ImagePart, ...]:
+        """The pictures, in order."""
+        return tuple(part for part in self.content if isinstance(part, ImagePart))
+
+
+def list_images(messages: Iterable[Message]) -> list[ImagePart]:
+    """Return the pictures of messages, in order; one that is shown twice is there twice."""
+    return [part for message in messages for part in message.images]
+
+
+def without_pixels(message: Message) -> Message:
+    """Return the message whose pictures are known by their digests alone; the same object if it has none with
+    pixels."""
+    if all(part.pixels is None for part in message.images):
+        return message
+    parts = (replace(part, pixels=None) if isinstance(part, ImagePart) else part for part in message.content)
+    return replace(message, content=tuple(parts))
 
 
 def text_message(role: Role, text: str, **fields: Any) -> Message:

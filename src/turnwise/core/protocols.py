@@ -16,6 +16,7 @@ from turnwise.core.types import (
     Completion,
     IntArray,
     Message,
+    Prompt,
     Reward,
     Sample,
     SamplingParams,
@@ -187,6 +188,21 @@ class Renderer(Protocol):
         ...
 
 
+@runtime_checkable
+class SeeingRenderer(Renderer, Protocol):
+    """A renderer whose messages may have pictures. Its `open` and `extend` return the ids of these prompts."""
+
+    def open_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Prompt:
+        """See `Renderer.open`. Keeps the pixels of every picture in the run's store. Raises StoreError too."""
+        ...
+
+    def extend_prompt(
+        self, prompt_ids: IntArray, completion_ids: IntArray, observations: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> Prompt:
+        """See `Renderer.extend`; spans count from the first appended token."""
+        ...
+
+
 class Engine(Protocol):
     """Samples completions. Token ids in, token ids out."""
 
@@ -209,6 +225,15 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Fail what is still being sampled and free the engine's resources. A second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class SeeingEngine(Engine, Protocol):
+    """An engine that can be given pictures. One with text only is given none: `rollout.asking.ask_engine` refuses."""
+
+    async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
+        """See `Engine.generate`. Raises EngineError too if a picture cannot be read from the run's store."""
         ...
 
 

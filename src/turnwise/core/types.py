@@ -28,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.core.errors import DataError
+from turnwise.core.keys import Span
+from turnwise.core.messages import ImagePart as ImagePart
 from turnwise.core.messages import Message as Message
 from turnwise.core.messages import Role as Role
 from turnwise.core.messages import TextPart as TextPart
@@ -131,6 +133,15 @@ class Draw:
 
 
 # ------------------------------------------------------------------------------------------------ sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prompt:
+    """Token ids, and which of them stand for pictures."""
+
+    token_ids: IntArray
+    images: tuple[Span, ...] = ()
+    """In order; they do not overlap."""
 
 
 class FinishReason(StrEnum):
@@ -374,6 +385,8 @@ class Turn:
     """The reply, parsed. For display, environments and rewards; training reads `completion` only."""
     observations: tuple[Message, ...] = ()
     """What the environment answered to this reply."""
+    images: tuple[Span, ...] = ()
+    """Places in `context_ids` that stand for pictures."""
     tool_records: tuple[ToolRecord, ...] = ()
     scores: TurnScores = NO_SCORES
     signals: tuple[Signal, ...] = ()
@@ -631,6 +644,8 @@ class Sample:
     experts: ByteArray | None = None
     """`[N - 1, layers, k]` experts that computed each token but the last at sampling; None for a dense model, and if
     not every turn recorded them."""
+    images: tuple[Span, ...] = ()
+    """Places in `token_ids` that stand for pictures."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.loss_mask), len(self.behavior_logprobs), len(self.advantages)}

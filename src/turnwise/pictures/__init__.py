@@ -1,0 +1,1 @@
+"""Pictures from outside: read, checked, kept by digest."""
