@@ -93,7 +93,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All text parts joined."""
+        """All text parts joined; pictures leave no trace in it (`to_plain_text` names them)."""
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
     @property
@@ -114,6 +114,22 @@ def without_pixels(message: Message) -> Message:
         return message
     parts = (replace(part, pixels=None) if isinstance(part, ImagePart) else part for part in message.content)
     return replace(message, content=tuple(parts))
+
+
+def show_digest(digest: str) -> str:
+    """Return the first 12 digits of a digest, by which people tell pictures apart."""
+    return digest[:12]
+
+
+def describe_image(part: ImagePart) -> str:
+    """Return what a text has in the place of a picture, such as `[picture 64x48 ab12cd34ef56]`: width, height and the
+    first digits of the digest."""
+    return f"[picture {part.width}x{part.height} {show_digest(part.digest)}]"
+
+
+def to_plain_text(message: Message) -> str:
+    """Return the content of a message for readers of text, who are told of every picture (`describe_image`)."""
+    return "".join(part.text if isinstance(part, TextPart) else describe_image(part) for part in message.content)
 
 
 def text_message(role: Role, text: str, **fields: Any) -> Message:

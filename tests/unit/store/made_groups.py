@@ -73,7 +73,7 @@ def assert_equal(a: TrajectoryGroup, b: TrajectoryGroup) -> None:
 
 
 def assert_equal_turns(s: Turn, t: Turn) -> None:
-    plain = ("parent", "message", "observations", "tool_records", "scores", "signals", "state", "conversation")
+    plain = ("parent", "message", "observations", "images", "tool_records", "scores", "signals", "state", "conversation")
     for name in (*plain, "engine_s", "environment_s"):
         assert getattr(s, name) == getattr(t, name), name
     c, d = s.completion, t.completion
