@@ -121,15 +121,16 @@ def show_digest(digest: str) -> str:
     return digest[:12]
 
 
-def describe_image(part: ImagePart) -> str:
-    """Return what a text has in the place of a picture, such as `[picture 64x48 ab12cd34ef56]`: width, height and the
-    first digits of the digest."""
-    return f"[picture {part.width}x{part.height} {show_digest(part.digest)}]"
+def describe_part(part: Part) -> str:
+    """Return the text of a part; of a picture its width, height and digest, such as `[picture 64x48 ab12cd34ef56]`."""
+    return (
+        part.text if isinstance(part, TextPart) else f"[picture {part.width}x{part.height} {show_digest(part.digest)}]"
+    )
 
 
 def to_plain_text(message: Message) -> str:
-    """Return the content of a message for readers of text, who are told of every picture (`describe_image`)."""
-    return "".join(part.text if isinstance(part, TextPart) else describe_image(part) for part in message.content)
+    """Return the content of a message for readers of text, who are told of every picture (`describe_part`)."""
+    return "".join(map(describe_part, message.content))
 
 
 def text_message(role: Role, text: str, **fields: Any) -> Message:

@@ -123,10 +123,10 @@ def id_from_json(row: Mapping[str, Any]) -> TrajectoryId:
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
-    """A message as plain data. A picture is `{"image": digest, "width", "height", "label"}`, without its pixels."""
+    """A message as plain data, its pictures without their pixels (`part_to_json`)."""
     return {
         "role": message.role,
-        "content": [_part_to_json(part) for part in message.content],
+        "content": [part_to_json(part) for part in message.content],
         "reasoning": message.reasoning,
         "tool_calls": [_call_to_json(call) for call in message.tool_calls],
         "tool_errors": [
@@ -141,7 +141,7 @@ def message_from_json(row: Mapping[str, Any]) -> Message:
     """The inverse of `message_to_json`."""
     return Message(
         role=row["role"],
-        content=tuple(_part_from_json(part) for part in row["content"]),
+        content=tuple(part_from_json(part) for part in row["content"]),
         reasoning=row["reasoning"],
         tool_calls=tuple(ToolCall(**call) for call in row["tool_calls"]),
         tool_errors=tuple(ToolCallError(**error) for error in row["tool_errors"]),
@@ -150,13 +150,15 @@ def message_from_json(row: Mapping[str, Any]) -> Message:
     )
 
 
-def _part_to_json(part: Part) -> dict[str, Any]:
+def part_to_json(part: Part) -> dict[str, Any]:
+    """A part of a message as plain data: `{"text"}`, or `{"image": digest, "width", "height", "label"}`."""
     if isinstance(part, ImagePart):
         return {"image": part.digest, "width": part.width, "height": part.height, "label": part.label}
     return {"text": part.text}
 
 
-def _part_from_json(row: Mapping[str, Any]) -> Part:
+def part_from_json(row: Mapping[str, Any]) -> Part:
+    """Return a part of a message's row. Raises KeyError or TypeError for anything else."""
     if "image" in row:
         return ImagePart(digest=row["image"], width=row["width"], height=row["height"], label=row.get("label", ""))
     return TextPart(**row)

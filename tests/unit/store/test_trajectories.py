@@ -237,6 +237,24 @@ def test_text_and_pieces_are_written_where_asked(tmp_path: Path) -> None:
     assert (second["context_text"], second["completion_text"], second["completion_pieces"]) == ("d", "ef", ["e", "f"])
 
 
+def test_text_names_pictures_in_place_of_their_placeholders(tmp_path: Path) -> None:
+    # Context a b | P P | c | P | d: the last place is a later piece of the same picture.
+    part = ImagePart(digest="ab" * 32, width=2, height=1, label="page")
+    spans = (Span(start=2, length=2, digest=part.digest), Span(start=5, length=1, digest=part.digest, offset=2))
+    group = make_group()
+    [member] = group.trajectories
+    first = replace(member.turns[0], context_ids=to_ids([1, 2, 9, 9, 3, 9, 4]), images=spans)
+    member = replace(member, turns=(first, *member.turns[1:]))
+    task = Task(environment="e", prompt=(Message(role="user", content=(part,)),), payload={})
+    group = replace(group, draw=replace(group.draw, task=task), trajectories=(member,))
+    save_groups(tmp_path, "s", [group], decode=lambda ids: "".join(chr(96 + i) for i in ids))
+    [row] = load_rows(tmp_path, "s")
+    assert row["turns"][0]["context_text"] == "ab[picture 2x1 abababababab]cd"
+    picture = {"image": part.digest, "width": 2, "height": 1, "label": "page"}
+    assert row["turns"][0]["context_parts"] == [{"text": "ab"}, picture, {"text": "c"}, {"text": "d"}]
+    assert (row["turns"][1]["context_text"], "context_parts" in row["turns"][1]) == ("d", False)
+
+
 def test_every_line_says_where_its_trajectory_belongs(tmp_path: Path) -> None:
     [member] = make_group().trajectories
     baseline, late = (replace(member, id=replace(member.id, member=number)) for number in (1, 2))
