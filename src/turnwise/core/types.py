@@ -637,7 +637,8 @@ class Sample:
     version_last: int
     origin: Origin
     context_mask: BoolArray = field(default_factory=lambda: to_mask([]))
-    """True on observation tokens (not prompt, not sampled). Only the unmasked-observation ablation reads it."""
+    """True on observation tokens (not prompt, not sampled, no place of a picture). Only the unmasked-observation
+    ablation reads it."""
     versions: IntArray | None = None
     """Weight version that sampled each trained token, read where `loss_mask` is True; None if all equal
     `version_first`."""

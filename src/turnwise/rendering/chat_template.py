@@ -6,10 +6,12 @@ If a tokenizer has no template, conversations are plain text with `User:` and `A
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from turnwise.core.errors import RenderError, boundary
+from turnwise.rendering.images import PICTURE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -29,6 +31,7 @@ DATE = datetime(2026, 1, 1)
 """The date that templates are told: a conversation that is rendered again must give the same tokens."""
 
 ChatMessage = dict[str, Any]
+_PROBE = "Who wrote Blue Lantern?"
 
 
 class ChatTemplate:
@@ -44,6 +47,14 @@ class ChatTemplate:
                 "under chat_template in its tokenizer_config.json"
             )
         self._tokenizer = tokenizer
+        self._reads_parts = False
+        """Whether contents are lists of parts: the template drops plain text."""
+        if tokenizer.chat_template:
+            with suppress(RenderError):
+                plain, parts = (
+                    [{"role": "user", "content": text}] for text in (_PROBE, [{"type": "text", "text": _PROBE}])
+                )
+                self._reads_parts = _PROBE not in self.render(plain) and _PROBE in self.render(parts)
 
     def render(
         self,
@@ -59,13 +70,24 @@ class ChatTemplate:
             has_template = bool(self._tokenizer.chat_template)
             template = self._tokenizer.get_chat_template(None, specs) if has_template else PLAIN_TEMPLATE
             text = self._tokenizer.apply_chat_template(
-                list(messages),
+                [self._write(message) for message in messages],
                 tools=specs,
                 chat_template=define_date(date) + template if "strftime_now" in template else template,
                 add_generation_prompt=add_generation_prompt,
                 tokenize=False,
             )
         return str(text)
+
+    def _write(self, message: ChatMessage) -> ChatMessage:
+        """Return a message as the template reads it: its content as a list of parts if it shows a picture."""
+        content = message.get("content")
+        if not isinstance(content, str) or not (self._reads_parts or PICTURE in content):
+            return message
+        parts: list[dict[str, str]] = []
+        for index, text in enumerate(content.split(PICTURE)):
+            parts += [{"type": "image"}] * bool(index)
+            parts += [{"type": "text", "text": text}] * bool(text)
+        return {**message, "content": parts}
 
 
 def define_date(date: datetime) -> str:
