@@ -26,6 +26,7 @@ from turnwise.audit.breaches import CHECKS, Breach, Tallies, Tally
 from turnwise.audit.checkpoints import check_checkpoints
 from turnwise.audit.logprobs import LogprobCheck
 from turnwise.audit.materials import AuditMaterials
+from turnwise.audit.pictures import PictureCheck
 from turnwise.audit.recheck import Rechecked, recheck_trajectory
 from turnwise.audit.recredit import check_advantages
 from turnwise.audit.replay import list_episodes, recheck_episode
@@ -119,6 +120,7 @@ class _Audit:
         self._journal = self._read_journal()
         self._accounts = self._read_accounts()
         self._checkpoints = check_checkpoints(run, self._journal, materials, self._tallies)
+        self._pictures = PictureCheck(materials.pictures, self._tallies)
         self._logprobs = LogprobCheck(materials, self._checkpoints, self._tallies)
         self._task_ids: dict[int, str] = {}
 
@@ -222,6 +224,7 @@ class _Audit:
         advantages = None if step is None else self._load_advantages(step)
         for record, group in groups:
             self._check_account(record, group, advantages)
+            self._pictures.check(record.step, group)
         sound = [(r, group) for r, group in groups if all(has_order(t) for t, _, _ in list_placed(group))]
         if step is not None:
             if len(sound) == len(records):

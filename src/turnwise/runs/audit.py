@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
+from turnwise.audit.pictures import FixedPictures
 from turnwise.building.audited import read_audit_settings
 from turnwise.building.families import build_family
 from turnwise.building.trainer import build_packing
@@ -20,6 +21,7 @@ from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums, join_sums
 from turnwise.models.threads import set_threads
+from turnwise.pictures.store import FOLDER, PictureStore
 from turnwise.runs.build import find_device, load_checkpoint
 from turnwise.runs.data_files import list_data_files
 from turnwise.runs.evaluate import load_run
@@ -56,6 +58,7 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         settings=read_audit_settings(config),
         family=family,
         data_files=list_data_files(family),
+        pictures=FixedPictures(PictureStore(run / FOLDER)),
         renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint),
         score=score,
         score_exact=score_in_float32,
