@@ -89,9 +89,14 @@ PROJECTS = {
 }
 
 
+OTHER_NAMES = {"pillow": "PIL"}
+"""Distributions that are imported under a name of another spelling."""
+
+
 def import_names(requirements: list[str]) -> set[str]:
     """`bm25s` of `bm25s>=0.3`, `math_verify` of `math-verify>=0.8`."""
-    return {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in requirements}
+    names = (re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in requirements)
+    return {OTHER_NAMES.get(name, name) for name in names}
 
 
 REQUIRED = {name: import_names(project["dependencies"]) for name, project in PROJECTS.items()}

@@ -3,6 +3,7 @@
     TurnwiseError
     ├── ConfigError        (ValueError)    a recipe or an override is wrong
     ├── DataError          (ValueError)    a data file is wrong: path, line, what was expected
+    │   └── PictureError                   what was given as a picture cannot be read as one
     ├── RenderError        (ValueError)    messages and tokens do not fit together
     ├── EngineError        (RuntimeError)  the engine refused or failed one request
     ├── EnvironmentFault   (RuntimeError)  an environment broke its contract or crashed
@@ -34,6 +35,10 @@ class ConfigError(TurnwiseError, ValueError):
 
 class DataError(TurnwiseError, ValueError):
     """A data file is wrong."""
+
+
+class PictureError(DataError):
+    """What was given as a picture cannot be read as one."""
 
 
 class RenderError(TurnwiseError, ValueError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from turnwise.core.messages import hash_pixels
 from turnwise.core.types import ImagePart, Prompt
 
 Pixels = NDArray[np.uint8]
@@ -39,3 +41,33 @@ class PictureLayout(Protocol):
         Raises RenderError for a size that the processor refuses.
         """
         ...
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def is_digest(value: object) -> bool:
+    """Return whether a value can be the digest of a picture: 64 hexadecimal digits."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def find_fault(part: ImagePart) -> str | None:
+    """Return what is wrong with the fields of a picture that other code built, in words that follow "a picture"; None
+    if nothing is."""
+    if not is_digest(part.digest):
+        return f"with the digest {part.digest!r:.80}, not 64 hexadecimal digits"
+    if not all(type(side) is int and side > 0 for side in (part.width, part.height)):
+        return f"of {part.width!r:.40} x {part.height!r:.40} pixels; both must be whole numbers above 0"
+    if not isinstance(part.label, str):
+        return f"with the label {part.label!r:.80}, not text"
+    if part.pixels is None:
+        return None
+    if not isinstance(part.pixels, bytes):
+        return f"whose pixels are {type(part.pixels).__name__}, not bytes"
+    if len(part.pixels) != part.width * part.height * 3:
+        return (
+            f"of {part.width} x {part.height} pixels with {len(part.pixels)} bytes, not {part.width * part.height * 3}"
+        )
+    if hash_pixels(part.pixels, part.width, part.height) != part.digest:
+        return f"whose pixels differ from its digest {part.digest[:12]}..."
+    return None
