@@ -237,13 +237,16 @@ class _Audit:
         lost = [g for r, g in sound if r.reason is DropReason.LOST_VERSION]
         tokens = sum(t.num_sampled_tokens for g in lost for t, _, _ in list_placed(g))
         self._tallies.skip("logprobs", "tokens of groups that weights lost in a crash had sampled", tokens)
-        self._logprobs.check(
+        scored = [
             (record.step, trajectory)
             for record, group in sound
             if record.reason is not DropReason.LOST_VERSION
             for trajectory, place, _ in list_placed(group)
             if place != "baseline" and self._is_own(trajectory)
-        )
+        ]
+        self._logprobs.check((step, t) for step, t in scored if self._pictures.can_show(t))
+        blind = sum(t.num_sampled_tokens for _, t in scored if not self._pictures.can_show(t))
+        self._tallies.skip("logprobs", "tokens of trajectories with a picture that cannot be read", blind)
         silent = [t for _, group in sound for t, _, _ in list_placed(group) if not self._is_own(t)]
         self._tallies.skip(
             "logprobs",

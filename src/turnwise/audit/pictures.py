@@ -50,6 +50,10 @@ class PictureCheck:
             unseen = {part.digest for part in parts} - shown - self._sizes.keys()
             self._tallies.skip("pictures", "pictures of messages that no prompt shows", len(unseen))
 
+    def can_show(self, trajectory: Trajectory) -> bool:
+        """Whether a model can be shown every picture of a trajectory that was checked."""
+        return all(self._sizes[span.digest] is not None for turn in trajectory.turns for span in turn.images)
+
     def _take(self, step: int | None, trajectory: Trajectory, check: str, texts: Iterator[str] | list[str]) -> None:
         self._tallies.take(Breach(check=check, step=step, trajectory=trajectory.id, text=text) for text in texts)
 

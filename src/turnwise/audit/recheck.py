@@ -68,9 +68,9 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
     """Problems between stored text and stored token ids; empty when all of this holds.
 
     The prompt of every root is what the renderer makes of its conversation's opening, `opening` where the trajectory
-    records none, with the same places of pictures; the prompt of every later turn is its parent's prompt, the parent's completion and what the renderer
-    makes of the observations between, or of the opening of a conversation that inherits; every reply parses to the
-    stored message. Parents must precede their turns.
+    records none; the prompt of every later turn is its parent's prompt, the parent's completion and what the renderer
+    makes of the observations between, or of the opening of a conversation that inherits; pictures stand at the places
+    that the renderer gives them; every reply parses to the stored message. Parents must precede their turns.
     """
     problems = []
     for index, turn in enumerate(trajectory.turns):

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 from made_run import (
+    AdderFamily,
     CharRenderer,
     compute_logprobs,
+    double,
     encode,
     make_config,
     make_materials,
@@ -32,7 +34,7 @@ from turnwise.config.load import dump_resolved
 from turnwise.core.keys import Span
 from turnwise.core.messages import ImagePart, TextPart
 from turnwise.core.pictures import Pictures
-from turnwise.core.protocols import Opening, StepResult
+from turnwise.core.protocols import Environment, Opening, StepResult
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import (
     Draw,
@@ -106,8 +108,8 @@ class Pages:
         pass
 
 
-class PagesFamily:
-    def build_environment(self, task: Task) -> Pages:
+class PagesFamily(AdderFamily):
+    def build_environment(self, task: Task) -> Environment:
         return Pages()
 
 
@@ -188,7 +190,7 @@ def make_picture_materials(run: Path) -> AuditMaterials:
     pictures = FixedPictures(PictureStore(run / FOLDER))
     return replace(
         make_materials(make_config()),
-        family=PagesFamily(),
+        family=PagesFamily(double),
         pictures=pictures,
         renderer=build_renderer(pictures),
         score=score,

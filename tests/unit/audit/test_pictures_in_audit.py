@@ -73,9 +73,15 @@ def test_a_sound_run_passes_every_check(sound: Path) -> None:
 
 def test_a_missing_picture_is_named_and_stays_missing(run: Path) -> None:
     find(run, PAGE.digest).unlink()
-    found = breaches(run)
-    assert set(found) == {"pictures"}
-    assert f"step 1, trajectory 0/0: picture {PAGE.digest} is missing from" in found["pictures"]
+    report = audit(run)
+    [breach] = report.breaches
+    assert str(breach).startswith(f"[pictures] step 1, trajectory 0/0: picture {PAGE.digest} is missing from")
+    # Both members of draw 0 saw it: no model can score them again, nor cut its three columns.
+    tokens = sum(map(len, ("zoom:1", "zoom:2", "done", "zoom:3", "done")))
+    assert report.tallies["logprobs"].not_checked == {
+        "tokens of trajectories with a picture that cannot be read": tokens
+    }
+    assert report.tallies["crops"].not_checked == {"crops of pictures that are not stored, or not as they were": 3}
     assert not find(run, PAGE.digest).exists(), "an audit adds nothing to a run"
 
 
@@ -106,7 +112,7 @@ def test_a_swapped_picture_is_not_what_was_sampled(run: Path) -> None:
     found = breaches(run)
     assert set(found) == {"ledger", "logprobs", "crops", "tools"}
     assert f"crop {WRONG.digest[:12]} is not what its source {PAGE.digest[:12]} shows at 1,0,2,2" in found["crops"]
-    assert "tokens" in found["ledger"]
+    assert "pictures or turns are not those that were reconciled" in found["ledger"]
 
 
 def test_a_crop_of_another_box_is_found_by_cutting_again(run: Path) -> None:

@@ -27,7 +27,10 @@ def test_a_picture_trains_at_the_place_where_it_was_sampled() -> None:
     other = replace(picture, digest="b" * 64)
     for images, words in (
         ((), "has 0 places of pictures, but its turns 1"),
-        ((picture.shift(3),), "shows picture aaaaaaaaaaaa at tokens 4 to 4, but turn 1 had aaaaaaaaaaaa at tokens 3 to 3"),
+        (
+            (picture.shift(3),),
+            "shows picture aaaaaaaaaaaa at tokens 4 to 4, but turn 1 had aaaaaaaaaaaa at tokens 3 to 3",
+        ),
         ((other.shift(2),), "shows picture bbbbbbbbbbbb at tokens 3 to 3, but turn 1 had aaaaaaaaaaaa"),
         ((picture.shift(2), picture.shift(4)), "has 2 places of pictures, but its turns 1"),
     ):
