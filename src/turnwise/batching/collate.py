@@ -35,6 +35,7 @@ from turnwise.batching.layout import Layout, lay_end_to_end, lay_prefix_tree, pl
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.ranks import ALONE, Plan, Ranks, plan_rounds
 from turnwise.core.keys import to_keys
+from turnwise.core.pictures import PlacedImages
 from turnwise.core.positions import number_positions
 from turnwise.core.types import (
     UNRECORDED,
@@ -73,20 +74,6 @@ UNTRAINED = Sample(
     origin=Origin(trajectory=TrajectoryId(draw=0, member=0), task_id=""),
 )
 """The content of an empty micro-batch: one token, which does not train."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlacedImages:
-    """Distinct pictures, and the P tokens that stand for them."""
-
-    digests: tuple[str, ...]
-    """`[D]`."""
-    places: torch.Tensor
-    """`[P]` int64, indices of tokens."""
-    image: torch.Tensor
-    """`[P]` int64, index in `digests`."""
-    row: torch.Tensor
-    """`[P]` int64, row of the picture's features."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,7 +162,7 @@ def collate(
         advantages=to_tensor(np.concatenate([s.advantages[s.loss_mask] for s in samples])),
         columns=packed,
         experts=None if (experts := _lay_experts(samples, layout)) is None else to_tensor(experts),
-        images=_place_images(samples, layout, device),
+        images=_place_images(samples, layout),
     )
 
 
@@ -209,23 +196,15 @@ def _number(samples: Sequence[Sample], layout: Layout) -> NDArray[np.int64]:
     return numbers
 
 
-def _place_images(samples: Sequence[Sample], layout: Layout, device: torch.device | str) -> PlacedImages | None:
+def _place_images(samples: Sequence[Sample], layout: Layout) -> PlacedImages | None:
     """Return where pictures stand; a place that samples share is there once."""
-    found = {
+    sources = {
         int(place): (span.digest, span.offset + k)
         for path, sample in zip(layout.paths, samples, strict=True)
         for span in sample.images
         for k, place in enumerate(path[span.start : span.start + span.length])
     }
-    if not found:
-        return None
-    digests = {digest: index for index, digest in enumerate(dict.fromkeys(digest for digest, _ in found.values()))}
-    return PlacedImages(
-        digests=tuple(digests),
-        places=torch.tensor(list(found), device=device),
-        image=torch.tensor([digests[digest] for digest, _ in found.values()], device=device),
-        row=torch.tensor([row for _, row in found.values()], device=device),
-    )
+    return PlacedImages.of(sources) if sources else None
 
 
 def _lay_experts(samples: Sequence[Sample], layout: Layout) -> ByteArray | None:

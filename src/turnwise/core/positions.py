@@ -17,7 +17,7 @@ def number_positions(num_tokens: int, spans: Sequence[Span]) -> Positions:
 
     Source: Qwen2-VL's M-RoPE (arXiv 2409.12191, section 2.1). A text token has one number three times. Place k of a
     picture that begins at position p has p plus its time, row and column in the grid; the text after the picture
-    continues at p + max(grid).
+    continues at p + max(rows, columns).
     """
     if all(span.grid is None for span in spans):
         return np.arange(num_tokens)
@@ -29,6 +29,6 @@ def number_positions(num_tokens: int, spans: Sequence[Span]) -> Positions:
         numbers[:, token : span.start] = np.arange(position, position + span.start - token)
         position += span.start - token
         numbers[:, span.start : span.start + span.length] = position + np.indices(span.grid).reshape(3, -1)
-        token, position = span.start + span.length, position + max(span.grid)
+        token, position = span.start + span.length, position + max(span.grid[1:])
     numbers[:, token:] = np.arange(position, position + num_tokens - token)
     return numbers

@@ -6,7 +6,6 @@ If a tokenizer has no template, conversations are plain text with `User:` and `A
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +46,18 @@ class ChatTemplate:
                 "under chat_template in its tokenizer_config.json"
             )
         self._tokenizer = tokenizer
+        self._reads_text = True
         self._reads_parts = False
-        """Whether contents are lists of parts: the template drops plain text."""
+        """Whether the template writes contents that are a text, and lists of parts."""
         if tokenizer.chat_template:
-            with suppress(RenderError):
-                plain, parts = (
-                    [{"role": "user", "content": text}] for text in (_PROBE, [{"type": "text", "text": _PROBE}])
-                )
-                self._reads_parts = _PROBE not in self.render(plain) and _PROBE in self.render(parts)
+            self._reads_text, self._reads_parts = self._writes(_PROBE), self._writes([{"type": "text", "text": _PROBE}])
+
+    def _writes(self, content: str | list[dict[str, str]]) -> bool:
+        try:
+            text = self.render([{"role": "user", "content": content}])
+        except RenderError:
+            return False
+        return _PROBE in text and "'type'" not in text
 
     def render(
         self,
@@ -79,9 +82,10 @@ class ChatTemplate:
         return str(text)
 
     def _write(self, message: ChatMessage) -> ChatMessage:
-        """Return a message as the template reads it: its content as a list of parts if it shows a picture."""
+        """Return a message as the template reads it: as a list of parts if it shows a picture, which the template then
+        writes itself, or if it reads nothing else."""
         content = message.get("content")
-        if not isinstance(content, str) or not (self._reads_parts or PICTURE in content):
+        if not isinstance(content, str) or not self._reads_parts or (self._reads_text and PICTURE not in content):
             return message
         parts: list[dict[str, str]] = []
         for index, text in enumerate(content.split(PICTURE)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnwise.core.errors import RenderError
 from turnwise.core.types import Message
-from turnwise.rendering.images import PICTURE, encode_around, map_texts, write_text
+from turnwise.rendering.images import NO_EYES, PICTURE, encode_around, map_texts, write_text
 from turnwise.rendering.tokenizer import added_tokens_pattern, encode_part, encode_text
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ class Fences:
         )
 
     def fence_message(self, message: Message) -> str:
-        """Fence the text of a message; each picture is `images.PICTURE`."""
+        """Fence the text of a message; each picture is `images.PICTURE`. Raises RenderError for one that cannot be
+        encoded."""
+        if self._marker_ids is None and message.images:
+            raise RenderError(NO_EYES)
         return map_texts(write_text(message), self.fence)
 
     def fence_all(self, value: Any) -> Any:

@@ -43,6 +43,7 @@ class GenericRunner:
 
     is_fused = False
     experts = None
+    pictures = None
 
     def __init__(self, model: PreTrainedModel, *, max_concurrency: int, max_context: int) -> None:
         self.model = model
