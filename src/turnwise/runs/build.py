@@ -40,6 +40,7 @@ from turnwise.models.machine_memory import read_memory_size
 from turnwise.models.vocabulary import check_vocabulary, choose_vocab_size
 from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
+from turnwise.rendering.images import find_pictures
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
@@ -320,7 +321,12 @@ def build_system(
     engines: dict[str, Engine] = {"": engine, **{name: other.engine for name, other in others.items()}}
     past = SnapshotPool(load_engine)
     policies = bind_roles(config, bindings, family, renderer, engines=engines, load_engine=load_engine, past=past)
-    judges = build_judges(config, lambda path: (load_engine(find_model(path)), renderer), lambda: (engine, renderer))
+    judges = build_judges(
+        config,
+        lambda path: (load_engine(find_model(path)), renderer),
+        lambda: (engine, renderer),
+        find_pictures(renderer),
+    )
     elsewhere = training and config.rollout.num_workers
     return System(
         config=config,
