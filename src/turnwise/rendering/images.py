@@ -96,6 +96,11 @@ def find_text_renderer(renderer: Renderer) -> Renderer:
     return renderer.inner if isinstance(renderer, PictureRenderer) else renderer
 
 
+def find_pictures(renderer: Renderer) -> Pictures | None:
+    """Return the store in which a renderer keeps pictures; None for one of text only."""
+    return renderer.pictures if isinstance(renderer, PictureRenderer) else None
+
+
 class PictureRenderer:
     """Implements `core.protocols.SeeingRenderer` on top of a renderer that was built with the layout's marker."""
 

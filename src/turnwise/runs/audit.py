@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
+from turnwise.audit.pictures import FixedPictures
 from turnwise.building.audited import read_audit_settings
 from turnwise.building.families import build_family
 from turnwise.building.trainer import build_packing
@@ -43,7 +44,7 @@ def audit_run(run: Path, *, replay_tools: bool = False, device: str | None = Non
 def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
     """The objects of the recipe; models are loaded one at a time, when they are asked for."""
     checkpoint, family = latest_checkpoint(run), build_family(config)
-    pictures = open_pictures(run)
+    pictures = FixedPictures(open_pictures(run))
     models = _LastModel(config, pictures)
 
     def score(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
@@ -60,6 +61,7 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         settings=read_audit_settings(config),
         family=family,
         data_files=list_data_files(family),
+        pictures=pictures,
         renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint, pictures),
         score=score,
         score_exact=score_in_float32,

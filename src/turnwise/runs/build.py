@@ -43,6 +43,7 @@ from turnwise.models.vocabulary import check_vocabulary, choose_vocab_size
 from turnwise.pictures.store import PictureStore
 from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
+from turnwise.rendering.images import find_pictures
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
@@ -329,7 +330,12 @@ def build_system(
     engines: dict[str, Engine] = {"": engine, **{name: other.engine for name, other in others.items()}}
     past = SnapshotPool(load_engine)
     policies = bind_roles(config, bindings, family, renderer, engines=engines, load_engine=load_engine, past=past)
-    judges = build_judges(config, lambda path: (load_engine(find_model(path)), renderer), lambda: (engine, renderer))
+    judges = build_judges(
+        config,
+        lambda path: (load_engine(find_model(path)), renderer),
+        lambda: (engine, renderer),
+        find_pictures(renderer),
+    )
     elsewhere = training and config.rollout.num_workers
     return System(
         config=config,
@@ -373,8 +379,8 @@ def load_frozen_engine(
             f"the tokenizer of {str(path)!r} has other tokens than this run's; a frozen role reads the same token ids, "
             "so use a checkpoint of a run with the same tokenizer, or set tokenizer.path"
         )
-    model = let_see(config, load_checkpoint(config, path, tokenizer, source="frozen"), tokenizer, pictures or PictureStore(None))
-    return build_policy_engine(config, model, tokenizer)
+    model = load_checkpoint(config, path, tokenizer, source="frozen")
+    return build_policy_engine(config, let_see(config, model, tokenizer, pictures or PictureStore(None)), tokenizer)
 
 
 async def check_openings(system: System) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from turnwise.batching.layout import count_shared, lay_prefix_tree
 from turnwise.core.keys import Span, to_keys
-from turnwise.core.messages import ImagePart, Message, TextPart, identify, text_message
+from turnwise.core.messages import ImagePart, Message, TextPart, identify, text_message, to_plain_text
 from turnwise.core.types import Task, to_ids
 from turnwise.engines.paged.prefix_cache import PrefixCache
 from turnwise.environments.registry import load_family
@@ -104,3 +104,10 @@ def test_a_part_shares_nothing_with_text_of_its_placeholders_or_with_its_content
     assert count_shared(np.array(keys), np.array(prompt)) == len(before)
     assert count_shared(np.array(keys), np.array(longer)) == len(before)
     assert to_keys(to_ids(prompt), [Span(start=len(before), length=length, digest=digest)]).tolist() == keys
+
+
+def test_a_text_names_every_picture_in_its_place() -> None:
+    part = ImagePart(digest="0123456789abcdef" * 4, width=64, height=48, label="no part of the content")
+    message = Message(role="tool", content=(TextPart(text="before "), part, TextPart(text=" after"), part))
+    assert to_plain_text(message) == "before [picture 64x48 0123456789ab] after[picture 64x48 0123456789ab]"
+    assert message.text == "before  after"
