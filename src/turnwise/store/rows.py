@@ -14,8 +14,10 @@ from turnwise.core.types import (
     ConversationOpening,
     Ending,
     FinishReason,
+    ImagePart,
     Invalid,
     Message,
+    Part,
     Reward,
     RewardPart,
     RewardTerm,
@@ -124,7 +126,7 @@ def message_to_json(message: Message) -> dict[str, Any]:
     """A message as plain data."""
     return {
         "role": message.role,
-        "content": [{"text": part.text} for part in message.content],
+        "content": [_part_to_json(part) for part in message.content],
         "reasoning": message.reasoning,
         "tool_calls": [_call_to_json(call) for call in message.tool_calls],
         "tool_errors": [
@@ -139,13 +141,26 @@ def message_from_json(row: Mapping[str, Any]) -> Message:
     """The inverse of `message_to_json`."""
     return Message(
         role=row["role"],
-        content=tuple(TextPart(**part) for part in row["content"]),
+        content=tuple(map(_part_from_json, row["content"])),
         reasoning=row["reasoning"],
         tool_calls=tuple(ToolCall(**call) for call in row["tool_calls"]),
         tool_errors=tuple(ToolCallError(**error) for error in row["tool_errors"]),
         tool_call_id=row["tool_call_id"],
         name=row["name"],
     )
+
+
+def _part_to_json(part: Part) -> dict[str, Any]:
+    """A part as plain data; the pixels of a picture are in the run's store."""
+    if isinstance(part, TextPart):
+        return {"text": part.text}
+    return {"image": part.digest, "width": part.width, "height": part.height, "label": part.label}
+
+
+def _part_from_json(row: Mapping[str, Any]) -> Part:
+    if "image" not in row:
+        return TextPart(**row)
+    return ImagePart(digest=row["image"], width=row["width"], height=row["height"], label=row["label"])
 
 
 def _turn_to_json(turn: Turn) -> dict[str, Any]:
@@ -188,9 +203,7 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         ),
         message=message_from_json(row["message"]),
         observations=tuple(message_from_json(message) for message in row["observations"]),
-        tool_records=tuple(
-            ToolRecord(**{**record, "call": ToolCall(**record["call"])}) for record in row["tool_records"]
-        ),
+        tool_records=tuple(map(_record_from_json, row["tool_records"])),
         scores=TurnScores(**row["scores"]),
         signals=tuple(Signal(**signal) for signal in row["signals"]),
         state=row["state"],
@@ -307,7 +320,13 @@ def _record_to_json(record: ToolRecord) -> dict[str, Any]:
         "seconds": record.seconds,
         "clipped_chars": record.clipped_chars,
         **({} if record.exception is None else {"exception": record.exception}),
+        **({"content": [_part_to_json(part) for part in record.content]} if record.content else {}),
     }
+
+
+def _record_from_json(row: Mapping[str, Any]) -> ToolRecord:
+    content = tuple(map(_part_from_json, row.get("content", ())))
+    return ToolRecord(**{**row, "call": ToolCall(**row["call"]), "content": content})
 
 
 def _reward_to_json(reward: Reward) -> dict[str, Any]:
