@@ -79,9 +79,15 @@ class ReplayedRouting:
         return taken
 
 
+def _read_config(model: torch.nn.Module) -> Any:
+    """Return the config of a model's text part."""
+    config: Any = model.config
+    return config.get_text_config()
+
+
 def is_mixture(model: torch.nn.Module) -> bool:
     """Whether the model routes tokens to experts, by an architecture known here or not."""
-    config: Any = model.config
+    config = _read_config(model)
     return any((getattr(config, name, None) or 0) > 1 for name in _COUNTS)
 
 
@@ -89,7 +95,7 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
     """Return the choices that can be recorded and replayed; None for a dense model, for a mixture that is not in
     `FAMILIES` or has more than `MAX_EXPERTS` experts, and for one that runs with its own attention: their routers
     choose anew in training, which would match the sampler if there were no rounding."""
-    config: Any = model.config
+    config = _read_config(model)
     if config._attn_implementation != ATTENTION_NAME:
         return None
     routers = _list_routers(model)
@@ -98,7 +104,7 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
 
 def attach_routing(model: torch.nn.Module) -> None:
     """Make the routers of a model follow the keyword `routing` of its forward. Dense models are left unchanged."""
-    config: Any = model.config
+    config = _read_config(model)
     for layer, router in enumerate(_list_routers(model)):
         router.turnwise_layer = layer
         router.turnwise_softmax_last = config.model_type in SOFTMAX_LAST
@@ -111,7 +117,7 @@ def is_attached(model: torch.nn.Module) -> bool:
 
 
 def _list_routers(model: torch.nn.Module) -> list[Any]:
-    config: Any = model.config
+    config = _read_config(model)
     if config.model_type not in FAMILIES:
         return []
     routers = [
