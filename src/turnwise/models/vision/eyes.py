@@ -15,6 +15,7 @@ from turnwise.core.keys import Span
 from turnwise.core.pictures import Pictures
 from turnwise.models.vision.family import Prepared
 from turnwise.models.vision.features import Features
+from turnwise.models.vision.inputs import take_deep_features
 from turnwise.models.vision.layout import FamilyLayout
 from turnwise.models.vision.positions import number_axes
 from turnwise.models.vision.sight import Sight, read_sight
@@ -71,6 +72,7 @@ def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures
 
 def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
     """Attach these eyes to a model."""
+    take_deep_features(model)
     setattr(model, _ATTRIBUTE, eyes)
 
 
