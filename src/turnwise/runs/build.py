@@ -37,6 +37,7 @@ from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.build import build_model, choose_device, load_model
 from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
+from turnwise.models.vision.building import complete_config
 from turnwise.models.vocabulary import check_vocabulary, choose_vocab_size
 from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
@@ -153,7 +154,7 @@ def _build_base_model(config: RunConfig, tokenizer: PreTrainedTokenizerBase, *na
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     built = build_model(
         config.model.model_type,
-        {**ends, **config.model.config},
+        {**ends, **complete_config(config.model.model_type, config.model.config, tokenizer)},
         vocab_size=choose_vocab_size(config.model.config, tokenizer),
         seed=derive_seed(config.run.seed, "model", *name),
         dtype=config.model.dtype,
@@ -377,7 +378,7 @@ async def _check_opening(system: System, family: EnvironmentFamily) -> None:
     config, (_, _, opening) = system.config, await open_first(family)
     check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
-        check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.vocab_size)
+        check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=system.model.config.get_text_config().vocab_size)
 
 
 def build_policy_engine(
@@ -389,7 +390,7 @@ def build_policy_engine(
         model,
         common=engine_settings(config),
         options=config.engine.options,
-        grammars=GrammarCompiler(tokenizer, vocab_size=model.config.vocab_size),
+        grammars=GrammarCompiler(tokenizer, vocab_size=model.config.get_text_config().vocab_size),
         decode=tokenizer.decode,
         host=host,
     )

@@ -16,6 +16,7 @@ from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.models.model_folder import check_folder
+from turnwise.models.vision.table import list_picture_tokens
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.choose import RendererChoice, choose_renderer, resolve_calls
@@ -28,7 +29,8 @@ from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 
 
 def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: RendererChoice) -> PreTrainedTokenizerBase:
-    """A tokenizer trained on the environment's texts, with the special tokens of a renderer."""
+    """A tokenizer trained on the environment's texts, with the special tokens of a renderer and of a model that
+    sees."""
     formats = {
         "tags": FORMATS[choice.format].special_tokens,
         "calls": CALLS_FORMAT.special_tokens,
@@ -37,7 +39,8 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: Render
     }
     with boundary(EnvironmentFault, f"texts of {type(family).__name__} for the tokenizer"):
         texts = family.texts(config.tokenizer.num_texts)
-    return train_tokenizer(texts, vocab_size=config.tokenizer.vocab_size, special_tokens=formats[choice.kind])
+    special = (*formats[choice.kind], *list_picture_tokens(config.model.model_type, config.model.config))
+    return train_tokenizer(texts, vocab_size=config.tokenizer.vocab_size, special_tokens=special)
 
 
 def load_own_tokenizer(config: RunConfig) -> PreTrainedTokenizerBase | None:

@@ -1,0 +1,79 @@
+"""Vision-language models of a few thousand parameters, a tokenizer for them, and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from turnwise.core.messages import ImagePart, hash_pixels
+from turnwise.core.pictures import Pixels
+from turnwise.models.build import build_model
+from turnwise.models.vision.building import complete_config
+from turnwise.models.vision.eyes import Eyes, attach_eyes, find_eyes
+from turnwise.models.vision.layout import FamilyLayout
+from turnwise.models.vision.sight import build_sight
+from turnwise.models.vision.table import list_picture_tokens
+from turnwise.models.vocabulary import count_ids
+from turnwise.rendering.tokenizer import train_tokenizer
+
+TEXT: Mapping[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+TOWER: Mapping[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
+CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "smolvlm": {"text_config": TEXT, "vision_config": TOWER, "scale_factor": 2},
+    "idefics3": {"text_config": TEXT, "vision_config": TOWER, "scale_factor": 1},
+}
+
+
+class Memory:
+    """Pictures in a dictionary; implements `core.pictures.Pictures`."""
+
+    def __init__(self) -> None:
+        self.pictures: dict[str, Pixels] = {}
+
+    def put(self, part: ImagePart) -> None:
+        assert part.pixels is not None
+        self.pictures[part.digest] = np.frombuffer(part.pixels, np.uint8).reshape(part.height, part.width, 3)
+
+    def read(self, digest: str) -> Pixels:
+        return self.pictures[digest]
+
+
+def draw(seed: int, width: int = 32, height: int = 32) -> ImagePart:
+    """Draw a picture of noise."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8).tobytes()
+    return ImagePart(digest=hash_pixels(pixels, width, height), width=width, height=height, pixels=pixels)
+
+
+def train_seeing_tokenizer(kind: str, config: Mapping[str, Any]) -> PreTrainedTokenizerBase:
+    special = ("<|endoftext|>", *list_picture_tokens(kind, config))
+    return train_tokenizer(["the cat saw the dog"], vocab_size=256 + len(special) + 10, special_tokens=special)
+
+
+def build_seeing(
+    kind: str = "smolvlm", *, seed: int = 0, dtype: str = "float32", **changes: Any
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Eyes]:
+    """Build a model with random weights and eyes on pictures in memory, and its tokenizer."""
+    config = {**CONFIGS[kind], **changes}
+    tokenizer = train_seeing_tokenizer(kind, config)
+    completed = {"bos_token_id": 0, "eos_token_id": 0, **complete_config(kind, config, tokenizer)}
+    model = build_model(kind, completed, vocab_size=count_ids(tokenizer), seed=seed, dtype=dtype)
+    attach_eyes(model, FamilyLayout(build_sight(model.config), tokenizer, where="test"), Memory())
+    eyes = find_eyes(model)
+    assert eyes is not None
+    return model, tokenizer, eyes
