@@ -1,6 +1,7 @@
 """Trajectories as conversations, SFT rows and Inspect logs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,9 +225,7 @@ def test_in_inspect_an_error_is_an_error_and_a_malformed_call_says_so(tmp_path: 
 
 def test_draws_of_one_task_are_samples_of_their_own(tmp_path: Path) -> None:
     log = pytest.importorskip("inspect_ai.log")
-    groups = [
-        make_group(answered(), task=TASK, draw=Draw(index=index, task=TASK)) for index in (3, 8, 9)
-    ]
+    groups = [replace(group_of(answered()), draw=Draw(index=index, task=TASK)) for index in (3, 8, 9)]
     path = tmp_path / "log.eval"
     facts = LogFacts(task="step_000001", run="run", model="turnwise/tiny", created=0.0, options={})
     write_inspect_log(path, list(list_conversations(groups, openings())), facts)
