@@ -12,12 +12,12 @@ NEVER = -1e4
 """A logit whose probability is exactly 0 beside any other, and finite, so that entropies are."""
 
 
-def silence_placeholder(model: PreTrainedModel) -> None:
-    """Give the placeholder probability 0 in every forward pass of `model` and its later copies, so that sampler and
+def silence_placeholder(model: PreTrainedModel, token: int) -> None:
+    """Give `token` probability 0 in every forward pass of `model` and its later copies, so that sampler and
     trainer agree on it. A second call changes nothing."""
     head: Any = model.get_output_embeddings()
     if not getattr(head, "_turnwise_silenced", False):
-        head.register_forward_hook(partial(_silence, int(model.config.image_token_id)))
+        head.register_forward_hook(partial(_silence, token))
         head._turnwise_silenced = True
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from transformers import PreTrainedModel
-from turnwise.models.vision.eyes import Eyes, find_eyes
-from turnwise.models.vision.features import Features, join_features
-from turnwise.models.vision.inputs import embed
 
 from turnwise.core.errors import EngineError
 from turnwise.core.pictures import PlacedImages
+from turnwise.models.vision.eyes import Eyes, find_eyes
+from turnwise.models.vision.features import Features, join_features
+from turnwise.models.vision.inputs import embed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
