@@ -217,9 +217,7 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         message=message_from_json(row["message"]),
         observations=tuple(message_from_json(message) for message in row["observations"]),
         images=tuple(span_from_json(span) for span in row.get("images", ())),
-        tool_records=tuple(
-            ToolRecord(**{**record, "call": ToolCall(**record["call"])}) for record in row["tool_records"]
-        ),
+        tool_records=tuple(map(_record_from_json, row["tool_records"])),
         scores=TurnScores(**row["scores"]),
         signals=tuple(Signal(**signal) for signal in row["signals"]),
         state=row["state"],
@@ -336,7 +334,13 @@ def _record_to_json(record: ToolRecord) -> dict[str, Any]:
         "seconds": record.seconds,
         "clipped_chars": record.clipped_chars,
         **({} if record.exception is None else {"exception": record.exception}),
+        **({"content": [part_to_json(part) for part in record.content]} if record.content else {}),
     }
+
+
+def _record_from_json(row: Mapping[str, Any]) -> ToolRecord:
+    content = tuple(map(part_from_json, row.get("content", ())))
+    return ToolRecord(**{**row, "call": ToolCall(**row["call"]), "content": content})
 
 
 def _reward_to_json(reward: Reward) -> dict[str, Any]:
