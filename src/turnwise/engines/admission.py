@@ -77,7 +77,7 @@ def check_plain_request(
         prompt_ids.tolist(),
         params,
         session,
-        vocab_size=model.config.vocab_size,
+        vocab_size=model.config.get_text_config().vocab_size,
         max_context=max_context,
         cache_tokens=max_context,
         knows_text=decode is not None,

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import register_attention
@@ -20,6 +26,8 @@ from turnwise.models.experts import prepare_experts
 from turnwise.models.loading import load_whole, quiet_loading
 from turnwise.models.model_folder import check_folder, list_weights, read_config
 from turnwise.models.routing import ATTENTION_NAME
+from turnwise.models.vision.building import ATTENTION, build_config
+from turnwise.models.vision.table import is_seeing
 
 AUTO = "auto"
 """Chooses the GPU if torch sees one, else the CPU."""
@@ -63,11 +71,25 @@ def build_model(
     """
     register_attention()
     with boundary(ConfigError, f"model.model_type={model_type!r} with model.config={dict(config)}"):
-        hf_config = AutoConfig.for_model(model_type, **{**config, "vocab_size": vocab_size})
+        hf_config = read_config_of(model_type, config, vocab_size=vocab_size)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
-            model = AutoModelForCausalLM.from_config(hf_config, attn_implementation=ATTENTION_NAME, dtype=DTYPES[dtype])
+            if is_seeing(model_type):
+                model = AutoModelForImageTextToText.from_config(
+                    hf_config, attn_implementation=ATTENTION, dtype=DTYPES[dtype]
+                )
+            else:
+                model = AutoModelForCausalLM.from_config(
+                    hf_config, attn_implementation=ATTENTION_NAME, dtype=DTYPES[dtype]
+                )
     return _place(model, device)
+
+
+def read_config_of(model_type: str, config: Mapping[str, Any], *, vocab_size: int) -> PreTrainedConfig:
+    """Return transformers' config for the arguments of `build_model`."""
+    if is_seeing(model_type):
+        return build_config(model_type, config, vocab_size=vocab_size)
+    return AutoConfig.for_model(model_type, **{**config, "vocab_size": vocab_size})
 
 
 def load_model(
@@ -88,15 +110,17 @@ def load_model(
     where = f"{source}={str(path)!r}"
     table = check_folder(path, where)
     may_trust = source in ("model.path", "checkpoint")
-    read_config(path, table, where, trust_remote_code=trust_remote_code, may_trust=may_trust)
+    config = read_config(path, table, where, trust_remote_code=trust_remote_code, may_trust=may_trust)
+    sees = is_seeing(config.model_type)
+    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     stored = list_weights(path, where)
 
     def load() -> tuple[PreTrainedModel, Mapping[str, Any]]:
         # Sizes that differ are listed like names that do. The report says what transformers would log as a table.
         with quiet_loading(), boundary(ConfigError, f"{where} cannot be loaded"):
-            loaded: tuple[PreTrainedModel, Mapping[str, Any]] = AutoModelForCausalLM.from_pretrained(
+            loaded: tuple[PreTrainedModel, Mapping[str, Any]] = kind.from_pretrained(
                 path,
-                attn_implementation=ATTENTION_NAME,
+                attn_implementation=ATTENTION if sees else ATTENTION_NAME,
                 dtype=DTYPES[dtype],
                 trust_remote_code=trust_remote_code,
                 local_files_only=True,

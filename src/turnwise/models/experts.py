@@ -48,7 +48,8 @@ def prepare_experts(model: PreTrainedModel, device: torch.device) -> None:
     compute each token with the same bits in any batch. Called wherever a model is built; dense models are left
     unchanged."""
     attach_routing(model)
-    if find_routing(model) is not None and device.type == "cpu" and model.config.model_type not in OTHER_EXPERTS:
+    kind = model.config.get_text_config().model_type
+    if find_routing(model) is not None and device.type == "cpu" and kind not in OTHER_EXPERTS:
         register_experts()
         model.set_experts_implementation(EXPERTS_NAME)
     elif is_mixture(model) and model.dtype == torch.float64:

@@ -198,8 +198,10 @@ def _pack(
     attention: PlanAttention,
     owner: PreTrainedModel | None = None,
 ) -> dict[str, Any]:
-    """Build the arguments of a forward on the fast path, of `model` or of `owner`, which has layers like its. Raises EngineError if sequences share tokens that each
-    of them would rotate according to its own length."""
+    """Build the arguments of a forward on the fast path, of `model` or of `owner`, which has layers like its.
+
+    Raises EngineError if sequences share tokens that each of them would rotate according to its own length.
+    """
     if runs.seen is not None and depends_on_length(model):
         raise EngineError(
             "the rope of this model depends on the sequence length, so sequences cannot share a prefix; use "

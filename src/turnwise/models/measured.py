@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from turnwise.config.catalog import find_model
 from turnwise.config.model import ModelSection
 from turnwise.core.errors import ConfigError, boundary
-from turnwise.models.build import DTYPES
+from turnwise.models.build import DTYPES, read_config_of
 from turnwise.models.shape import Measured, ModelShape, parse_shape, read_section_shape, read_shape_at
 
 LENGTHS = (256, 512, 1024)
@@ -52,7 +52,12 @@ def _read_config(section: ModelSection, path: str, vocab_size: int) -> PreTraine
             find_model(path), trust_remote_code=section.trust_remote_code, local_files_only=True
         )
         return found
-    return AutoConfig.for_model(section.model_type, **{"vocab_size": vocab_size, **section.config})
+<<<<<<< HEAD
+    wanted = section.config.get("vocab_size", vocab_size)
+=======
+    wanted: Any = section.config.get("vocab_size", vocab_size)
+>>>>>>> families
+    return read_config_of(section.model_type, section.config, vocab_size=wanted)
 
 
 def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:

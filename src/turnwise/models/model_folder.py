@@ -20,6 +20,7 @@ from transformers import (
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.lora import holds_adapter
+from turnwise.models.vision.table import FAMILIES
 from turnwise.models.weight_files import StoredTensor, list_names, list_stored
 
 CONFIG = "config.json"
@@ -69,6 +70,16 @@ def check_folder(folder: Path, where: str) -> Mapping[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError(f"{where}: {CONFIG} is not a JSON object; copy the model again")
     return table
+
+
+def read_model_type(folder: Path) -> str | None:
+    """Return `model_type` in a folder's config.json; None if it cannot be read, which is refused where the model is
+    loaded."""
+    try:
+        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(table["model_type"]) if isinstance(table, dict) and table.get("model_type") else None
 
 
 def _describe_without_config(folder: Path) -> str:
@@ -164,14 +175,18 @@ def _check_precision(folder: Path, table: Mapping[str, Any], where: str) -> None
 
 
 def _check_causal(config: PreTrainedConfig, where: str) -> None:
-    """Raise ConfigError if a model of a transformers class is not a causal language model for text."""
+    """Raise ConfigError if a model of a transformers class is neither a causal language model for text nor one of the
+    vision-language models that are known here."""
+    if config.model_type in FAMILIES:
+        return
     kind, lead = type(config), f"{where} is of model_type {config.model_type!r},"
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and MODEL_FOR_CAUSAL_LM_MAPPING[kind]
     sees = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or any(getattr(config, name, None) for name in _SENSES)
     if sees and (not causal or causal in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.values()):
         raise ConfigError(
-            f"{lead} a vision-language or audio model, but only text is trained here; use a text model of its family, "
-            "or save its text part (config.text_config, language_model and lm_head) to another folder"
+            f"{lead} a vision-language or audio model of a family that is not trained here (docs/vision.md lists those "
+            "that are); use a text model of its family, or save its text part (config.text_config, language_model and "
+            "lm_head) to another folder"
         )
     if config.is_encoder_decoder:
         raise ConfigError(f"{lead} an encoder-decoder; use a decoder-only model, such as Qwen3 or Llama")

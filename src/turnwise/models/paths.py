@@ -73,7 +73,7 @@ class ModelPath:
 def find_path(model: PreTrainedModel) -> ModelPath:
     """Return the path of `model`; the one that its attention implies if nothing was measured."""
     path: ModelPath | None = getattr(model, _ATTRIBUTE, None)
-    is_fast = model.config._attn_implementation == ATTENTION_NAME
+    is_fast = model.config.get_text_config()._attn_implementation == ATTENTION_NAME
     if path is not None and is_fast == (path.kind == "fast"):
         return path
     return ModelPath(kind="fast" if is_fast else "generic", reason="" if is_fast else "built with its own attention")
@@ -88,10 +88,12 @@ def set_path(model: Model, path: ModelPath) -> Model:
     """Make `model`, and its later copies, compute by `path`; returns it."""
     attention = ATTENTION_NAME if path.kind == "fast" else OWN_ATTENTION
     register_attention()
-    if model.config._attn_implementation != attention:
-        model.set_attn_implementation(attention)
+    config = model.config.get_text_config()
+    if config._attn_implementation != attention:
+        # The tower of a vision-language model keeps its own.
+        model.set_attn_implementation(attention if config is model.config else {"text_config": attention})
         # Models with their own attention keep what they were built with, and read here how masks are made.
-        model.config._attn_implementation = attention
+        config._attn_implementation = attention
     setattr(model, _ATTRIBUTE, path)
     return model
 

@@ -79,9 +79,19 @@ class ReplayedRouting:
         return taken
 
 
+def _read_config(model: torch.nn.Module) -> Any:
+    """Return the config of a model's text part."""
+    config: Any = model.config
+    return config.get_text_config()
+
+
 def is_mixture(model: torch.nn.Module) -> bool:
     """Whether the model routes tokens to experts, by an architecture known here or not."""
-    config: Any = model.config
+<<<<<<< HEAD
+    config: Any = model.config.get_text_config()
+=======
+    config = _read_config(model)
+>>>>>>> families
     return any((getattr(config, name, None) or 0) > 1 for name in _COUNTS)
 
 
@@ -89,7 +99,11 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
     """Return the choices that can be recorded and replayed; None for a dense model, for a mixture that is not in
     `FAMILIES` or has more than `MAX_EXPERTS` experts, and for one that runs with its own attention: their routers
     choose anew in training, which would match the sampler if there were no rounding."""
-    config: Any = model.config
+<<<<<<< HEAD
+    config: Any = model.config.get_text_config()
+=======
+    config = _read_config(model)
+>>>>>>> families
     if config._attn_implementation != ATTENTION_NAME:
         return None
     routers = _list_routers(model)
@@ -98,7 +112,11 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
 
 def attach_routing(model: torch.nn.Module) -> None:
     """Make the routers of a model follow the keyword `routing` of its forward. Dense models are left unchanged."""
-    config: Any = model.config
+<<<<<<< HEAD
+    config: Any = model.config.get_text_config()
+=======
+    config = _read_config(model)
+>>>>>>> families
     for layer, router in enumerate(_list_routers(model)):
         router.turnwise_layer = layer
         router.turnwise_softmax_last = config.model_type in SOFTMAX_LAST
@@ -111,7 +129,11 @@ def is_attached(model: torch.nn.Module) -> bool:
 
 
 def _list_routers(model: torch.nn.Module) -> list[Any]:
-    config: Any = model.config
+<<<<<<< HEAD
+    config: Any = model.config.get_text_config()
+=======
+    config = _read_config(model)
+>>>>>>> families
     if config.model_type not in FAMILIES:
         return []
     routers = [

@@ -237,7 +237,8 @@ def parse_shape(table: Mapping[str, Any], *, is_complete: bool = False) -> Model
     times the hidden size (GPT-2, BLOOM)."""
     nested = table.get("text_config")
     if isinstance(nested, Mapping):
-        table = {"tie_word_embeddings": table.get("tie_word_embeddings"), **nested}
+        outer = {name: table.get(name) for name in ("tie_word_embeddings", "vocab_size")}
+        table = {**outer, **nested}
     sizes = _Sizes(table)
     hidden, heads = (
         sizes.find("hidden_size", "n_embd", "d_model"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.attention import register_attention
@@ -18,10 +18,14 @@ from turnwise.models.lora import describe_adapter, inject_adapter
 from turnwise.models.paths import describe_path, read_path, set_path
 from turnwise.models.rope import attach_rope, find_pinned, pin_length
 from turnwise.models.routing import ATTENTION_NAME
+from turnwise.models.vision.building import ATTENTION
+from turnwise.models.vision.eyes import build_eyes, describe_eyes
+from turnwise.models.vision.table import is_seeing
 
 
 def describe_structure(model: PreTrainedModel) -> dict[str, Any]:
-    """Return the configuration of a model and of its adapter, the place of its own code if it has any, and its path."""
+    """Return the configuration of a model and of its adapter, the place of its own code if it has any, its path, and
+    its eyes."""
     has_code = type(model).__module__.startswith("transformers_modules.")
     return {
         "config": json.loads(model.config.to_json_string(use_diff=False)),
@@ -29,6 +33,7 @@ def describe_structure(model: PreTrainedModel) -> dict[str, Any]:
         "adapter": describe_adapter(model),
         "path": describe_path(model),
         "rope_length": find_pinned(model),
+        "eyes": describe_eyes(model),
     }
 
 
@@ -46,8 +51,10 @@ def build_structure(description: Mapping[str, Any], device: torch.device) -> Pre
             if code
             else AutoConfig.for_model(**description["config"])
         )
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            config, attn_implementation=ATTENTION_NAME, trust_remote_code=bool(code)
+        sees = is_seeing(config.model_type)
+        kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        model: PreTrainedModel = kind.from_config(
+            config, attn_implementation=ATTENTION if sees else ATTENTION_NAME, trust_remote_code=bool(code)
         )
         prepare_experts(model, device)
         if description["adapter"] is not None:
@@ -56,6 +63,7 @@ def build_structure(description: Mapping[str, Any], device: torch.device) -> Pre
     attach_rope(whole)
     if description["rope_length"] is not None:
         pin_length(whole, description["rope_length"])
+    build_eyes(whole, description["eyes"])
     return set_path(whole, read_path(description["path"]))
 
 

@@ -91,6 +91,16 @@ def expand(ids: IntArray, messages: Sequence[Message], layout: PictureLayout) ->
     return Prompt(token_ids=to_ids(np.concatenate([*pieces, ids[start:]])), images=tuple(spans))
 
 
+def find_text_renderer(renderer: Renderer) -> Renderer:
+    """Return the renderer of everything but pictures."""
+    return renderer.inner if isinstance(renderer, PictureRenderer) else renderer
+
+
+def find_pictures(renderer: Renderer) -> Pictures | None:
+    """Return the store in which a renderer keeps pictures; None for one of text only."""
+    return renderer.pictures if isinstance(renderer, PictureRenderer) else None
+
+
 class PictureRenderer:
     """Implements `core.protocols.SeeingRenderer` on top of a renderer that was built with the layout's marker."""
 

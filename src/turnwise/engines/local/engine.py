@@ -108,7 +108,7 @@ class LocalEngine:
         )
         self._max_batch_tokens = max_batch_tokens
         self._decode = decode
-        self._vocab_size = int(model.config.vocab_size)
+        self._vocab_size = int(model.config.get_text_config().vocab_size)
         self._conversations: dict[Session, _Conversation] = {}
         self._free = list(range(max_concurrency))
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -1,0 +1,117 @@
+"""Gives a model its pictures: eyes are attached to a vision-language model, and its copies have the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from turnwise.core.errors import EngineError, boundary
+from turnwise.core.keys import Span
+from turnwise.core.pictures import Pictures
+from turnwise.models.vision.family import Prepared
+from turnwise.models.vision.features import Features
+<<<<<<< HEAD
+from turnwise.models.vision.layout import FamilyLayout, find_place
+from turnwise.models.vision.placeholder import silence_placeholder
+from turnwise.models.vision.positions import number_axes
+from turnwise.models.vision.sight import Sight, read_sight
+=======
+from turnwise.models.vision.inputs import take_deep_features
+from turnwise.models.vision.layout import FamilyLayout
+from turnwise.models.vision.positions import number_axes
+from turnwise.models.vision.sight import Sight, read_sight
+from turnwise.pictures.store import PictureStore
+>>>>>>> families
+
+_ATTRIBUTE = "_turnwise_eyes"
+BATCH = 16
+"""Pictures that a tower encodes at once."""
+
+
+class Eyes:
+    """Reads pictures from a store and encodes them. Copies of a model share it: it contains no weights."""
+
+    def __init__(self, sight: Sight, pictures: Pictures, layout: FamilyLayout | None = None) -> None:
+        self.sight = sight
+        self.pictures = pictures
+        self.layout = layout
+        """None in a process without a tokenizer."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Eyes:
+        return self
+
+    def encode(self, model: PreTrainedModel, digests: Sequence[str]) -> list[Features]:
+        """Encode pictures of the store, one `Features` each in the same order; a repeated digest is encoded once.
+
+        Differentiable in the parameters of the tower that require gradients. Raises StoreError if a picture is missing
+        or damaged, and EngineError if the tower refuses it.
+        """
+        groups: dict[tuple[Any, ...], dict[str, Prepared]] = {}
+        for digest in dict.fromkeys(digests):
+            prepared = self.sight.prepare(self.pictures.read(digest))
+            shapes = tuple((name, tuple(tensor.shape)) for name, tensor in prepared.items())
+            groups.setdefault(shapes, {})[digest] = prepared
+        found: dict[str, Features] = {}
+        for group in groups.values():
+            names = list(group)
+            for start in range(0, len(names), BATCH):
+                batch = names[start : start + BATCH]
+                with boundary(EngineError, f"{type(model).__name__} cannot encode picture {batch[0]}"):
+                    features = self.sight.family.encode(model, [group[name] for name in batch])
+                found.update(zip(batch, features, strict=True))
+        return [found[digest] for digest in digests]
+
+    def number(self, num_tokens: int, spans: Sequence[Span]) -> NDArray[np.int64]:
+        """Return the positions of a sequence's tokens: `[T]`, or `[3, T]` for a model whose positions have axes. The
+        position of the next token is that of the last of `num_tokens + 1`."""
+        return number_axes(num_tokens, spans) if self.sight.family.has_axes else np.arange(num_tokens)
+
+
+def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures) -> None:
+    """Let a vision-language model, and its later copies, see the pictures in a store."""
+    place_eyes(model, Eyes(layout.sight, pictures, layout))
+
+
+def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
+<<<<<<< HEAD
+    """Attach these eyes to a model, whose placeholder is never sampled from then on."""
+    silence_placeholder(model, find_place(model.config))
+=======
+    """Attach these eyes to a model."""
+    take_deep_features(model)
+>>>>>>> families
+    setattr(model, _ATTRIBUTE, eyes)
+
+
+def describe_eyes(model: PreTrainedModel) -> dict[str, Any] | None:
+    """Return the eyes of a model as plain data, for `build_eyes`; None for one that sees nothing. Raises EngineError if
+    its pictures are not in a folder, where another process finds them."""
+    eyes = find_eyes(model)
+    if eyes is None:
+        return None
+    folder = getattr(eyes.pictures, "folder", None)
+    if folder is None:
+        raise EngineError("another process cannot read pictures that are kept in memory; give their store a folder")
+    return {"sight": eyes.sight.describe(), "pictures": str(folder)}
+
+
+def build_eyes(model: PreTrainedModel, description: Mapping[str, Any] | None) -> None:
+    """Attach the described eyes to a model, without a layout."""
+    if description is not None:
+<<<<<<< HEAD
+        from turnwise.pictures.store import PictureStore
+
+=======
+>>>>>>> families
+        sight = read_sight(model.config, description["sight"])
+        place_eyes(model, Eyes(sight, PictureStore(Path(description["pictures"]))))
+
+
+def find_eyes(model: PreTrainedModel) -> Eyes | None:
+    """Return the eyes of a model; None for one that sees nothing."""
+    return getattr(model, _ATTRIBUTE, None)

@@ -1,0 +1,75 @@
+"""What Turnwise knows of a family of vision-language models; one file each beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from turnwise.models.vision.features import Features
+
+Prepared = Mapping[str, torch.Tensor]
+"""What a family's image processor makes of one picture."""
+Settings = Mapping[str, Any]
+"""Arguments of a class: what config.json and processor_config.json contain."""
+
+
+class Family(Protocol):
+    """Writes the pictures of one family of models into prompts, and encodes them.
+
+    The text of a picture is what the family's processor in transformers puts in the place of its marker.
+    """
+
+<<<<<<< HEAD
+    tokens: tuple[str, ...]
+    """Special tokens that a tokenizer must have to write a picture; the first one is the place."""
+    marker: str
+    """What a message's text shows at a picture's place: with the tokens around it that the family's chat template
+    writes itself."""
+    replaced: str
+    """The special token in `marker` that the processor replaces by `write`."""
+    has_axes: bool
+    """Whether positions have three axes: time, row and column (M-RoPE, arXiv 2409.12191)."""
+    options: Settings
+    """Arguments with which the family's processor calls its image processor, for one picture."""
+=======
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Special tokens that a tokenizer must have to write a picture; the first one is the place."""
+        ...
+
+    @property
+    def marker(self) -> str:
+        """What a message's text shows at a picture's place: with the tokens around it that the family's chat template
+        writes itself."""
+        ...
+
+    @property
+    def replaced(self) -> str:
+        """The special token in `marker` that the processor replaces by `write`."""
+        ...
+
+    @property
+    def has_axes(self) -> bool:
+        """Whether positions have three axes: time, row and column (M-RoPE, arXiv 2409.12191)."""
+        ...
+
+    @property
+    def options(self) -> Settings:
+        """Arguments with which the family's processor calls its image processor, for one picture."""
+        ...
+>>>>>>> families
+
+    def write(self, prepared: Prepared) -> str:
+        """Return the text that takes the place of the marker's special token."""
+        ...
+
+    def find_grid(self, prepared: Prepared) -> tuple[int, int, int] | None:
+        """Return time, rows and columns of a picture's places; None unless positions have axes."""
+        ...
+
+    def encode(self, model: PreTrainedModel, pictures: Sequence[Prepared]) -> list[Features]:
+        """Encode pictures whose tensors have the same shapes; differentiable."""
+        ...

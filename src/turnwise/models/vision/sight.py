@@ -1,0 +1,102 @@
+"""How a model's pictures are prepared: its family, and transformers' image processor for it.
+
+The processors are those that need Pillow only, in every process alike: torchvision's resize differently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES, AutoImageProcessor
+from transformers.models.auto.image_processing_auto import get_image_processor_class_from_name as find_class
+
+from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.pictures import Pixels
+from turnwise.models.vision.family import Family, Prepared, Settings
+from turnwise.models.vision.table import find_row
+
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+"""Files of a model's folder, one of which describes its image processor."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sight:
+    """Prepares pictures for one model."""
+
+    config: PreTrainedConfig
+    """The model's."""
+    settings: Settings
+    """Arguments of the model's processor, from processor_config.json; empty for random weights."""
+    processor: Any
+    """transformers' image processor."""
+    family: Family
+
+    def prepare(self, pixels: Pixels) -> Prepared:
+        """Return the tensors that the image processor makes of one picture, those that count among them."""
+        # Pillow's images, because an array of three rows could also be one of three channels.
+        made = self.processor(Image.fromarray(pixels), return_tensors="pt", **self.family.options)
+        return {name: value if isinstance(value, torch.Tensor) else torch.tensor(value) for name, value in made.items()}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the same as plain data, for `read_sight`."""
+        return {"settings": dict(self.settings), "processor": json.loads(self.processor.to_json_string())}
+
+
+def build_sight(config: PreTrainedConfig) -> Sight:
+    """Build the image processor for a model with random weights. Raises ConfigError for an unknown family."""
+    row = find_row(config)
+    with boundary(ConfigError, f"cannot build the image processor for model.model_type={config.model_type!r}"):
+<<<<<<< HEAD
+        processor = _find_class(config)(**row.shape(config))
+=======
+        processor = _find_class(row.find_processor(config))(**row.shape(config))
+>>>>>>> families
+        return Sight(config, {}, processor, row.read(config, {}))
+
+
+def read_sight(config: PreTrainedConfig, description: Mapping[str, Any]) -> Sight:
+    """Build what `Sight.describe` described, for a model of this config."""
+    with boundary(ConfigError, "cannot build the trainer's image processor here"):
+        table = dict(description["processor"])
+        kind = find_class(str(table["image_processor_type"]))
+        settings = description["settings"]
+        return Sight(config, settings, kind.from_dict(table), find_row(config).read(config, settings))
+
+
+def load_sight(folder: Path, where: str) -> Sight:
+    """Load the image processor in a model's folder. Raises ConfigError, in a message that begins with `where`, if it is
+    missing or cannot be built."""
+    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
+        raise ConfigError(
+            f"{where} has no image processor ({' or '.join(PROCESSOR_FILES)}); copy these files from the model, or "
+            "save them into the folder with transformers: AutoImageProcessor.from_pretrained(MODEL)"
+            ".save_pretrained(FOLDER)"
+        )
+    with boundary(ConfigError, f"{where}: the image processor cannot be built"):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
+        settings = _read_settings(folder)
+        return Sight(config, settings, processor, find_row(config).read(config, settings))
+
+
+def _read_settings(folder: Path) -> Settings:
+    file = folder / "processor_config.json"
+    if not file.is_file():
+        return {}
+    table = json.loads(file.read_text(encoding="utf-8"))
+    return {name: value for name, value in table.items() if not isinstance(value, dict)}
+
+
+<<<<<<< HEAD
+def _find_class(config: PreTrainedConfig) -> Any:
+    return find_class(IMAGE_PROCESSOR_MAPPING_NAMES[config.model_type]["pil"])
+=======
+def _find_class(model_type: str) -> Any:
+    return find_class(IMAGE_PROCESSOR_MAPPING_NAMES[model_type]["pil"])
+>>>>>>> families
