@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from turnwise.core.messages import to_plain_text
 from turnwise.core.types import Discarded, Message, Scored, Task, Trajectory, TrajectoryGroup
 from turnwise.evaluation.summary import had_error, is_success
 
@@ -45,7 +46,7 @@ def _to_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:
         "task_id": trajectory.task_id,
         "environment": task.environment,
         "kind": task.payload.get("kind"),
-        "prompt": "\n\n".join(message.text for message in opening),
+        "prompt": "\n\n".join(map(to_plain_text, opening)),
         "reply": trajectory.turns[-1].message.text if trajectory.turns else "",
         "reward": reward.total if isinstance(reward, Scored) else None,
         "success": is_success(trajectory) if scored else None,
@@ -73,4 +74,4 @@ def _write_message(message: Message) -> str:
     calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
     problems = [f"[{error.message}]" for error in message.tool_errors]
     thoughts = [f"({message.reasoning})"] if message.reasoning else []
-    return f"{message.role}: " + " ".join([*thoughts, *filter(None, [message.text]), *calls, *problems])
+    return f"{message.role}: " + " ".join([*thoughts, *filter(None, [to_plain_text(message)]), *calls, *problems])

@@ -152,8 +152,8 @@ def _compare_tokens(entry: Entry, trajectory: Trajectory) -> Iterator[str]:
         yield f"the store has {trajectory.num_sampled_tokens} sampled tokens, the ledger {entry.sampled}"
     elif digest_tokens(trajectory) != entry.tokens_digest:
         yield (
-            "its stored token ids, log-probabilities, versions or turns are not those that were reconciled before "
-            "training"
+            "its stored token ids, log-probabilities, versions, pictures or turns are not those that were reconciled "
+            "before training"
         )
 
 

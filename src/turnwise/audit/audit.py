@@ -26,6 +26,7 @@ from turnwise.audit.breaches import CHECKS, Breach, Tallies, Tally
 from turnwise.audit.checkpoints import check_checkpoints
 from turnwise.audit.logprobs import LogprobCheck
 from turnwise.audit.materials import AuditMaterials
+from turnwise.audit.pictures import PictureCheck
 from turnwise.audit.recheck import Rechecked, recheck_trajectory
 from turnwise.audit.recredit import check_advantages
 from turnwise.audit.replay import list_episodes, recheck_episode
@@ -119,6 +120,7 @@ class _Audit:
         self._journal = self._read_journal()
         self._accounts = self._read_accounts()
         self._checkpoints = check_checkpoints(run, self._journal, materials, self._tallies)
+        self._pictures = PictureCheck(materials.pictures, self._tallies)
         self._logprobs = LogprobCheck(materials, self._checkpoints, self._tallies)
         self._task_ids: dict[int, str] = {}
 
@@ -222,6 +224,7 @@ class _Audit:
         advantages = None if step is None else self._load_advantages(step)
         for record, group in groups:
             self._check_account(record, group, advantages)
+            self._pictures.check(record.step, group)
         sound = [(r, group) for r, group in groups if all(has_order(t) for t, _, _ in list_placed(group))]
         if step is not None:
             if len(sound) == len(records):
@@ -234,13 +237,16 @@ class _Audit:
         lost = [g for r, g in sound if r.reason is DropReason.LOST_VERSION]
         tokens = sum(t.num_sampled_tokens for g in lost for t, _, _ in list_placed(g))
         self._tallies.skip("logprobs", "tokens of groups that weights lost in a crash had sampled", tokens)
-        self._logprobs.check(
+        scored = [
             (record.step, trajectory)
             for record, group in sound
             if record.reason is not DropReason.LOST_VERSION
             for trajectory, place, _ in list_placed(group)
             if place != "baseline" and self._is_own(trajectory)
-        )
+        ]
+        self._logprobs.check((step, t) for step, t in scored if self._pictures.can_show(t))
+        blind = sum(t.num_sampled_tokens for _, t in scored if not self._pictures.can_show(t))
+        self._tallies.skip("logprobs", "tokens of trajectories with a picture that cannot be read", blind)
         silent = [t for _, group in sound for t, _, _ in list_placed(group) if not self._is_own(t)]
         self._tallies.skip(
             "logprobs",

@@ -20,6 +20,7 @@ from turnwise.algorithms.credit_table import CREDIT_METHODS, build_credit
 from turnwise.algorithms.names import find_row
 from turnwise.audit.materials import AuditedCredit
 from turnwise.core.errors import ConfigError, DataError, boundary
+from turnwise.core.messages import to_plain_text
 from turnwise.core.paths import split_paths
 from turnwise.core.types import Scored, Trajectory, TrajectoryGroup, TrajectoryId
 from turnwise.credit.assignment import TurnArrays, compute_advantages, pad_turns, to_credit_trajectories
@@ -98,7 +99,7 @@ def explain_trajectory(run: Path, name: str, methods: Sequence[str], own: Audite
             columns[method] = None if recomputed is None else pad_turns(recomputed, attempt)
     ends, texts = _describe_ends(attempt), _load_texts(run, attempt)
     return Explanation(
-        prompt="".join(message.text for message in group.task.prompt),
+        prompt="".join(map(to_plain_text, group.task.prompt)),
         stop=attempt.stop.value,
         reward=attempt.credited,
         group_rewards=tuple(group.credited_rewards()),

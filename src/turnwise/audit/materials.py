@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from turnwise.algorithms.credit_checks import CheckedCredit
 from turnwise.config.credit import ShapingSection
 from turnwise.config.rewards import RewardSection
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
 from turnwise.store.data_files import FileRecord
@@ -59,6 +60,8 @@ class AuditMaterials:
 
     settings: AuditSettings
     family: EnvironmentFamily
+    pictures: Pictures
+    """The pictures of the run; nothing is added to them."""
     renderer: Renderer | None
     """The run's renderer; None without a tokenizer: the run has no checkpoint."""
     score: Callable[[Path, Sequence[Sample]], Sequence[NDArray[Any]]]

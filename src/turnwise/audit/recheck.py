@@ -14,8 +14,10 @@ import numpy as np
 from turnwise.core.checked import to_single
 from turnwise.core.closing import close_environment
 from turnwise.core.episodes import AskingEnvironment
-from turnwise.core.errors import EnvironmentFault, RenderError, TurnwiseError, boundary
+from turnwise.core.errors import EnvironmentFault, RenderError, StoreError, TurnwiseError, boundary
 from turnwise.core.judging import list_stored_judges, seat_judges
+from turnwise.core.keys import Span
+from turnwise.core.messages import show_digest
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Renderer, StepResult
 from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, ToolRecord, Trajectory, Turn, to_ids
 from turnwise.rollout.conversation import Conversation
@@ -67,15 +69,15 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
 
     The prompt of every root is what the renderer makes of its conversation's opening, `opening` where the trajectory
     records none; the prompt of every later turn is its parent's prompt, the parent's completion and what the renderer
-    makes of the observations between, or of the opening of a conversation that inherits; every reply parses to the
-    stored message. Parents must precede their turns.
+    makes of the observations between, or of the opening of a conversation that inherits; pictures stand at the places
+    that the renderer gives them; every reply parses to the stored message. Parents must precede their turns.
     """
     problems = []
     for index, turn in enumerate(trajectory.turns):
         path = [trajectory.turns[i] for i in path_to(trajectory, index)]
         try:
             conversation = _arrive(trajectory, path, opening, renderer)
-        except (RenderError, EnvironmentFault) as cause:
+        except (RenderError, StoreError, EnvironmentFault) as cause:
             problems.append(f"the context of turn {index} cannot be rendered from the stored messages: {cause}")
             continue
         rendered = conversation.context_ids
@@ -86,10 +88,27 @@ def check_rendering(trajectory: Trajectory, opening: Opening, renderer: Renderer
                 f"{_token(turn.context_ids, at)}, {source} {_token(rendered, at)} ({len(turn.context_ids)} tokens "
                 f"stored, {len(rendered)} rendered)"
             )
+        problems += [f"turn {index}: {text}" for text in _compare_images(conversation.context_images, turn.images)]
         conversation.prompt_ids = to_ids(np.concatenate([_history(path[:-1]), turn.context_ids]))
         if conversation.reply(turn.completion) != turn.message:
             problems.append(f"the sampled token ids of turn {index} do not read as the stored reply")
     return problems
+
+
+def _compare_images(rendered: Sequence[Span], stored: Sequence[Span]) -> Iterator[str]:
+    """The first difference between the places of pictures that a renderer gives and those on record."""
+    if len(rendered) != len(stored):
+        yield f"{len(stored)} places of pictures are on record, the messages give {len(rendered)}"
+    for expected, span in zip(rendered, stored, strict=False):
+        if span != expected:
+            yield f"{_describe_span(span)} is on record, the messages give {_describe_span(expected)}"
+            return
+
+
+def _describe_span(span: Span) -> str:
+    grid = "" if span.grid is None else f", grid {'x'.join(map(str, span.grid))}"
+    rows = "" if span.offset == 0 else f" from row {span.offset}"
+    return f"picture {show_digest(span.digest)}{rows} at tokens {span.start} to {span.start + span.length - 1}{grid}"
 
 
 def _arrive(trajectory: Trajectory, path: Sequence[Turn], opening: Opening, renderer: Renderer) -> Conversation:

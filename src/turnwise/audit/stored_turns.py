@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from turnwise.audit.breaches import Breach
+from turnwise.core.messages import show_digest
 from turnwise.core.paths import take_received
 from turnwise.core.types import FinishReason, Invalid, StopReason, Trajectory, Turn
 
@@ -72,6 +73,7 @@ def _turn_problems(trajectory: Trajectory, has_others: bool) -> Iterator[str]:
         yield from _completion_problems(index, turn, is_scripted=not trajectory.learns)
         yield from _expert_problems(index, turn)
         yield from _record_problems(index, turn)
+        yield from _image_problems(index, turn)
         if index in continued:
             if not turn.observations:
                 yield (
@@ -165,3 +167,16 @@ def _record_problems(index: int, turn: Turn) -> Iterator[str]:
             yield f"the record of tool call {record.call.id!r} of turn {index} is not what the model was shown"
         if asked.get(record.call.id) != record.call:
             yield f"the record of tool call {record.call.id!r} of turn {index} is not a call of that reply"
+
+
+def _image_problems(index: int, turn: Turn) -> Iterator[str]:
+    """Check that pictures stand in the context, in order, and that no token belongs to two of them."""
+    end = 0
+    for span in turn.images:
+        first, last = span.start, span.start + span.length - 1
+        if span.length < 1 or first < end or last >= len(turn.context_ids):
+            yield (
+                f"picture {show_digest(span.digest)} claims tokens {first} to {last} of the context of turn {index}; "
+                f"those from {end} to {len(turn.context_ids) - 1} are free"
+            )
+        end = max(end, last + 1)

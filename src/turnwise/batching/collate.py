@@ -35,6 +35,8 @@ from turnwise.batching.layout import Layout, lay_end_to_end, lay_prefix_tree, pl
 from turnwise.batching.pack import plan_micro_batches
 from turnwise.batching.ranks import ALONE, Plan, Ranks, plan_rounds
 from turnwise.core.keys import to_keys
+from turnwise.core.pictures import PlacedImages
+from turnwise.core.positions import number_positions
 from turnwise.core.types import (
     UNRECORDED,
     ByteArray,
@@ -82,7 +84,7 @@ class MicroBatch:
     token_ids: torch.Tensor
     """`[T]` int64."""
     positions: torch.Tensor
-    """`[T]` int64, from 0 in each sample."""
+    """`[T]` int64, from 0 in each sample; `[3, T]` if a picture numbers its places by time, row and column."""
     lengths: list[int]
     """Tokens per run of adjacent tokens (end to end: per sample); they sum to T."""
     seen: torch.Tensor | None
@@ -109,6 +111,8 @@ class MicroBatch:
     experts: torch.Tensor | None = None
     """`[T, layers, k]` uint8, the experts that computed each token at sampling; `UNRECORDED` at the last token of a
     sample, among others. None if no sample has any."""
+    images: PlacedImages | None = None
+    """Pictures and the tokens that stand for them; None if there are none."""
 
 
 def collate(
@@ -145,7 +149,7 @@ def collate(
         packed[name] = to_tensor(joined.astype(np.float32) if np.issubdtype(joined.dtype, np.floating) else joined)
     return MicroBatch(
         token_ids=to_tensor(token_ids),
-        positions=to_tensor(layout.positions),
+        positions=to_tensor(_number(samples, layout)),
         lengths=layout.lengths,
         seen=None if layout.seen is None else to_tensor(layout.seen),
         num_seen=layout.num_seen,
@@ -158,6 +162,7 @@ def collate(
         advantages=to_tensor(np.concatenate([s.advantages[s.loss_mask] for s in samples])),
         columns=packed,
         experts=None if (experts := _lay_experts(samples, layout)) is None else to_tensor(experts),
+        images=_place_images(samples, layout),
     )
 
 
@@ -165,7 +170,7 @@ def find_places(samples: Sequence[Sample], *, shared_prefix: bool) -> list[NDArr
     """Return one sequence of numbers per sample by which a layout distinguishes tokens, `[N]`: its keys, or with
     `shared_prefix` numbers that are equal exactly where keys and experts are."""
     if not shared_prefix or all(sample.experts is None for sample in samples):
-        return [to_keys(sample.token_ids) for sample in samples]
+        return [to_keys(sample.token_ids, sample.images) for sample in samples]
     numbers: dict[bytes, int] = {}
     return [
         np.array([numbers.setdefault(key, len(numbers)) for key in _list_keys(sample)], np.int64) for sample in samples
@@ -175,8 +180,31 @@ def find_places(samples: Sequence[Sample], *, shared_prefix: bool) -> list[NDArr
 def _list_keys(sample: Sample) -> Iterator[bytes]:
     """Iterate over the key and experts of each token as bytes."""
     experts = sample.experts if sample.experts is not None else ()
-    for token, chosen in zip_longest(to_keys(sample.token_ids), experts, fillvalue=np.zeros(0, np.uint8)):
+    for token, chosen in zip_longest(
+        to_keys(sample.token_ids, sample.images), experts, fillvalue=np.zeros(0, np.uint8)
+    ):
         yield token.tobytes() + chosen.tobytes()
+
+
+def _number(samples: Sequence[Sample], layout: Layout) -> NDArray[np.int64]:
+    """Return the positions of the laid out tokens, `[T]` or `[3, T]`."""
+    if all(span.grid is None for sample in samples for span in sample.images):
+        return layout.positions
+    numbers = np.zeros((3, len(layout.positions)), np.int64)
+    for path, sample in zip(layout.paths, samples, strict=True):
+        numbers[:, path] = number_positions(len(path), sample.images)
+    return numbers
+
+
+def _place_images(samples: Sequence[Sample], layout: Layout) -> PlacedImages | None:
+    """Return where pictures stand; a place that samples share is there once."""
+    sources = {
+        int(place): (span.digest, span.offset + k)
+        for path, sample in zip(layout.paths, samples, strict=True)
+        for span in sample.images
+        for k, place in enumerate(path[span.start : span.start + span.length])
+    }
+    return PlacedImages.of(sources) if sources else None
 
 
 def _lay_experts(samples: Sequence[Sample], layout: Layout) -> ByteArray | None:

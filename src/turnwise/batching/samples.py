@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from turnwise.core.keys import Span
 from turnwise.core.paths import take_trained
 from turnwise.core.sampled import join_experts, token_versions, training_logprobs
 from turnwise.core.types import (
@@ -85,6 +86,8 @@ def _flatten(
 ) -> Sample:
     """Flatten one branch with the turns of `path`, of which those in `trained` train."""
     ids, mask, context, logprobs, credit, versions = [], [], [], [], [], []
+    images: list[Span] = []
+    length = 0
     for depth, index in enumerate(path):
         turn = trajectory.turns[index]
         trains = index in trained
@@ -92,7 +95,12 @@ def _flatten(
         nothing = np.zeros(num_context, np.float32)
         ids += [turn.context_ids, turn.completion.token_ids]
         mask += [np.zeros(num_context, bool), np.full(num_sampled, trains)]
-        context += [np.full(num_context, depth > 0 and trains), np.zeros(num_sampled, bool)]
+        images += [span.shift(length) for span in turn.images]
+        length += num_context + num_sampled
+        observed = np.full(num_context, depth > 0 and trains)
+        for span in turn.images:
+            observed[span.start : span.start + span.length] = False
+        context += [observed, np.zeros(num_sampled, bool)]
         logprobs += [nothing, np.where(trains, training_logprobs(turn.completion), 0.0)]
         credit += [nothing, np.where(trains, advantages[index], 0.0)]
         versions += [np.zeros(num_context, np.int32), _spell_versions(turn.completion)]
@@ -111,6 +119,7 @@ def _flatten(
         versions=None if (every_version[loss_mask] == first).all() else every_version,
         experts=join_experts([trajectory.turns[index].completion for index in path]),
         origin=Origin(trajectory=trajectory.id, task_id=trajectory.task_id, branch=branch),
+        images=tuple(images),
     )
 
 

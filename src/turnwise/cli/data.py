@@ -67,11 +67,16 @@ def sft(
     target: Annotated[Path, typer.Argument(metavar="OUT", help="Output: a .jsonl or .parquet file.")],
     batches: Batches = None,
     min_reward: Annotated[float | None, typer.Option(help="Skip trajectories with a lower reward.")] = None,
+    pictures: Annotated[
+        str, typer.Option(help="How pictures are written: data (data URLs) or paths (the run's files).")
+    ] = "data",
 ) -> None:
     """Write a run's trajectories as rows of messages and tools for supervised fine-tuning."""
     from turnwise.runs.transcripts import export_sft
 
-    kept, left_out = export_sft(run, target, names=batches or [], min_reward=min_reward)
+    if pictures not in ("data", "paths"):
+        raise ConfigError(f"--pictures {pictures}: give data or paths")
+    kept, left_out = export_sft(run, target, names=batches or [], min_reward=min_reward, pictures=pictures)  # type: ignore[arg-type]
     print(f"{kept} conversations written to {target}, {left_out} skipped")
 
 

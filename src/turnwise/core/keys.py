@@ -33,6 +33,11 @@ class Span:
         return replace(self, start=self.start + by)
 
 
+def is_text(key: int) -> bool:
+    """Whether a key of `to_keys` is a token id."""
+    return key >= 0
+
+
 def to_keys(token_ids: Ids, spans: Sequence[Span] = ()) -> Ids:
     """One number per token, `[N]`, by which cache pages and nodes of a prefix tree are shared: the ids themselves where
     all of them are text, and inside a span a negative number derived from its content.

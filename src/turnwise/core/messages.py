@@ -93,7 +93,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """All text parts joined."""
+        """All text parts joined; pictures leave no trace in it (`to_plain_text` names them)."""
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
     @property
@@ -114,6 +114,23 @@ def without_pixels(message: Message) -> Message:
         return message
     parts = (replace(part, pixels=None) if isinstance(part, ImagePart) else part for part in message.content)
     return replace(message, content=tuple(parts))
+
+
+def show_digest(digest: str) -> str:
+    """Return the first 12 digits of a digest, by which people tell pictures apart."""
+    return digest[:12]
+
+
+def describe_part(part: Part) -> str:
+    """Return the text of a part; of a picture its width, height and digest, such as `[picture 64x48 ab12cd34ef56]`."""
+    return (
+        part.text if isinstance(part, TextPart) else f"[picture {part.width}x{part.height} {show_digest(part.digest)}]"
+    )
+
+
+def to_plain_text(message: Message) -> str:
+    """Return the content of a message for readers of text, who are told of every picture (`describe_part`)."""
+    return "".join(map(describe_part, message.content))
 
 
 def text_message(role: Role, text: str, **fields: Any) -> Message:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +15,31 @@ from turnwise.core.types import ImagePart, Prompt
 
 Pixels = NDArray[np.uint8]
 """A picture, `[height, width, 3]`, RGB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedImages:
+    """Distinct pictures, and the P tokens of a batch that stand for them."""
+
+    digests: tuple[str, ...]
+    """`[D]`."""
+    places: NDArray[np.int64]
+    """`[P]` indices of tokens."""
+    image: NDArray[np.int64]
+    """`[P]` index in `digests`."""
+    row: NDArray[np.int64]
+    """`[P]` row of the picture's features."""
+
+    @classmethod
+    def of(cls, sources: Mapping[int, tuple[str, int]]) -> PlacedImages:
+        """Build from the digest and the row of features of every place."""
+        digests = {name: index for index, name in enumerate(dict.fromkeys(name for name, _ in sources.values()))}
+        return cls(
+            digests=tuple(digests),
+            places=np.array(list(sources), np.int64),
+            image=np.array([digests[name] for name, _ in sources.values()], np.int64),
+            row=np.array([row for _, row in sources.values()], np.int64),
+        )
 
 
 class Pictures(Protocol):

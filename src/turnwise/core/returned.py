@@ -19,9 +19,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from turnwise.core.errors import EnvironmentFault
+from turnwise.core.pictures import find_fault
 from turnwise.core.types import (
+    ImagePart,
     Invalid,
     Message,
+    Part,
     Reward,
     RewardPart,
     Scored,
@@ -180,16 +183,28 @@ def read_all(values: object, kind: type[Kind], what: str) -> tuple[Kind, ...]:
 
 
 def read_messages(values: object, what: str) -> tuple[Message, ...]:
-    """Return messages whose parts are text that can be encoded as UTF-8. Raises EnvironmentFault naming `what`."""
+    """Return messages whose parts are text that can be encoded as UTF-8, and pictures whose pixels have the size and
+    digest that they name. Raises EnvironmentFault naming `what`."""
     messages = read_all(values, Message, what)
     for message in messages:
-        for part in message.content:
-            if not isinstance(part, TextPart) or not isinstance(part.text, str):
-                raise EnvironmentFault(
-                    f"{what} have a part {show(part)}; every part must be TextPart(text=...) with text"
-                )
-            _check_text(part.text, what)
+        _check_parts(message.content, what)
     return messages
+
+
+def _check_parts(parts: Iterable[Part], what: str) -> None:
+    for part in parts:
+        if isinstance(part, ImagePart):
+            if (fault := find_fault(part)) is not None:
+                raise EnvironmentFault(
+                    f"{what} have a picture {fault}; build it with turnwise.pictures.read.read_picture"
+                )
+        elif isinstance(part, TextPart) and isinstance(part.text, str):
+            _check_text(part.text, what)
+        else:
+            raise EnvironmentFault(
+                f"{what} have a part {show(part)}; every part must be TextPart(text=...) with text, or a picture "
+                "from turnwise.pictures.read.read_picture"
+            )
 
 
 def _check_text(text: str, what: str) -> None:
@@ -209,10 +224,14 @@ def read_specs(values: object, what: str) -> tuple[ToolSpec, ...]:
 
 
 def read_records(values: object, what: str) -> tuple[ToolRecord, ...]:
-    """Return records of tool calls, whose seconds are a number. Raises EnvironmentFault naming `what`."""
+    """Return records of tool calls, whose seconds are a number and whose parts are as those of messages. Raises
+    EnvironmentFault naming `what`."""
+    records = read_all(values, ToolRecord, what)
+    for record in records:
+        _check_parts(record.content, what)
     return tuple(
         replace(record, seconds=_number(record.seconds, f"the seconds of {record.call.name!r} in {what}"))
-        for record in read_all(values, ToolRecord, what)
+        for record in records
     )
 
 

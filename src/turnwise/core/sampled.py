@@ -86,8 +86,8 @@ def digest_tokens(trajectory: Trajectory) -> str:
     """16 hexadecimal digits of what was sampled: attempt, tree, context, token ids, log-probabilities and versions of
     every turn.
 
-    Log-probabilities of the whole distribution and experts are included if there are any, and versions one by one if
-    they differ.
+    Log-probabilities of the whole distribution, experts and places of pictures are included if there are any, and
+    versions one by one if they differ.
     """
     digest = hashlib.sha256(f"{trajectory.task_id} {trajectory.id.attempt}".encode())
     for turn in trajectory.turns:
@@ -106,6 +106,8 @@ def digest_tokens(trajectory: Trajectory) -> str:
         ):
             if more is not None:
                 digest.update(name.encode() + np.ascontiguousarray(more).tobytes())
+        for span in turn.images:
+            digest.update(f"image {span.start} {span.length} {span.offset} {span.grid} {span.digest}".encode())
     return digest.hexdigest()[:16]
 
 

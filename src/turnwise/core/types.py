@@ -31,6 +31,7 @@ from turnwise.core.errors import DataError
 from turnwise.core.keys import Span
 from turnwise.core.messages import ImagePart as ImagePart
 from turnwise.core.messages import Message as Message
+from turnwise.core.messages import Part as Part
 from turnwise.core.messages import Role as Role
 from turnwise.core.messages import TextPart as TextPart
 from turnwise.core.messages import ToolCall as ToolCall
@@ -331,6 +332,8 @@ class ToolRecord:
     call: ToolCall
     observation: str
     """The text that went back to the model (after clipping)."""
+    content: tuple[Part, ...] = ()
+    """What went back, part by part, if pictures are among it; empty if `observation` is all of it."""
     error: str | None
     """What the model was told went wrong; None when the tool answered."""
     seconds: float
@@ -637,7 +640,8 @@ class Sample:
     version_last: int
     origin: Origin
     context_mask: BoolArray = field(default_factory=lambda: to_mask([]))
-    """True on observation tokens (not prompt, not sampled). Only the unmasked-observation ablation reads it."""
+    """True on observation tokens (not prompt, not sampled, no place of a picture). Only the unmasked-observation
+    ablation reads it."""
     versions: IntArray | None = None
     """Weight version that sampled each trained token, read where `loss_mask` is True; None if all equal
     `version_first`."""

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from turnwise.core.errors import EngineError, boundary
+from turnwise.core.keys import Span
 from turnwise.core.protocols import Receive, Renderer
 from turnwise.core.types import (
     Completion,
     FinishReason,
     IntArray,
     Message,
+    Prompt,
     SamplingParams,
     Session,
     text_message,
@@ -39,18 +41,25 @@ class ScriptedEngine:
         self.version = 0
         self.requests: list[tuple[Session, IntArray, SamplingParams]] = []
         """Every request, in order: session, prompt, params."""
+        self.images: list[tuple[Span, ...]] = []
+        """Places of each request's prompt that stand for pictures, in the order of `requests`."""
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """Return the next reply of the script, cut at `max_tokens`. Raises EngineError if there is none or the script
         raises."""
+        return await self.generate_seeing(Prompt(token_ids=prompt_ids), params, session=session)
+
+    async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
+        """Return the next reply as `generate` does; no picture is looked at."""
         if self._is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         turn = self._turns.get(session, 0)
         self._turns[session] = turn + 1
-        self.requests.append((session, prompt_ids, params))
+        self.requests.append((session, prompt.token_ids, params))
+        self.images.append(prompt.images)
         if callable(self._script):
             with boundary(EngineError, f"the engine's script failed for '{session}'"):
-                reply = self._script(prompt_ids)
+                reply = self._script(prompt.token_ids)
         elif turn < len(self._script):
             reply = self._script[turn]
         else:

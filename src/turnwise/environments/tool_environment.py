@@ -17,10 +17,11 @@ from typing import Literal, Self
 
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.judging import EpisodeJudges
+from turnwise.core.messages import identify, without_pixels
 from turnwise.core.protocols import Opening, StepResult
 from turnwise.core.returned import read_messages, read_truth, show
 from turnwise.core.threads import OwnThread, run_method
-from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, ToolRecord, text_message
+from turnwise.core.types import Message, Reward, StopReason, Task, TextPart, ToolCall, ToolRecord, text_message
 from turnwise.tools.tool import Tool, run_tool, to_tool
 
 
@@ -105,13 +106,15 @@ class ToolEnvironment:
             self._stage = "over"
             return StepResult(observations=(), done=True)
         records: list[ToolRecord] = []
+        observations: list[Message] = []
         for call in message.tool_calls:
-            records.append(await self._call(call))
+            record = await self._call(call)
+            observations.append(_answer(record))
+            records.append(replace(record, content=without_pixels(observations[-1]).content if record.content else ()))
             self.tool_records.append(records[-1])
             if read_truth(self.done, f"{type(self).__name__}.done"):
                 self._stage = "over"
                 return StepResult(observations=(), done=True, tool_records=tuple(records))
-        observations = [text_message("tool", r.observation, tool_call_id=r.call.id, name=r.call.name) for r in records]
         if message.tool_errors:
             observations.append(self.invalid_reply(message))
         return StepResult(observations=tuple(observations), done=False, tool_records=tuple(records))
@@ -171,6 +174,11 @@ class ToolEnvironment:
                 self.thread.free()
 
 
+def _answer(record: ToolRecord) -> Message:
+    content = record.content or (TextPart(text=record.observation),)
+    return Message(role="tool", content=content, tool_call_id=record.call.id, name=record.call.name)
+
+
 def _read_functions(functions: object, where: str) -> list[Callable[..., object]]:
     if isinstance(functions, str | bytes | Mapping) or not isinstance(functions, Iterable):
         raise EnvironmentFault(f"the tools of {where} are {show(functions)}; return a list of functions")
@@ -184,5 +192,8 @@ def _read_functions(functions: object, where: str) -> list[Callable[..., object]
 def hash_calls(task_id: str, records: Sequence[ToolRecord]) -> str:
     """Return 16 hexadecimal digits of the task and every call with its answer: the `state_hash` of environments with
     exactly this state."""
-    read = [(record.call.name, record.call.arguments, record.observation) for record in records]
+    read = [
+        (record.call.name, record.call.arguments, identify(record.content) if record.content else record.observation)
+        for record in records
+    ]
     return hashlib.sha256(json.dumps([task_id, read]).encode()).hexdigest()[:16]

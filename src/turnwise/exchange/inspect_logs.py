@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import ConfigError
+from turnwise.core.messages import ImagePart
 from turnwise.core.types import Invalid, Message, Scored, TrajectoryGroup
 from turnwise.exchange.conversations import Conversation, find_total, text_of, tool_to_json
+from turnwise.pictures.chat_parts import EMBEDDED, ToUrl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +38,16 @@ def check_inspect() -> None:
         raise ConfigError("the inspect format needs inspect-ai; install it with: pip install 'turnwise[inspect]'")
 
 
-def write_inspect_log(path: Path, conversations: Sequence[Conversation], facts: LogFacts) -> None:
-    """Write one log with a sample per conversation. Raises ConfigError without inspect-ai, OSError from the disk."""
+def write_inspect_log(
+    path: Path, conversations: Sequence[Conversation], facts: LogFacts, *, to_url: ToUrl = EMBEDDED
+) -> None:
+    """Write one log with a sample per conversation; `to_url` gives the addresses of pictures. Raises ConfigError without
+    inspect-ai, OSError from the disk, and what `to_url` raises."""
     check_inspect()
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats, write_eval_log
 
     names = name_samples([each.group for each in conversations])
-    samples = [_to_sample(each, facts.model, name) for each, name in zip(conversations, names, strict=True)]
+    samples = [_to_sample(each, facts.model, name, to_url) for each, name in zip(conversations, names, strict=True)]
     totals = [total for each in conversations if (total := find_total(each.trajectory)) is not None]
     created = datetime.fromtimestamp(facts.created, UTC).isoformat(timespec="seconds")
     usage = _add_usage([_usage(each) for each in conversations])
@@ -84,12 +89,12 @@ def name_samples(groups: Sequence[TrajectoryGroup]) -> list[str]:
     return names
 
 
-def _to_sample(conversation: Conversation, model: str, name: str) -> Any:
+def _to_sample(conversation: Conversation, model: str, name: str, to_url: ToUrl) -> Any:
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatCompletionChoice, ModelOutput
 
     trajectory, group = conversation.trajectory, conversation.group
-    messages = [_to_message(message, model) for message in conversation.messages]
+    messages = [_to_message(message, model, to_url) for message in conversation.messages]
     replies = [message for message in messages if message.role == "assistant"]
     usage = _usage(conversation)
     error = None
@@ -99,7 +104,7 @@ def _to_sample(conversation: Conversation, model: str, name: str) -> Any:
     return EvalSample(
         id=f"{name}#{conversation.index}" if conversation.index else name,
         epoch=trajectory.id.member + 1,
-        input=[_to_message(message, model) for message in conversation.opening.messages],
+        input=[_to_message(message, model, to_url) for message in conversation.opening.messages],
         target=_find_target(group),
         messages=messages,
         output=ModelOutput(
@@ -125,25 +130,31 @@ def _to_sample(conversation: Conversation, model: str, name: str) -> Any:
     )
 
 
-def _to_message(message: Message, model: str) -> Any:
+def _to_message(message: Message, model: str, to_url: ToUrl) -> Any:
     from inspect_ai.model import (
         ChatMessageAssistant,
         ChatMessageSystem,
         ChatMessageTool,
         ChatMessageUser,
+        ContentImage,
         ContentReasoning,
         ContentText,
     )
 
     text = text_of(message)
+    content: Any = text
+    if message.images:
+        content = [
+            ContentImage(image=to_url(part)) if isinstance(part, ImagePart) else ContentText(text=part.text)
+            for part in message.content
+        ]
     match message.role:
         case "system":
-            return ChatMessageSystem(content=text)
+            return ChatMessageSystem(content=content)
         case "user":
-            return ChatMessageUser(content=text)
+            return ChatMessageUser(content=content)
         case "tool":
-            return ChatMessageTool(content=text, tool_call_id=message.tool_call_id, function=message.name)
-    content: Any = text
+            return ChatMessageTool(content=content, tool_call_id=message.tool_call_id, function=message.name)
     if message.reasoning is not None:
         content = [ContentReasoning(reasoning=message.reasoning), ContentText(text=text)]
     return ChatMessageAssistant(content=content, tool_calls=_to_calls(message) or None, model=model)

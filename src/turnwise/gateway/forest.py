@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from turnwise.core.episodes import ANY_REQUESTS, RequestRule
-from turnwise.core.messages import Message
+from turnwise.core.messages import Message, to_plain_text
 from turnwise.gateway.keys import extend_chain, find_difference, is_same_thought, message_keys, reply_key
 
 Reason = Literal[
@@ -336,8 +336,8 @@ class Forest:
         if message.role != "assistant":
             if walk.reply is None and not any(later.role == "assistant" for later in messages[at:]):
                 return "new", ""  # another question after the same system message
-            others = [node.message.text for node in self._below(root, walk.at) if not node.is_reply]
-            difference = f": {show_difference(others[-1], message.text)}" if others else ""
+            others = [to_plain_text(node.message) for node in self._below(root, walk.at) if not node.is_reply]
+            difference = f": {show_difference(others[-1], to_plain_text(message))}" if others else ""
             return "edited", f"messages[{at}] is not the one received before{difference}"
         named = [node for call in message.tool_calls if (node := self.find(call.id)) and node.parent == walk.at]
         sampled = named or [node for node in self._below(root, walk.at) if node.is_reply and node.is_delivered]
@@ -354,7 +354,10 @@ class Forest:
         openings = [node for node in self._below(root, None) if node.message.role == message.role]
         if not openings or message.role != "system":
             return "new", ""
-        return "new", f"another system message: {show_difference(openings[-1].message.text, message.text)}"
+        return (
+            "new",
+            f"another system message: {show_difference(to_plain_text(openings[-1].message), to_plain_text(message))}",
+        )
 
 
 def _find_unknown_call(messages: Sequence[Message]) -> Refuses | None:

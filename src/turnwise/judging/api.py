@@ -7,9 +7,12 @@ from typing import Any
 from pydantic import Field
 
 from turnwise.core.errors import ConfigError, RewardError, boundary
+from turnwise.core.messages import Message
+from turnwise.core.pictures import Pictures
 from turnwise.core.verdicts import Form, Usage
 from turnwise.judging.judge_kind import JudgeKind, JudgeParts
 from turnwise.judging.text import TextJudge, TextOptions, Written
+from turnwise.pictures.chat_parts import embed, write_anthropic_content, write_content
 from turnwise.questions.replies import build_schema
 from turnwise.tools.chat_api import ChatApi, Dialect
 
@@ -26,13 +29,15 @@ class ApiOptions(TextOptions):
     dialect: Dialect = Field("openai", validate_default=True)
     """"openai": requests to URL/chat/completions, a key from OPENAI_API_KEY. "anthropic": to URL/messages, a key from
     ANTHROPIC_API_KEY."""
+    sends_pictures: bool = False
+    """Whether the judge gets the pictures in what it judges; if not, it reads their sizes and names in their places."""
 
 
 class ApiJudge(TextJudge):
     """Implements `CheckedJudge`."""
 
     def __init__(self, writer: ApiWriter, options: ApiOptions) -> None:
-        super().__init__(writer, options, model=options.model)
+        super().__init__(writer, options, model=options.model, sees_pictures=options.sends_pictures)
         self._api = writer.api
 
     async def check(self) -> None:
@@ -43,10 +48,10 @@ class ApiJudge(TextJudge):
 class ApiWriter:
     """Implements `Writer`: a request for each prompt."""
 
-    def __init__(self, api: ChatApi, options: ApiOptions) -> None:
-        self.api, self._options = api, options
+    def __init__(self, api: ChatApi, options: ApiOptions, pictures: Pictures | None) -> None:
+        self.api, self._options, self._pictures = api, options, pictures
 
-    async def write(self, prompt: str, form: Form | None, *, seed: int) -> Written:
+    async def write(self, prompt: Message, form: Form | None, *, seed: int) -> Written:
         """See `Writer.write`."""
         options = self._options
         settings: dict[str, Any] = {"temperature": options.temperature}
@@ -54,8 +59,13 @@ class ApiWriter:
             schema = {"name": "verdict", "strict": True, "schema": build_schema(form)}
             settings["response_format"] = {"type": "json_schema", "json_schema": schema}
         with boundary(RewardError, self.api.url):
+            content = (
+                write_content(prompt.content, embed(self._pictures))
+                if options.dialect == "openai"
+                else write_anthropic_content(prompt.content, self._pictures)
+            )
             reply = await self.api.reply(
-                [{"role": "user", "content": prompt}], max_tokens=options.max_tokens, seed=seed, **settings
+                [{"role": "user", "content": content}], max_tokens=options.max_tokens, seed=seed, **settings
             )
         return Written(
             text=reply.text,
@@ -88,7 +98,7 @@ def build_api(parts: JudgeParts) -> ApiJudge:
         retries_s=PAUSES_S,
         dialect=options.dialect,
     )
-    return ApiJudge(ApiWriter(api, options), options)
+    return ApiJudge(ApiWriter(api, options, parts.pictures), options)
 
 
 API = JudgeKind(

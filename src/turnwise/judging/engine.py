@@ -9,7 +9,7 @@ from itertools import count
 from pydantic import Field
 
 from turnwise.core.errors import ConfigError
-from turnwise.core.messages import text_message
+from turnwise.core.messages import Message
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.types import FinishReason, Grammar, SamplingParams, Session
 from turnwise.core.verdicts import Form, Usage
@@ -50,10 +50,10 @@ class EngineWriter:
         """The version of the weights that reply."""
         return self._engine.version
 
-    async def write(self, prompt: str, form: Form | None, *, seed: int) -> Written:
+    async def write(self, prompt: Message, form: Form | None, *, seed: int) -> Written:
         """See `Writer.write`."""
         options, renderer = self._options, self._renderer
-        prompt_ids = renderer.open([text_message("user", prompt)], ())
+        prompt_ids = renderer.open([prompt], ())
         params = SamplingParams(
             max_tokens=options.max_tokens,
             temperature=options.temperature,

@@ -8,6 +8,7 @@ from typing import Any
 
 from turnwise.config.section import Section
 from turnwise.core.judging import Judge
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import Engine, Renderer
 
 LoadModel = Callable[[str], tuple[Engine, Renderer]]
@@ -32,6 +33,9 @@ class JudgeParts:
     load_policy: LoadPolicy
     follows_grammars: bool
     """Whether the run's engine does."""
+    pictures: Pictures | None = None
+    """The store of the run's pictures; None where there is none, so that only pictures with their pixels can be
+    sent."""
     find_judge: Callable[[str], Judge]
     """Returns another judge of the recipe by name. Raises ConfigError if there is none, or if it asks this one."""
 

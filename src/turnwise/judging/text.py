@@ -10,8 +10,9 @@ from pydantic import Field
 from turnwise.config.section import Section
 from turnwise.core.errors import RewardError
 from turnwise.core.judging import NoVerdict
+from turnwise.core.messages import Message, TextPart
 from turnwise.core.verdicts import Form, Question, Usage, Verdict
-from turnwise.questions.prompts import MAX_CHARS, write_prompt
+from turnwise.questions.prompts import MAX_CHARS, attach_pictures, write_prompt
 from turnwise.questions.replies import read_reply
 
 
@@ -42,9 +43,9 @@ class Written:
 class Writer(Protocol):
     """Replies to one prompt: an engine or a server."""
 
-    async def write(self, prompt: str, form: Form | None, *, seed: int) -> Written:
-        """Return the reply; `form` is what it must have the form of, if anything. Raises EngineError or RewardError if
-        there is none."""
+    async def write(self, prompt: Message, form: Form | None, *, seed: int) -> Written:
+        """Return the reply; `form` is what it must have the form of, if anything. The prompt has pictures only for
+        judges that see. Raises EngineError or RewardError if there is none."""
         ...
 
     async def close(self) -> None:
@@ -55,14 +56,17 @@ class Writer(Protocol):
 class TextJudge:
     """Implements `Judge`."""
 
-    def __init__(self, writer: Writer, options: TextOptions, *, model: str) -> None:
-        self.writer, self._options, self._model = writer, options, model
+    def __init__(self, writer: Writer, options: TextOptions, *, model: str, sees_pictures: bool = False) -> None:
+        """A judge that `sees_pictures` gets those of a question; any other is told what it does not see."""
+        self.writer, self._options, self._model, self._sees = writer, options, model, sees_pictures
 
     async def judge(self, question: Question) -> Verdict:
         """Return the verdict in the reply. Raises NoVerdict if there is none in it: it was cut or refused, or lacks a
         mark of the form."""
         options, form = self._options, question.form
-        prompt = write_prompt(question, max_chars=options.max_chars)
+        text = write_prompt(question, max_chars=options.max_chars, shows_pictures=self._sees)
+        shown = attach_pictures(question) if self._sees else ()
+        prompt = Message(role="user", content=(TextPart(text=text), *shown))
         written = await self.writer.write(prompt, form if options.guided and form.marks else None, seed=question.seed)
         try:
             if written.refusal:

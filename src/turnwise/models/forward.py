@@ -16,12 +16,15 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from turnwise.core.errors import EngineError
+from turnwise.core.pictures import PlacedImages
 from turnwise.models.attention import AttentionPlan, PackedAttention
 from turnwise.models.head import Head, Reduce, count_chunks, reduce_logits
 from turnwise.models.paths import find_path
 from turnwise.models.rope import depends_on_length
 from turnwise.models.routing import Routing, follow
 from turnwise.models.rows import is_shared
+from turnwise.models.vision.eyes import find_eyes
+from turnwise.models.vision.placing import Placed, encode_placed, show
 
 LEAST_FILLED = 0.75
 """Minimum length of rows that compute together, relative to the longest of them."""
@@ -38,13 +41,15 @@ class Runs:
     token_ids: torch.Tensor
     """`[T]`."""
     positions: torch.Tensor
-    """`[T]`."""
+    """`[T]`, or `[3, T]` (time, row, column)."""
     lengths: list[int]
     """Tokens per run."""
     seen: torch.Tensor | None
     """`[M]` the tokens that each run attends to, run after run; None if runs are whole sequences."""
     num_seen: list[int]
     """How many of `seen` belong to each run."""
+    images: PlacedImages | None = None
+    """Pictures and the tokens that stand for them; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +126,7 @@ def _run(
         outputs, hidden = _call(model, inputs, everything, rows, reduce)
         return [everything], [outputs], [hidden]
     follow(None)
+    features = encode_placed(model, runs.images)
     order, parts, hidden_of = [], [], []
     for batch in _lay_rows(model, runs):
         # Which of `rows` this batch computes, and where.
@@ -128,7 +134,7 @@ def _run(
         if not len(at) and len(rows) and not is_shared(model):
             continue
         places = batch.places[_index_of(batch.wanted, rows[at], len(runs.token_ids))]
-        inputs = {"input_ids": runs.token_ids[batch.tokens], "use_cache": False}
+        inputs = {**_show_rows(model, runs, batch, features), "use_cache": False}
         outputs, hidden = _call(model, inputs, at, places, reduce)
         order.append(at)
         parts.append(outputs)
@@ -170,33 +176,57 @@ def compute_hidden(
     attention: PlanAttention = PackedAttention,
 ) -> torch.Tensor:
     """Compute last hidden states `[T, H]` of all tokens by `backbone`, the layers of `model` or of a copy."""
+    owner = backbone if isinstance(backbone, PreTrainedModel) else model
     if find_path(model).kind == "fast":
-        hidden: torch.Tensor = backbone(**_pack(model, runs, routing, attention)).last_hidden_state[0]
+        inputs = _pack(model, runs, routing, attention, owner)
+        hidden: torch.Tensor = backbone(**inputs).last_hidden_state[0]
         return hidden
     follow(None)
+    features = encode_placed(owner, runs.images, find_eyes(model))
     order, parts = [], []
     for batch in _lay_rows(model, runs):
-        output = backbone(input_ids=runs.token_ids[batch.tokens], use_cache=False)
+        output = backbone(**_show_rows(owner, runs, batch, features), use_cache=False)
         order.append(batch.wanted)
         parts.append(output.last_hidden_state.flatten(0, 1)[batch.places])
     return torch.cat(parts)[torch.cat(order).argsort()]
 
 
-def _pack(model: PreTrainedModel, runs: Runs, routing: Routing | None, attention: PlanAttention) -> dict[str, Any]:
-    """Build the arguments of a model's forward on the fast path. Raises EngineError if sequences share tokens that each
-    of them would rotate according to its own length."""
+def _pack(
+    model: PreTrainedModel,
+    runs: Runs,
+    routing: Routing | None,
+    attention: PlanAttention,
+    owner: PreTrainedModel | None = None,
+) -> dict[str, Any]:
+    """Build the arguments of a forward on the fast path, of `model` or of `owner`, which has layers like its.
+
+    Raises EngineError if sequences share tokens that each of them would rotate according to its own length.
+    """
     if runs.seen is not None and depends_on_length(model):
         raise EngineError(
             "the rope of this model depends on the sequence length, so sequences cannot share a prefix; use "
             "shared_prefix=False, or fix one length for all (models.rope.pin_length)"
         )
+    features = encode_placed(owner or model, runs.images, find_eyes(model))
     inputs: dict[str, Any] = {
-        "input_ids": runs.token_ids[None],
-        "position_ids": runs.positions[None],
+        **show(owner or model, runs.token_ids[None], features),
+        "position_ids": runs.positions[..., None, :],
         "use_cache": False,
         "attention_plan": attention(runs.lengths, runs.seen, runs.num_seen),
     }
     return inputs if routing is None else inputs | {"routing": routing}
+
+
+def _show_rows(model: PreTrainedModel, runs: Runs, rows: _Rows, features: Placed | None) -> dict[str, torch.Tensor]:
+    """Return the arguments for the tokens of `rows`, in which a picture that sequences share is there several times."""
+    token_ids = runs.token_ids[rows.tokens]
+    if features is None:
+        return show(model, token_ids, None)
+    index = torch.full_like(runs.token_ids, -1)
+    index[features.places] = torch.arange(len(features.places), device=index.device)
+    taken = index[rows.tokens].flatten()
+    places = torch.nonzero(taken >= 0)[:, 0]
+    return show(model, token_ids, Placed(places, features.features.take(taken[places])))
 
 
 # ------------------------------------------------------------------------------------------------------ chosen rows

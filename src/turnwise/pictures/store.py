@@ -107,6 +107,11 @@ def _missing(digest: str, path: Path | None) -> StoreError:
     return StoreError(f"picture {digest} is missing from {place}; restore the file, or put the picture with its pixels")
 
 
+def open_pictures(run: Path) -> PictureStore:
+    """Return the store of a run folder."""
+    return PictureStore(run / FOLDER)
+
+
 def _write(path: Path, content: bytes) -> None:
     """Write a file at once: who sees it sees all of it, also after a crash of the machine. Each writer has a file of
     its own until then."""

@@ -55,9 +55,12 @@ class CallsRenderer:
         *,
         ends: Sequence[int] = (),
         max_observation_tokens: int | None = None,
+        marker: str | None = None,
     ) -> None:
-        """`ends` and `max_observation_tokens` as in `TagRenderer`."""
-        self._tags = TagRenderer(tokenizer, CALLS_FORMAT, ends=ends, max_observation_tokens=max_observation_tokens)
+        """`ends`, `max_observation_tokens` and `marker` as in `TagRenderer`."""
+        self._tags = TagRenderer(
+            tokenizer, CALLS_FORMAT, ends=ends, max_observation_tokens=max_observation_tokens, marker=marker
+        )
         self.stop_token_ids = self._tags.stop_token_ids
         self.stop = self._tags.stop
 

@@ -32,6 +32,7 @@ from turnwise.rendering.deepseek_calls import CALL, read_deepseek
 from turnwise.rendering.fences import Fences
 from turnwise.rendering.floods import CALL_TOKENS, MAX_OPEN, count_open
 from turnwise.rendering.hermes_calls import OPENING, parse_tool_call, parse_tool_calls
+from turnwise.rendering.images import NO_EYES
 from turnwise.rendering.joined_ids import decode_joined, parse_joined
 from turnwise.rendering.llama_calls import read_llama
 from turnwise.rendering.raw_json import DECODER, find_object, is_json
@@ -259,7 +260,7 @@ class ChatRenderer:
     def to_chat(self, message: Message) -> dict[str, Any]:
         """Convert a message to the package's form, with its special tokens fenced off."""
         keep = _MODEL_TOKENS if message.role == "assistant" else frozenset()
-        chat: dict[str, Any] = {"role": message.role, "content": self._fences.fence(message.text, keep)}
+        chat: dict[str, Any] = {"role": message.role, "content": self._fences.fence(_read_text(message), keep)}
         if message.reasoning is not None:
             chat["reasoning_content"] = self._fences.fence(message.reasoning)
         if message.tool_calls:
@@ -312,6 +313,12 @@ class _FencingTokenizer:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._tokenizer, name)
+
+
+def _read_text(message: Message) -> str:
+    if message.images:
+        raise RenderError(NO_EYES)
+    return message.text
 
 
 def to_specs(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from turnwise.core.errors import RenderError, boundary
+from turnwise.rendering.images import PICTURE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -29,6 +30,7 @@ DATE = datetime(2026, 1, 1)
 """The date that templates are told: a conversation that is rendered again must give the same tokens."""
 
 ChatMessage = dict[str, Any]
+_PROBE = "Who wrote Blue Lantern?"
 
 
 class ChatTemplate:
@@ -44,6 +46,18 @@ class ChatTemplate:
                 "under chat_template in its tokenizer_config.json"
             )
         self._tokenizer = tokenizer
+        self._reads_text = True
+        self._reads_parts = False
+        """Whether the template writes contents that are a text, and lists of parts."""
+        if tokenizer.chat_template:
+            self._reads_text, self._reads_parts = self._writes(_PROBE), self._writes([{"type": "text", "text": _PROBE}])
+
+    def _writes(self, content: str | list[dict[str, str]]) -> bool:
+        try:
+            text = self.render([{"role": "user", "content": content}])
+        except RenderError:
+            return False
+        return _PROBE in text and "'type'" not in text
 
     def render(
         self,
@@ -59,13 +73,25 @@ class ChatTemplate:
             has_template = bool(self._tokenizer.chat_template)
             template = self._tokenizer.get_chat_template(None, specs) if has_template else PLAIN_TEMPLATE
             text = self._tokenizer.apply_chat_template(
-                list(messages),
+                [self._write(message) for message in messages],
                 tools=specs,
                 chat_template=define_date(date) + template if "strftime_now" in template else template,
                 add_generation_prompt=add_generation_prompt,
                 tokenize=False,
             )
         return str(text)
+
+    def _write(self, message: ChatMessage) -> ChatMessage:
+        """Return a message as the template reads it: as a list of parts if it shows a picture, which the template then
+        writes itself, or if it reads nothing else."""
+        content = message.get("content")
+        if not isinstance(content, str) or not self._reads_parts or (self._reads_text and PICTURE not in content):
+            return message
+        parts: list[dict[str, str]] = []
+        for index, text in enumerate(content.split(PICTURE)):
+            parts += [{"type": "image"}] * bool(index)
+            parts += [{"type": "text", "text": text}] * bool(text)
+        return {**message, "content": parts}
 
 
 def define_date(date: datetime) -> str:

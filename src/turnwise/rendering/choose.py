@@ -39,14 +39,18 @@ class RendererChoice:
 
 
 def choose_renderer(
-    tools: Sequence[ToolSpec], tokenizer: PreTrainedTokenizerBase | None, *, calls: CallsOption = "auto"
+    tools: Sequence[ToolSpec],
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    calls: CallsOption = "auto",
+    sees: bool = False,
 ) -> RendererChoice:
     """Choose by the tools if `tokenizer` is None (a model from random weights), else by the tokenizer.
 
     A model from random weights gets tags if they can call every tool, else lines of calls. A checkpoint keeps the
     format whose tags are its tokens (Turnwise trained it); or gets the chat renderer that produces the same tokens as
     its chat template; or its chat template with tools as text; or, without one, plain text. `calls` is the recipe's
-    `renderer.calls`.
+    `renderer.calls`; `sees` says that the model reads pictures, which chat renderers do not write.
     """
     if tokenizer is None:
         return _choose_for_random_weights(tools)
@@ -60,11 +64,12 @@ def choose_renderer(
     if not tokenizer.chat_template:
         why = f'template, calls="{written}": the tokenizer has no chat template, so turns are plain text'
         return RendererChoice(kind="template", calls=written, why=why)
-    name = find_chat_renderer(tokenizer) if calls == "auto" else None
+    name = find_chat_renderer(tokenizer) if calls == "auto" and not sees else None
     if name is not None:
         why = f'chat, name="{name}": it gives the same tokens as the chat template'
         return RendererChoice(kind="chat", name=name, why=why)
-    reason = "no chat renderer gives the same tokens" if calls == "auto" else "renderer.calls is set"
+    alike = "it writes pictures" if sees else "no chat renderer gives the same tokens"
+    reason = alike if calls == "auto" else "renderer.calls is set"
     why = f'template, calls="{written}": the model\'s own chat template, since {reason}'
     return RendererChoice(kind="template", calls=written, why=why)
 

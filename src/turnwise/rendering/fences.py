@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from turnwise.core.errors import RenderError
+from turnwise.core.types import Message
+from turnwise.rendering.images import NO_EYES, PICTURE, encode_around, map_texts, write_text
 from turnwise.rendering.tokenizer import added_tokens_pattern, encode_part, encode_text
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 # Unicode noncharacters, "for internal use"; in text from outside they become U+FFFD.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{_OPEN}((?:[0-9a-f][0-9a-f])+){_CLOSE}")
-_RESERVED = re.compile("[\ufdd0-\ufdd3]")
+_RESERVED = re.compile("[\ufdd0-\ufdd4]")
 _MAX_CACHED_TEXTS = 1024
 """Number of texts whose token ids are cached."""
 
@@ -28,8 +30,10 @@ _MAX_CACHED_TEXTS = 1024
 class Fences:
     """Fences text from outside, and encodes the text that a template produced from it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, marker: str | None = None) -> None:
+        """`marker` is what a picture is encoded as; None refuses pictures."""
         self._tokenizer = tokenizer
+        self._marker_ids = None if marker is None else encode_part(tokenizer, marker, continues=True)
         # The members of a group, and the tasks of a family, begin with the same texts.
         self._encode = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._encode_once)
 
@@ -40,6 +44,13 @@ class Fences:
         return pattern.sub(
             lambda match: match[0] if match[0] in keep else f"{_OPEN}{match[0].encode().hex()}{_CLOSE}", text
         )
+
+    def fence_message(self, message: Message) -> str:
+        """Fence the text of a message; each picture is `images.PICTURE`. Raises RenderError for one that cannot be
+        encoded."""
+        if self._marker_ids is None and message.images:
+            raise RenderError(NO_EYES)
+        return map_texts(write_text(message), self.fence)
 
     def fence_all(self, value: Any) -> Any:
         """Fence every string of a JSON value, keys included."""
@@ -66,11 +77,18 @@ class Fences:
             if index % 2:
                 plain = bytes.fromhex(part).decode()
                 ids += encode_text(self._tokenizer, plain, continues=continues or bool(ids))
-            elif _RESERVED.search(part):
+            elif _RESERVED.search(part.replace(PICTURE, "")):
                 raise RenderError(
                     "the chat template splits the text of messages, so control tokens in it cannot be kept as plain "
                     'text; use renderer.kind="tags" or a tokenizer with another chat template'
                 )
             elif part:
-                ids += encode_part(self._tokenizer, part, continues=continues or bool(ids))
+                ids += self._encode_part(part, continues=continues or bool(ids))
         return tuple(ids)
+
+    def _encode_part(self, text: str, *, continues: bool) -> list[int]:
+        return encode_around(
+            text,
+            lambda piece, follows: encode_part(self._tokenizer, piece, continues=continues or follows),
+            self._marker_ids,
+        )

@@ -20,11 +20,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from turnwise.core.errors import RenderError
 from turnwise.core.types import IntArray, Message, ToolCall, ToolCallError, ToolSpec, reply_message, to_ids
-from turnwise.rendering.tokenizer import encode_text, find_opening_ids
+from turnwise.rendering.images import encode_around, write_text
+from turnwise.rendering.tokenizer import encode_part, encode_text, find_opening_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -132,13 +134,16 @@ class TagRenderer:
         *,
         ends: Sequence[int] = (),
         max_observation_tokens: int | None = None,
+        marker: str | None = None,
     ) -> None:
         """`ends` are further tokens that end a reply (`ends.read_end_ids`).
 
-        `max_observation_tokens` limits what one observation appends, always keeping the closing tag; None: no limit."""
+        `max_observation_tokens` limits what one observation appends, always keeping the closing tag and pictures; None:
+        no limit. `marker` is what a picture is encoded as (`core.pictures.PictureLayout`); None refuses pictures."""
         self._tokenizer = tokenizer
         self._format = tag_format
         self._max_observation_tokens = max_observation_tokens
+        self._marker_ids = None if marker is None else encode_part(tokenizer, marker, continues=True)
         added = tokenizer.get_added_vocab()
         self._tag_ids: dict[str, int] = (
             {tag: added[tag] for tag in tag_format.tags} if all(tag in added for tag in tag_format.tags) else {}
@@ -175,7 +180,7 @@ class TagRenderer:
         """See `open`; `encode_reply` encodes the replies in the messages."""
         roles = [message.role for message in messages]
         first = next((at for at, role in enumerate(roles) if role in ("assistant", "tool")), len(roles))
-        ids = encode_text(self._tokenizer, "\n\n".join(message.text for message in messages[:first]))
+        ids = self._encode_shown("\n\n".join(map(write_text, messages[:first])))
         if not ids:
             raise RenderError("the conversation starts without any text; add a prompt to the task")
         for message in messages[first:]:
@@ -192,13 +197,13 @@ class TagRenderer:
         return to_ids([token for message in observations for token in self._observation(message)])
 
     def _observation(self, message: Message) -> list[int]:
-        body = message.text.strip()
+        body = write_text(message).strip()
         answers_call = message.role == "tool" and message.tool_call_id is not None
         name = self._format.observation
         opening, closing = (f"<{name}>", f"</{name}>") if answers_call else ("", "")
         if self._tag_ids:
             head, tail = ([self._tag_ids[tag]] if tag else [] for tag in (opening, closing))
-            ids = encode_text(self._tokenizer, f" {body}" if body else "", continues=True)
+            ids = self._encode_shown(f" {body}" if body else "", continues=True)
         else:
             gaps = self._format.gaps if answers_call else ("\n", "", "", "\n")
             head, tail = (
@@ -207,10 +212,28 @@ class TagRenderer:
             )
             # In plain text the parser cannot tell who wrote a tag, so tags in a tool's answer lose their brackets.
             said = self._format.pattern.sub(lambda match: match[0][1:-1], body) if answers_call else body
-            ids = encode_text(self._tokenizer, said, continues=True)
+            ids = self._encode_shown(said, continues=True)
         if self._max_observation_tokens is not None:
-            ids = ids[: max(0, self._max_observation_tokens - len(head) - len(tail))]
+            ids = self._cut(ids, max(0, self._max_observation_tokens - len(head) - len(tail)))
         return [*head, *ids, *tail]
+
+    def _encode_shown(self, text: str, *, continues: bool = False) -> list[int]:
+        """Encode the text of messages, with pictures."""
+        return encode_around(
+            text,
+            lambda piece, follows: encode_text(self._tokenizer, piece, continues=continues or follows),
+            self._marker_ids,
+        )
+
+    def _cut(self, ids: list[int], most: int) -> list[int]:
+        """Return the first `most` tokens of text; markers are kept and do not count."""
+        markers = frozenset(self._marker_ids or ())
+        is_text = [token not in markers for token in ids]
+        return [
+            token
+            for token, text, before in zip(ids, is_text, accumulate(is_text), strict=True)
+            if not text or before <= most
+        ]
 
     def parse(self, prompt_ids: IntArray, completion_ids: IntArray, tools: Sequence[ToolSpec] = ()) -> Message:
         """See `Renderer.parse`.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from turnwise.core.errors import RenderError
@@ -27,6 +28,7 @@ from turnwise.rendering.chat import to_specs
 from turnwise.rendering.chat_template import ChatMessage, ChatTemplate
 from turnwise.rendering.fences import Fences
 from turnwise.rendering.hermes_calls import CLOSING, OPENING
+from turnwise.rendering.images import cut_text, map_texts, write_text
 from turnwise.rendering.template_turns import MODEL_MARKS, read_turns
 from turnwise.rendering.tokenizer import added_tokens_pattern, encode_text, find_opening_ids
 
@@ -48,16 +50,19 @@ class TemplateRenderer:
         calls: str = "hermes",
         ends: Sequence[int] = (),
         max_observation_tokens: int | None = None,
+        marker: str | None = None,
     ) -> None:
         """Take a tokenizer with a chat template; one without gets `User:` and `Assistant:` in plain text.
 
         `calls` is the format of calls (`call_texts`). If the template describes tools and writes calls in exactly that
         format, the tools are passed to it; otherwise the system message explains them. `ends` are further tokens that
         end a reply (`ends.read_end_ids`). `max_observation_tokens` limits the text of one observation; None: no limit.
+        `marker` is what a picture is encoded as outside the template (`core.pictures.PictureLayout`); None refuses
+        pictures.
         Raises RenderError when the template cannot be extended.
         """
         self._tokenizer = tokenizer
-        self._fences = Fences(tokenizer)
+        self._fences = Fences(tokenizer, marker)
         self._template = ChatTemplate(tokenizer)
         self._format = CALL_TEXTS[calls]
         self._max_observation_tokens = max_observation_tokens
@@ -122,7 +127,7 @@ class TemplateRenderer:
 
     def _to_chat(self, messages: Sequence[Message], explanation: str) -> list[ChatMessage]:
         """Return the template's messages: one system text or none, then turns of user (or tool) and assistant."""
-        systems = [self._fences.fence(message.text) for message in messages if message.role == "system"]
+        systems = [self._fences.fence_message(message) for message in messages if message.role == "system"]
         system = "\n\n".join(text for text in (*systems, explanation) if text)
         chat: list[ChatMessage] = []
         if system and self._turns.has_system:
@@ -185,13 +190,11 @@ class TemplateRenderer:
 
     def _observe(self, message: Message, *, marked: bool) -> str:
         """Return the text of an observation, cut and fenced; `marked` puts a tool's result between marks."""
-        text = message.text
-        if self._max_observation_tokens is not None and message.role == "tool":
-            ids = encode_text(self._tokenizer, text)
-            if len(ids) > self._max_observation_tokens:
-                text = self._decode(ids[: self._max_observation_tokens]).rstrip("\ufffd")
+        text, most = write_text(message), self._max_observation_tokens
+        if most is not None and message.role == "tool":
+            text = cut_text(text, most, partial(encode_text, self._tokenizer), self._decode)
         head, tail = self._format.result if marked else ("", "")
-        return head + self._fences.fence(text) + tail
+        return head + map_texts(text, self._fences.fence) + tail
 
     # -------------------------------------------------------------------------------------------- replies
 

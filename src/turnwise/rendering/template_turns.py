@@ -90,11 +90,6 @@ def read_turns(
         if line is not None:  # a template that Jinja cannot compile
             raise RenderError(f"{cause} (line {line} of the template; {_WHERE})") from cause
         raise RenderError(f"{cause}, when rendering a question, a reply and another question; {_REMEDY}") from cause
-    if _mark(0) not in whole and _reads_parts(render):
-        raise RenderError(
-            "the chat template expects a message's content as a list of parts, as for vision-language models, and "
-            f"drops content that is plain text; change it to write such content unchanged: {_WHERE}"
-        )
     _check_order(whole, (0, 1, 2))
     history = opening[: _find_difference(opening, whole)]
     prefill, reply_at = opening[len(history) :], whole.index(_mark(1))
@@ -174,14 +169,6 @@ def _answer(role: str, number: int, content: str | None = None) -> ChatMessage:
 
 def _between(text: str, left: int, right: int) -> str:
     return text[text.index(_mark(left)) + len(_mark(left)) : text.index(_mark(right))]
-
-
-def _reads_parts(render: Render) -> bool:
-    """Whether the template writes a content that is a list of one part of text."""
-    try:
-        return _mark(0) in render([{"role": "user", "content": [{"type": "text", "text": _mark(0)}]}])
-    except RenderError:
-        return False
 
 
 def _check_order(text: str, numbers: Sequence[int]) -> None:

@@ -12,8 +12,11 @@ from html import escape
 
 import numpy as np
 
+from turnwise.core.messages import ImagePart, TextPart
+from turnwise.reporting.pictures import PictureDrawer
 from turnwise.reporting.style import NUM_COLOURS
 from turnwise.reporting.voices import Row, Said, Talk, find_lead, group_episodes, list_talks
+from turnwise.store.rows import part_from_json
 
 MAX_TOKENS = 800
 """Maximum number of sampled tokens shown per trajectory, to keep the page small."""
@@ -29,6 +32,8 @@ class Batch:
     rows: Sequence[Row]
     arrays: Mapping[str, np.ndarray]
     """Flat token arrays `[T]` by name."""
+    drawer: PictureDrawer
+    """Draws the pictures of the run."""
 
 
 Episode = Sequence[Row]
@@ -149,11 +154,18 @@ def _draw_context(said: Said, batch: Batch) -> str:
     turn = said.turn
     start, end = turn["context"]
     text = turn.get("context_text") or " ".join(map(str, batch.arrays["token_ids"][start:end]))
-    cut = len(text) - MAX_CONTEXT_CHARS
+    left, shown = MAX_CONTEXT_CHARS, ""
+    parts = list(map(part_from_json, turn.get("context_parts") or [{"text": text}]))
+    for part in parts:
+        if isinstance(part, ImagePart):
+            shown += batch.drawer.draw(part)
+        else:
+            shown += escape(part.text[:left])
+            left = max(0, left - len(part.text))
+    cut = sum(len(part.text) for part in parts if isinstance(part, TextPart)) - MAX_CONTEXT_CHARS
     more = f" … {cut:,} more characters" if cut > 0 else ""
     name = "prompt" if turn["parent"] is None else "observation"
-    shown = f"{escape(text[:MAX_CONTEXT_CHARS])}{more}"
-    return f'<span class="{name}{_grey(said.forgot_context)}" title="{name}">{shown}</span>'
+    return f'<span class="{name}{_grey(said.forgot_context)}" title="{name}">{shown}{more}</span>'
 
 
 def _grey(forgotten: bool) -> str:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from turnwise import __version__
 from turnwise.config.shown import ShownRecipe, read_shown
+from turnwise.pictures.store import FOLDER, PictureStore
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.installed import Reported, draw_installed
+from turnwise.reporting.pictures import PictureDrawer
 from turnwise.reporting.sections import (
     draw_curves,
     draw_failures,
@@ -29,8 +31,9 @@ from turnwise.store.trajectories import load_arrays, load_rows
 
 REPORT = "report.html"
 
-NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'"
-"""Content security policy: text that is not escaped by mistake can load nothing and run nothing."""
+NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Content security policy: text that is not escaped by mistake can load nothing and run nothing; pictures are in the
+page."""
 
 
 def write_report(run: RunFolder) -> Path:
@@ -41,7 +44,8 @@ def write_report(run: RunFolder) -> Path:
     recipe = read_shown(run.path / "config.json")
     metrics = run.read_metrics()
     summaries = load_summaries(run.path)
-    batches = [_load_batch(run.path, summary) for summary in _first_and_last(summaries)]
+    drawer = PictureDrawer(PictureStore(run.path / FOLDER))
+    batches = [_load_batch(run.path, summary, drawer) for summary in _first_and_last(summaries)]
     rows_by_label = [(batch.label, batch.rows) for batch in batches]
     sections = (
         ("results", "Held-out results", draw_results(summaries)),
@@ -85,11 +89,9 @@ def _first_and_last(summaries: Sequence[Summary]) -> list[Summary]:
     return [plain[0], plain[-1]] if len(plain) > 1 else plain
 
 
-def _load_batch(run: Path, summary: Summary) -> Batch:
-    folder = run / "evaluations"
-    return Batch(
-        label=summary["label"], rows=load_rows(folder, summary["name"]), arrays=load_arrays(folder, summary["name"])
-    )
+def _load_batch(run: Path, summary: Summary, drawer: PictureDrawer) -> Batch:
+    folder, name = run / "evaluations", summary["name"]
+    return Batch(label=summary["label"], rows=load_rows(folder, name), arrays=load_arrays(folder, name), drawer=drawer)
 
 
 def _draw_examples(batches: Sequence[Batch], recipe: ShownRecipe) -> str:

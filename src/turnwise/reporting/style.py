@@ -55,6 +55,8 @@ overflow: hidden; margin: 10px 0 6px; max-width: 640px; background: var(--rule);
 var(--series); } .bar span::before { content: none; } details {
 margin-top: 10px; } summary { cursor: pointer; } pre { font-size: .8rem; overflow-x: auto; background: var(--card);
 border: 1px solid var(--rule); border-radius: 8px; padding: 12px; }
+.tokens img { display: block; max-width: 100%; height: auto; margin: 4px 0; border: 1px solid var(--rule); }
+.tokens img.crisp { image-rendering: pixelated; } .lost { border: 1px dashed var(--bad); padding: 0 4px; }
 .stack { display: grid; gap: 14px; } h5 { font-size: .85rem; margin: 6px 0; }
 .roles h5 { display: none; } .roles.several h5 { display: block; color: var(--series); }
 .roles { display: grid; grid-template-columns: repeat(var(--roles), minmax(0, 1fr)); gap: 14px; }

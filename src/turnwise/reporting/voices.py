@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnwise.core.messages import describe_part
+from turnwise.store.rows import part_from_json
+
 Row = Mapping[str, Any]
 
 
@@ -110,8 +113,8 @@ def _list_talks_of(row: Row, callers: Mapping[str, str | None]) -> list[Talk]:
 
 
 def read_message(message: Row) -> str:
-    """The text of a message."""
-    return "".join(part["text"] for part in message["content"])
+    """The text of a message, which names its pictures."""
+    return "".join(describe_part(part_from_json(part)) for part in message["content"])
 
 
 def _count_callers(name: str, callers: Mapping[str, str | None]) -> int:

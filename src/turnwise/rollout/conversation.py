@@ -13,9 +13,12 @@ import numpy as np
 
 from turnwise.core.episodes import MAIN, Asked
 from turnwise.core.errors import EnvironmentFault
+from turnwise.core.keys import Span
+from turnwise.core.messages import without_pixels
+from turnwise.core.prompts import extend_prompt, open_prompt
 from turnwise.core.protocols import Renderer
 from turnwise.core.sampled import keep_own_experts
-from turnwise.core.types import Completion, ConversationOpening, IntArray, Message, ToolSpec, Turn, to_ids
+from turnwise.core.types import Completion, ConversationOpening, IntArray, Message, Prompt, ToolSpec, Turn, to_ids
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -28,6 +31,10 @@ class Conversation:
     """Tokens on which the next reply is conditioned."""
     context_ids: IntArray = field(default_factory=lambda: to_ids([]))
     """The end of `prompt_ids`: tokens appended since the last reply."""
+    images: tuple[Span, ...] = ()
+    """Places of pictures in `prompt_ids`."""
+    context_images: tuple[Span, ...] = ()
+    """Places of pictures in `context_ids`, counted from its start."""
     replies: tuple[Message, ...] = ()
     """All replies, including those before a fork or a restart."""
     turns: list[Turn] = field(default_factory=list)
@@ -44,9 +51,12 @@ class Conversation:
     ) -> None:
         """Begin with these messages. Raises RenderError when they cannot be rendered."""
         self.tools = tuple(tools)
-        self.prompt_ids = self.context_ids = self.renderer.open(messages, self.tools)
+        prompt = open_prompt(self.renderer, messages, self.tools)
+        self.prompt_ids = self.context_ids = prompt.token_ids
+        self.images = self.context_images = prompt.images
         self.parent = None
-        self.openings.append(ConversationOpening(name=name, messages=tuple(messages), tools=self.tools, caller=caller))
+        shown = tuple(map(without_pixels, messages))
+        self.openings.append(ConversationOpening(name=name, messages=shown, tools=self.tools, caller=caller))
 
     def restart(self, messages: Sequence[Message], *, name: str) -> None:
         """Continue in a fresh context that holds only `messages`: a new root of the same trajectory."""
@@ -66,6 +76,7 @@ class Conversation:
             Turn(
                 parent=self.parent,
                 context_ids=self.context_ids,
+                images=self.context_images,
                 completion=keep_own_experts(completion, len(self.context_ids)),
                 message=message,
                 state=state,
@@ -80,7 +91,7 @@ class Conversation:
         """Record the environment's answer to the last reply."""
         self.turns[-1] = replace(
             self.turns[-1],
-            observations=asked.observations,
+            observations=tuple(map(without_pixels, asked.observations)),
             tool_records=asked.tool_records,
             scores=asked.scores,
             signals=asked.signals,
@@ -92,19 +103,27 @@ class Conversation:
 
         Raises EnvironmentFault if nothing was observed, RenderError if the observations cannot be appended.
         """
-        self.turns[-1] = replace(self.turns[-1], observations=tuple(observations))
+        self.turns[-1] = replace(self.turns[-1], observations=tuple(map(without_pixels, observations)))
         if not observations:
             raise EnvironmentFault(
                 "the environment neither ended the episode nor returned an observation; return observations or "
                 "done=True"
             )
         sampled = self.turns[-1].completion.token_ids
-        self.context_ids = self.renderer.extend(self.prompt_ids, sampled, observations, self.tools)
+        appended = extend_prompt(self.renderer, self.prompt_ids, sampled, observations, self.tools)
+        self.context_ids, self.context_images = appended.token_ids, appended.images
+        length = len(self.prompt_ids) + len(sampled)
         self.prompt_ids = to_ids(np.concatenate([self.prompt_ids, sampled, self.context_ids]))
+        self.images = (*self.images, *(span.shift(length) for span in appended.images))
 
     def fork(self) -> Conversation:
         """Return a second conversation at the same position, without turns."""
         return replace(self, turns=[], parent=None, openings=list(self.openings))
+
+    @property
+    def prompt(self) -> Prompt:
+        """What the next reply is conditioned on."""
+        return Prompt(token_ids=self.prompt_ids, images=self.images)
 
     @property
     def messages(self) -> list[Message]:
@@ -120,7 +139,7 @@ class Conversation:
         called = replace(self, turns=list(self.turns), replies=())
         called.go_on(messages)
         opening = ConversationOpening(
-            name=name, messages=tuple(messages), tools=self.tools, caller=caller, inherits=True
+            name=name, messages=tuple(map(without_pixels, messages)), tools=self.tools, caller=caller, inherits=True
         )
         return replace(called, turns=[], parent=None, openings=[opening], base=(caller, len(self.turns) - 1))
 

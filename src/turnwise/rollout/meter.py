@@ -11,7 +11,8 @@ from typing import Any
 
 from turnwise.core.occupancy import Level, Occupancy
 from turnwise.core.protocols import Engine
-from turnwise.core.types import Completion, IntArray, SamplingParams, Session
+from turnwise.core.types import Completion, IntArray, Prompt, SamplingParams, Session
+from turnwise.rollout.asking import ask_engine
 
 
 class Meter(ABC):
@@ -78,9 +79,13 @@ class MeteredEngine(Meter):
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`."""
+        return await self.generate_seeing(Prompt(token_ids=prompt_ids), params, session=session)
+
+    async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
+        """See `ask_engine`: pictures are refused where the metered engine takes text only."""
         self._count(session, 1)
         try:
-            return await self.engine.generate(prompt_ids, params, session=session)
+            return await ask_engine(self.engine, prompt, params, session)
         finally:
             self.num_replies += 1
             self._count(session, -1)

@@ -11,6 +11,7 @@ import numpy as np
 from turnwise.core.errors import EngineError, EnvironmentFault, boundary
 from turnwise.core.protocols import Engine, Renderer, ScriptedPolicy
 from turnwise.core.types import Completion, FinishReason, Message, SamplingParams, Session, Task, to_floats
+from turnwise.rollout.asking import ask_engine
 from turnwise.rollout.attempt import Attempt
 from turnwise.rollout.conversation import Conversation
 
@@ -64,7 +65,7 @@ class EnginePolicy:
     ) -> Completion:
         """See `Engine.generate`."""
         with boundary(EngineError, f"the engine failed in session {session}"):
-            return await self.engine.generate(conversation.prompt_ids, params, session=session)
+            return await ask_engine(self.engine, conversation.prompt, params, session)
 
     async def release(self, session: Session) -> None:
         """See `Engine.release`."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import Completion, FinishReason, Message, SamplingParams, Session, Task, reply_message
+from turnwise.pictures.chat_parts import ToUrl, embed, write_content
+from turnwise.rendering.images import find_pictures
 from turnwise.rollout.attempt import Attempt
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.policies import encode_scripted
@@ -23,7 +26,7 @@ RETRIES_S = (0.5, 2.0, 8.0)
 class ServedRole:
     """Implements `RolePolicy`.
 
-    The server reads the conversation's messages, not their tokens; its reply is encoded with the run's tokenizer and
+    The server reads the conversation's messages, not their tokens, and pictures as data URLs; its reply is encoded with the run's tokenizer and
     cut if it has more tokens than there is room for. It is sampled at the run's temperature with the seed of the turn,
     which a server may or may not honour.
     """
@@ -40,7 +43,7 @@ class ServedRole:
         self, task: Task, conversation: Conversation, params: SamplingParams, session: Session
     ) -> Completion:
         """Return the server's reply. Raises EngineError if there is none after some tries, and if tools are on offer,
-        which this role cannot call."""
+        which this role cannot call; StoreError for a picture that the run's store does not have."""
         if conversation.tools:
             names = ", ".join(tool.name for tool in conversation.tools)
             raise EngineError(
@@ -48,7 +51,7 @@ class ServedRole:
                 "'frozen:PATH', a local checkpoint, or give 'api:' a role without tools"
             )
         text = await self.api.complete(
-            to_chat(conversation.messages),
+            to_chat(conversation.messages, embed(find_pictures(self.renderer))),
             max_tokens=params.max_tokens,
             seed=params.seed,
             temperature=params.temperature,
@@ -64,10 +67,13 @@ class ServedRole:
         await self.api.close()
 
 
-def to_chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Convert messages to the API's form; an environment's messages other than tool answers come from the user."""
+def to_chat(messages: Sequence[Message], to_url: ToUrl) -> list[dict[str, Any]]:
+    """Convert messages to the API's form; all but those of the system and the assistant come from the user."""
     return [
-        {"role": message.role if message.role in ("system", "assistant") else "user", "content": message.text}
+        {
+            "role": message.role if message.role in ("system", "assistant") else "user",
+            "content": write_content(message.content, to_url),
+        }
         for message in messages
     ]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.episodes import AGENT
+from turnwise.core.messages import Message, TextPart, to_plain_text
 from turnwise.core.protocols import EnvironmentFamily
-from turnwise.core.types import Draw, Episode, Scored, Task, TrajectoryGroup, text_message
+from turnwise.core.types import Draw, Episode, Scored, Task, TrajectoryGroup
 from turnwise.reporting.transcript import clean_for_terminal, draw_episode
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
@@ -43,7 +44,7 @@ def run_ask(
     show(f"checkpoint of step {at}")
     # What the environment opened with: the prompt of a task may only name it.
     opened = next((each.messages for t in episode.trajectories for each in t.conversations[:1]), task.prompt)
-    show(clean_for_terminal("".join(message.text for message in opened)))
+    show(clean_for_terminal("".join(map(to_plain_text, opened))))
     for line in draw_episode(_to_rows(episode, system), colour=colour):
         show(line)
     for trajectory in episode.trajectories:
@@ -69,18 +70,20 @@ async def _answer(system: System, task: Task) -> Episode:
         await system.close()
 
 
+def _replace_text(message: Message, old: str, new: str) -> Message:
+    """Return the message with `old` replaced in its texts; its pictures stay where they are."""
+    parts = (TextPart(text=p.text.replace(old, new)) if isinstance(p, TextPart) else p for p in message.content)
+    return replace(message, content=tuple(parts))
+
+
 def question_task(family: EnvironmentFamily, question: str | None, index: int) -> Task:
     """The held-out task at `index`, with its question replaced unless `question` is None."""
     task = take_task(family, "heldout", index, f"the held-out split has no task {index}; use a smaller index")
     if question is None:
         return task
     asked = str(task.payload.get("question", ""))
-    has_place = bool(asked) and any(asked in message.text for message in task.prompt)
-    last = len(task.prompt) - 1
-    prompt = tuple(
-        text_message(m.role, m.text.replace(asked, question))
-        if has_place
-        else (text_message(m.role, question) if at == last else m)
-        for at, m in enumerate(task.prompt)
-    )
+    *before, last = task.prompt
+    prompt = (*before, replace(last, content=(*last.images, TextPart(text=question))))
+    if asked and any(asked in message.text for message in task.prompt):
+        prompt = tuple(_replace_text(message, asked, question) for message in task.prompt)
     return replace(task, id="", prompt=prompt, payload={**task.payload, "question": question})

@@ -11,18 +11,22 @@ from transformers import PreTrainedModel
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
+from turnwise.audit.pictures import FixedPictures
 from turnwise.building.audited import read_audit_settings
 from turnwise.building.families import build_family
 from turnwise.building.trainer import build_packing
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import Sample
 from turnwise.models.checksums import compute_checksums, join_sums
 from turnwise.models.threads import set_threads
+from turnwise.pictures.store import open_pictures
 from turnwise.runs.build import find_device, load_checkpoint
 from turnwise.runs.data_files import list_data_files
 from turnwise.runs.evaluate import load_run
+from turnwise.runs.layouts import let_see
 from turnwise.runs.renderer import build_renderer, load_checkpoint_tokenizer, resolve_renderer
 from turnwise.store.checkpoint_folder import latest_checkpoint, policy_folder
 from turnwise.training.forward import score_exact, score_logprobs
@@ -40,7 +44,8 @@ def audit_run(run: Path, *, replay_tools: bool = False, device: str | None = Non
 def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
     """The objects of the recipe; models are loaded one at a time, when they are asked for."""
     checkpoint, family = latest_checkpoint(run), build_family(config)
-    models = _LastModel(config)
+    pictures = FixedPictures(open_pictures(run))
+    models = _LastModel(config, pictures)
 
     def score(path: Path, samples: Sequence[Sample]) -> Sequence[NDArray[Any]]:
         return score_logprobs(models.load(path), samples, config.rollout.temperature, **build_packing(config))
@@ -56,7 +61,8 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
         settings=read_audit_settings(config),
         family=family,
         data_files=list_data_files(family),
-        renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint),
+        pictures=pictures,
+        renderer=None if checkpoint is None else _build_renderer(config, family, checkpoint, pictures),
         score=score,
         score_exact=score_in_float32,
         sum_weights=sum_weights,
@@ -66,20 +72,23 @@ def build_materials(run: Path, config: RunConfig) -> AuditMaterials:
     )
 
 
-def _build_renderer(config: RunConfig, family: EnvironmentFamily, checkpoint: Path) -> Renderer:
+def _build_renderer(config: RunConfig, family: EnvironmentFamily, checkpoint: Path, pictures: Pictures) -> Renderer:
     tokenizer = load_checkpoint_tokenizer(config, checkpoint)
-    return build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer, checkpoint)
+    return build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer, checkpoint, pictures)
 
 
 class _LastModel:
     """Keeps the model that was loaded last."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, pictures: Pictures) -> None:
         self._config = config
+        self._pictures = pictures
         self._last: tuple[Path, PreTrainedModel] | None = None
 
     def load(self, path: Path) -> PreTrainedModel:
         """The model of a checkpoint folder."""
         if self._last is None or self._last[0] != path:
-            self._last = path, load_checkpoint(self._config, path, load_checkpoint_tokenizer(self._config, path))
+            tokenizer = load_checkpoint_tokenizer(self._config, path)
+            model = load_checkpoint(self._config, path, tokenizer)
+            self._last = path, let_see(self._config, model, tokenizer, self._pictures)
         return self._last[1]

@@ -22,6 +22,7 @@ from turnwise.config.resolve import check_engine_fits
 from turnwise.config.roles import list_learners
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import CheckpointError, ConfigError
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import Engine, EnvironmentFamily, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Grammar, ToolSpec
@@ -39,8 +40,10 @@ from turnwise.models.lora import add_adapter, holds_adapter, load_adapter
 from turnwise.models.machine_memory import read_memory_size
 from turnwise.models.vision.building import complete_config
 from turnwise.models.vocabulary import check_vocabulary, choose_vocab_size
+from turnwise.pictures.store import PictureStore
 from turnwise.remote.pool import RolloutPool
 from turnwise.rendering.call_grammar import build_call_grammar
+from turnwise.rendering.images import find_pictures
 from turnwise.rendering.stability import check_prefix_stable
 from turnwise.rendering.tokenizer import load_tokenizer
 from turnwise.rollout.attempt import Sampling
@@ -51,6 +54,7 @@ from turnwise.rollout.past import SnapshotPool
 from turnwise.rollout.policies import RolePolicy
 from turnwise.rollout.workers import FailurePolicy, RolloutWorker
 from turnwise.runs.judges import build_judges
+from turnwise.runs.layouts import let_see
 from turnwise.runs.model_path import describe_model_path, settle_model
 from turnwise.runs.openings import open_first
 from turnwise.runs.remote import build_host, build_rollouts
@@ -284,9 +288,10 @@ def build_system(
     *,
     training: bool = False,
     tokenizer: PreTrainedTokenizerBase | None = None,
+    pictures: Pictures | None = None,
 ) -> System:
     """Build everything that samples. With `checkpoint`, tokenizer and model come from that Hugging Face directory;
-    `tokenizer` None is the checkpoint's or the recipe's.
+    `tokenizer` None is the checkpoint's or the recipe's. `pictures` None keeps what is shown in memory.
 
     All that holds tensors is on `find_device(config)`. With `training` the engine samples from a copy of the weights
     where the schedule lets rollouts go on during a step, and rollout processes play. Raises ConfigError naming what
@@ -301,8 +306,10 @@ def build_system(
     loaded = tokenizer or (load_checkpoint_tokenizer(config, checkpoint) if checkpoint else load_own_tokenizer(config))
     choice = resolve_renderer(config, family, loaded)
     tokenizer = loaded or build_tokenizer(config, family, choice)
-    renderer = build_renderer(config, choice, tokenizer, checkpoint)
+    pictures = pictures or PictureStore(None)
+    renderer = build_renderer(config, choice, tokenizer, checkpoint, pictures)
     model = load_checkpoint(config, checkpoint, tokenizer) if checkpoint else build_policy_model(config, tokenizer)
+    let_see(config, model, tokenizer, pictures)
     # A run is evaluated without the packages of its credit method and loss.
     resolved = resolve(config) if training else None
     if resolved is not None and config.train.steps and resolved.algorithm.has_credit:
@@ -312,16 +319,23 @@ def build_system(
     engine = MeteredEngine(build_policy_engine(config, served, tokenizer, host))
 
     def load_engine(path: Path) -> Engine:
-        return load_frozen_engine(config, path, tokenizer)
+        return load_frozen_engine(config, path, tokenizer, pictures)
 
     others = {
-        name: _build_learner(config, name, None if checkpoint is None else policy_folder(checkpoint, name), tokenizer)
+        name: _build_learner(
+            config, name, None if checkpoint is None else policy_folder(checkpoint, name), tokenizer, pictures
+        )
         for name in list_learners(config.roles)
     }
     engines: dict[str, Engine] = {"": engine, **{name: other.engine for name, other in others.items()}}
     past = SnapshotPool(load_engine)
     policies = bind_roles(config, bindings, family, renderer, engines=engines, load_engine=load_engine, past=past)
-    judges = build_judges(config, lambda path: (load_engine(find_model(path)), renderer), lambda: (engine, renderer))
+    judges = build_judges(
+        config,
+        lambda path: (load_engine(find_model(path)), renderer),
+        lambda: (engine, renderer),
+        find_pictures(renderer),
+    )
     elsewhere = training and config.rollout.num_workers
     return System(
         config=config,
@@ -343,16 +357,19 @@ def build_system(
 
 
 def _build_learner(
-    config: RunConfig, name: str, checkpoint: Path | None, tokenizer: PreTrainedTokenizerBase
+    config: RunConfig, name: str, checkpoint: Path | None, tokenizer: PreTrainedTokenizerBase, pictures: Pictures
 ) -> NamedLearner:
     if checkpoint is not None:
         model = load_checkpoint(config, checkpoint, tokenizer)
     else:
         model = build_policy_model(config, tokenizer, name)
+    let_see(config, model, tokenizer, pictures)
     return NamedLearner(model=model, engine=build_policy_engine(config, model, tokenizer))
 
 
-def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase) -> Engine:
+def load_frozen_engine(
+    config: RunConfig, path: Path, tokenizer: PreTrainedTokenizerBase, pictures: Pictures | None = None
+) -> Engine:
     """An engine on the checkpoint of a role that does not learn.
 
     Raises ConfigError where it cannot be loaded or its tokenizer has other tokens than the run's.
@@ -362,7 +379,8 @@ def load_frozen_engine(config: RunConfig, path: Path, tokenizer: PreTrainedToken
             f"the tokenizer of {str(path)!r} has other tokens than this run's; a frozen role reads the same token ids, "
             "so use a checkpoint of a run with the same tokenizer, or set tokenizer.path"
         )
-    return build_policy_engine(config, load_checkpoint(config, path, tokenizer, source="frozen"), tokenizer)
+    model = load_checkpoint(config, path, tokenizer, source="frozen")
+    return build_policy_engine(config, let_see(config, model, tokenizer, pictures or PictureStore(None)), tokenizer)
 
 
 async def check_openings(system: System) -> None:
@@ -378,12 +396,8 @@ async def _check_opening(system: System, family: EnvironmentFamily) -> None:
     config, (_, _, opening) = system.config, await open_first(family)
     check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
-        check_grammar(
-            opening.tools,
-            system.renderer,
-            system.tokenizer,
-            vocab_size=system.model.config.get_text_config().vocab_size,
-        )
+        vocab_size = system.model.config.get_text_config().vocab_size
+        check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=vocab_size)
 
 
 def build_policy_engine(

@@ -18,6 +18,7 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, TrajectoryGroup
 from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_task
 from turnwise.evaluation.summary import Summary, summarise
+from turnwise.pictures.store import open_pictures
 from turnwise.rollout.limits import is_too_long
 from turnwise.runs.agents import NamedAgent, play_by
 from turnwise.runs.build import System, build_system
@@ -146,7 +147,7 @@ def load_trained_system(
     """
     folder, config = load_run(run, device=device)
     checkpoint = find_checkpoint_of(folder.path, step)
-    system = build_system(config, checkpoint)
+    system = build_system(config, checkpoint, pictures=open_pictures(folder.path))
     if system.past is not None:
         system.past.run = folder.path
     return folder, system, int(checkpoint.name.rpartition("_")[2])

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import RenderError, TurnwiseError, boundary
+from turnwise.core.messages import list_images
 from turnwise.core.protocols import EnvironmentFamily, Opening, Renderer
 from turnwise.environments.mixture import list_families
 from turnwise.exchange.conversations import tool_to_json
@@ -83,6 +84,8 @@ def check_served(tokenizer: PreTrainedTokenizerBase, renderer: Renderer, usage: 
     system message, or what differs first."""
     if not usage.openings:
         return f"not checked: {usage.problem}"
+    if any(list_images(opening.messages) for opening in usage.openings):
+        return "not checked: the openings show pictures, which a server lays out itself"
     for opening in usage.openings:
         expected = renderer.open(opening.messages, opening.tools).tolist()
         ways = [opening.messages]

@@ -11,6 +11,7 @@ from turnwise.config.engine_kinds.table import find_engine_kind
 from turnwise.config.judges import JudgeSection
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.environments.data_rows import load_file
@@ -21,8 +22,10 @@ from turnwise.judging.table import build_judge, find_judge
 from turnwise.questions.labels import read_labelled
 
 
-def build_judges(config: RunConfig, load_model: LoadModel, load_policy: LoadPolicy) -> dict[str, LimitedJudge]:
-    """The judges of a recipe, by name, with their limits. Raises ConfigError naming the judge for an unknown kind, an
+def build_judges(
+    config: RunConfig, load_model: LoadModel, load_policy: LoadPolicy, pictures: Pictures | None = None
+) -> dict[str, LimitedJudge]:
+    """The judges of a recipe, by name, with their limits; `pictures` is the run's store, if it has one. Raises ConfigError naming the judge for an unknown kind, an
     unknown option, a checkpoint that does not fit, an engine of which a run has only one, or judges that ask each
     other."""
     judges: dict[str, LimitedJudge] = {}
@@ -62,6 +65,7 @@ def build_judges(config: RunConfig, load_model: LoadModel, load_policy: LoadPoli
             load_policy=find_policy,
             follows_grammars=engine.follows_grammars,
             find_judge=find_asked,
+            pictures=pictures,
         )
         judge = judges[name] = build_judge(section, kind, parts)
         judge.asks = frozenset(asks)

@@ -12,18 +12,22 @@ from transformers import PreTrainedTokenizerBase
 from turnwise.config.catalog import find_model
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.models.model_folder import check_folder
 from turnwise.models.vision.table import list_picture_tokens
+from turnwise.pictures.store import PictureStore
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.choose import RendererChoice, choose_renderer, resolve_calls
 from turnwise.rendering.ends import read_end_ids
+from turnwise.rendering.images import PictureRenderer, find_text_renderer
 from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, load_tokenizer, train_tokenizer
+from turnwise.runs.layouts import build_layout, sees_pictures
 from turnwise.runs.openings import open_first
 from turnwise.store.checkpoint_folder import verify_checkpoint, whole_folder
 
@@ -80,7 +84,7 @@ def resolve_renderer(
     if kind == "auto":
         scratch = not config.model.path or tokenizer is None
         tools = list_tools(family) if scratch else ()
-        return choose_renderer(tools, None if scratch else tokenizer, calls=calls)
+        return choose_renderer(tools, None if scratch else tokenizer, calls=calls, sees=sees_pictures(config))
     return RendererChoice(
         kind=kind,
         format=config.renderer.format,
@@ -90,17 +94,36 @@ def resolve_renderer(
 
 
 def build_renderer(
-    config: RunConfig, choice: RendererChoice, tokenizer: PreTrainedTokenizerBase, checkpoint: Path | None = None
+    config: RunConfig,
+    choice: RendererChoice,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: Path | None = None,
+    pictures: Pictures | None = None,
 ) -> Renderer:
     """The renderer that was chosen; replies end where the files of `model.path` say too, or those of the run's
-    `checkpoint` where that folder is gone. Raises ConfigError or RenderError when it does not fit the tokenizer."""
+    `checkpoint` where that folder is gone. That of a vision-language model keeps what it shows in `pictures` (None: in
+    memory). Raises ConfigError or RenderError when it does not fit the tokenizer."""
+    layout = build_layout(config, tokenizer)
+    if layout is None:
+        return _build_text_renderer(config, choice, tokenizer, checkpoint, None)
+    inner = _build_text_renderer(config, choice, tokenizer, checkpoint, layout.marker)
+    return PictureRenderer(inner, layout, pictures or PictureStore(None))
+
+
+def _build_text_renderer(
+    config: RunConfig,
+    choice: RendererChoice,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: Path | None,
+    marker: str | None,
+) -> Renderer:
     most, ends = config.renderer.max_observation_tokens, _find_ends(config, tokenizer, checkpoint)
     if choice.kind == "tags":
-        return TagRenderer(tokenizer, FORMATS[choice.format], ends=ends, max_observation_tokens=most)
+        return TagRenderer(tokenizer, FORMATS[choice.format], ends=ends, max_observation_tokens=most, marker=marker)
     if choice.kind == "calls":
-        return CallsRenderer(tokenizer, ends=ends, max_observation_tokens=most)
+        return CallsRenderer(tokenizer, ends=ends, max_observation_tokens=most, marker=marker)
     if choice.kind == "template":
-        return TemplateRenderer(tokenizer, calls=choice.calls, ends=ends, max_observation_tokens=most)
+        return TemplateRenderer(tokenizer, calls=choice.calls, ends=ends, max_observation_tokens=most, marker=marker)
     return ChatRenderer(tokenizer, name=choice.name, ends=ends)
 
 
@@ -116,6 +139,7 @@ def _find_ends(config: RunConfig, tokenizer: PreTrainedTokenizerBase, checkpoint
 
 def describe_renderer(choice: RendererChoice, renderer: Renderer) -> str:
     """One line for people: what was chosen and why, and what to know of the chat template; empty if nothing is."""
+    renderer = find_text_renderer(renderer)
     notes = renderer.notes if isinstance(renderer, TemplateRenderer) else ()
     return "; ".join(text for text in (choice.why, *notes) if text)
 

@@ -8,6 +8,7 @@ from typing import Any
 from turnwise.building.families import build_family
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import EnvironmentFault
+from turnwise.core.messages import to_plain_text
 from turnwise.core.protocols import Split
 from turnwise.environments.draws import LeftOut, try_task
 
@@ -24,6 +25,6 @@ def iterate_tasks(config: RunConfig, split: Split, count: int) -> Iterator[dict[
             raise EnvironmentFault(task.why)
         yield {
             "id": task.id,
-            "prompt": [{"role": m.role, "content": m.text} for m in task.prompt],
+            "prompt": [{"role": m.role, "content": to_plain_text(m)} for m in task.prompt],
             "payload": dict(task.payload),
         }

@@ -22,6 +22,7 @@ from turnwise.core.protocols import Recorder, RememberingTrainer, Trainer, Weigh
 from turnwise.environments.draws import LeftOut
 from turnwise.models.build import describe_device
 from turnwise.models.threads import leave_cores_to_executors
+from turnwise.pictures.store import open_pictures
 from turnwise.pipeline.loop import Pipeline
 from turnwise.pipeline.redo import continue_run, redo_steps
 from turnwise.pipeline.steps import StepTrainer
@@ -99,7 +100,7 @@ def _train(
     # A resumed run keeps its tokenizer: one trained again, on texts that changed, would have other ids.
     checkpoint = latest_checkpoint(folder.path)
     tokenizer = load_checkpoint_tokenizer(config, checkpoint) if checkpoint else None
-    system = build_system(config, training=True, tokenizer=tokenizer)
+    system = build_system(config, training=True, tokenizer=tokenizer, pictures=open_pictures(folder.path))
     notes = write_changes(opened)  # before trackers read the recipe
     with (
         Display(total_steps=config.train.steps, title=config.run.name, enabled=display) as show,

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from turnwise.building.families import build_family
 from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.checked import to_asking
-from turnwise.core.errors import DataError, EnvironmentFault, boundary
+from turnwise.core.errors import DataError, EnvironmentFault, StoreError, boundary
+from turnwise.core.messages import ImagePart, describe_part
 from turnwise.core.protocols import EnvironmentFamily, Opening
 from turnwise.core.types import Task, TrajectoryGroup
 from turnwise.exchange.conversations import Conversation, find_total, list_conversations
 from turnwise.exchange.inspect_logs import LogFacts, check_inspect, write_inspect_log
 from turnwise.exchange.row_files import write_rows
 from turnwise.exchange.sft_rows import to_sft_row
+from turnwise.pictures.chat_parts import embed
+from turnwise.pictures.store import FOLDER, PictureStore
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.openings import to_opening
 from turnwise.store.groups import GroupStore
@@ -25,6 +30,7 @@ from turnwise.store.journal import read_journal
 from turnwise.store.run_folder import RunFolder
 from turnwise.store.trajectories import load_groups
 
+PicturesAs = Literal["data", "paths"]
 OPEN_S = 60.0
 """Seconds an environment has to open, and to close."""
 
@@ -52,14 +58,17 @@ def export_inspect(run: Path, folder: Path, *, names: Sequence[str]) -> list[Pat
         )
         with boundary(DataError, f"cannot write {path}"):
             folder.mkdir(parents=True, exist_ok=True)
-            write_inspect_log(path, list_stored(config, name, groups), facts)
+            write_inspect_log(path, list_stored(config, name, groups), facts, to_url=embed(open_pictures(stored)))
         paths.append(path)
     return paths
 
 
-def export_sft(run: Path, path: Path, *, names: Sequence[str], min_reward: float | None) -> tuple[int, int]:
+def export_sft(
+    run: Path, path: Path, *, names: Sequence[str], min_reward: float | None, pictures: PicturesAs = "data"
+) -> tuple[int, int]:
     """Write the conversations of some batches as rows for supervised training; returns how many, and how many were left
-    out: those below `min_reward` (None keeps all) and those that could not be judged.
+    out: those below `min_reward` (None keeps all) and those that could not be judged. `pictures` are written as data
+    URLs ("data") or as the paths of the run's files ("paths").
 
     Raises as `export_inspect` does, and what `write_rows` raises.
     """
@@ -72,8 +81,23 @@ def export_sft(run: Path, path: Path, *, names: Sequence[str], min_reward: float
     kept = [each for each in conversations if _is_kept(each, min_reward)]
     if not kept:
         raise DataError(f"none of {len(conversations)} conversations has a reward of {min_reward} or more")
-    write_rows(path, [to_sft_row(each, as_text=path.suffix == ".parquet") for each in kept])
+    to_url = embed(open_pictures(stored)) if pictures == "data" else partial(_find_file, open_pictures(stored))
+    write_rows(path, [to_sft_row(each, as_text=path.suffix == ".parquet", to_url=to_url) for each in kept])
     return len(kept), len(conversations) - len(kept)
+
+
+def open_pictures(folder: RunFolder) -> PictureStore:
+    """Open the store of a run's pictures."""
+    return PictureStore(folder.path / FOLDER)
+
+
+def _find_file(pictures: PictureStore, part: ImagePart) -> str:
+    path = pictures.find_path(part.digest)
+    if path is None or not path.exists():
+        raise StoreError(
+            f"{describe_part(part)} has no file at {path}; write data URLs with --pictures data, or restore the file"
+        )
+    return str(path.absolute())
 
 
 def list_batches(folder: RunFolder) -> list[str]:

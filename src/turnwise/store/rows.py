@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
+from turnwise.core.keys import Span
+from turnwise.core.messages import ImagePart, Part
 from turnwise.core.types import (
     ByteArray,
     Completion,
     ConversationOpening,
     Ending,
     FinishReason,
+    ImagePart,
     Invalid,
     Message,
+    Part,
     Reward,
     RewardPart,
     RewardTerm,
@@ -121,10 +125,10 @@ def id_from_json(row: Mapping[str, Any]) -> TrajectoryId:
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
-    """A message as plain data."""
+    """A message as plain data, its pictures without their pixels (`part_to_json`)."""
     return {
         "role": message.role,
-        "content": [{"text": part.text} for part in message.content],
+        "content": [part_to_json(part) for part in message.content],
         "reasoning": message.reasoning,
         "tool_calls": [_call_to_json(call) for call in message.tool_calls],
         "tool_errors": [
@@ -139,13 +143,38 @@ def message_from_json(row: Mapping[str, Any]) -> Message:
     """The inverse of `message_to_json`."""
     return Message(
         role=row["role"],
-        content=tuple(TextPart(**part) for part in row["content"]),
+        content=tuple(part_from_json(part) for part in row["content"]),
         reasoning=row["reasoning"],
         tool_calls=tuple(ToolCall(**call) for call in row["tool_calls"]),
         tool_errors=tuple(ToolCallError(**error) for error in row["tool_errors"]),
         tool_call_id=row["tool_call_id"],
         name=row["name"],
     )
+
+
+def part_to_json(part: Part) -> dict[str, Any]:
+    """A part of a message as plain data: `{"text"}`, or `{"image": digest, "width", "height", "label"}`."""
+    if isinstance(part, ImagePart):
+        return {"image": part.digest, "width": part.width, "height": part.height, "label": part.label}
+    return {"text": part.text}
+
+
+def part_from_json(row: Mapping[str, Any]) -> Part:
+    """Return a part of a message's row. Raises KeyError or TypeError for anything else."""
+    if "image" in row:
+        return ImagePart(digest=row["image"], width=row["width"], height=row["height"], label=row.get("label", ""))
+    return TextPart(**row)
+
+
+def _span_to_json(span: Span) -> list[Any]:
+    return [span.start, span.length, span.digest, span.offset, span.grid]
+
+
+def span_from_json(row: Sequence[Any]) -> Span:
+    """Return the span that a turn's row has as `[start, length, digest, offset, grid]`. Raises TypeError or ValueError
+    for anything else."""
+    start, length, digest, offset, grid = row
+    return Span(start=start, length=length, digest=digest, offset=offset, grid=None if grid is None else tuple(grid))
 
 
 def _turn_to_json(turn: Turn) -> dict[str, Any]:
@@ -166,6 +195,7 @@ def _turn_to_json(turn: Turn) -> dict[str, Any]:
         "engine_s": turn.engine_s,
         "environment_s": turn.environment_s,
         **({} if turn.is_received else {"is_received": False}),
+        **({"images": [_span_to_json(span) for span in turn.images]} if turn.images else {}),
     }
 
 
@@ -188,9 +218,8 @@ def _turn_from_json(row: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         ),
         message=message_from_json(row["message"]),
         observations=tuple(message_from_json(message) for message in row["observations"]),
-        tool_records=tuple(
-            ToolRecord(**{**record, "call": ToolCall(**record["call"])}) for record in row["tool_records"]
-        ),
+        images=tuple(span_from_json(span) for span in row.get("images", ())),
+        tool_records=tuple(map(_record_from_json, row["tool_records"])),
         scores=TurnScores(**row["scores"]),
         signals=tuple(Signal(**signal) for signal in row["signals"]),
         state=row["state"],
@@ -307,7 +336,13 @@ def _record_to_json(record: ToolRecord) -> dict[str, Any]:
         "seconds": record.seconds,
         "clipped_chars": record.clipped_chars,
         **({} if record.exception is None else {"exception": record.exception}),
+        **({"content": [part_to_json(part) for part in record.content]} if record.content else {}),
     }
+
+
+def _record_from_json(row: Mapping[str, Any]) -> ToolRecord:
+    content = tuple(map(part_from_json, row.get("content", ())))
+    return ToolRecord(**{**row, "call": ToolCall(**row["call"]), "content": content})
 
 
 def _reward_to_json(reward: Reward) -> dict[str, Any]:

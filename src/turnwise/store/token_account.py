@@ -10,6 +10,7 @@ import numpy as np
 
 from turnwise.core.batch import Drop
 from turnwise.core.errors import TrainingError
+from turnwise.core.messages import show_digest
 from turnwise.core.sampled import digest_advantages, digest_tokens, join_experts, token_versions, training_logprobs
 from turnwise.core.types import BoolArray, DropReason, FloatArray, Invalid, Sample, Trajectory, TrajectoryId
 
@@ -63,6 +64,7 @@ class TokenAccount:
                 f"a sample of branch {branch} has {len(sample.token_ids)} tokens, but its turns have {length}"
             )
         self._compare_experts(branch, sample)
+        self._compare_images(branch, sample)
         at = context_trained = 0
         for index in self._branches[branch]:
             turn = self._trajectory.turns[index]
@@ -185,6 +187,26 @@ class TokenAccount:
             raise self._error(
                 f"token {at} of branch {branch} trains with experts {given[at].tolist()}, but was sampled with "
                 f"{expected[at].tolist()}"
+            )
+
+    def _compare_images(self, branch: int, sample: Sample) -> None:
+        """Raise LedgerError unless the sample has every picture of the branch's turns at its place, and no other."""
+        at, expected = 0, []
+        for index in self._branches[branch]:
+            turn = self._trajectory.turns[index]
+            expected += [(index, span.shift(at)) for span in turn.images]
+            at += len(turn.context_ids) + len(turn.completion.token_ids)
+        for (index, span), given in zip(expected, sample.images, strict=False):
+            if span != given:
+                raise self._error(
+                    f"a sample of branch {branch} shows picture {show_digest(given.digest)} at tokens {given.start} to "
+                    f"{given.start + given.length - 1}, but turn {index} had {show_digest(span.digest)} at tokens "
+                    f"{span.start} to {span.start + span.length - 1}"
+                )
+        if len(sample.images) != len(expected):
+            raise self._error(
+                f"a sample of branch {branch} has {len(sample.images)} places of pictures, but its turns "
+                f"{len(expected)}"
             )
 
     def _error(self, text: str) -> LedgerError:

@@ -20,7 +20,8 @@ A group's lines are its members, then its baseline, then what was discarded; `pl
 file. Advantages are not here: they are known only after credit (see `advantages`).
 
 The arrays are written first, so a reader who finds the JSONL finds them. What is read equals what was written, bit for
-bit; versions that all equal the first token's are not listed. Text is written where the caller passes `decode`.
+bit; versions that all equal the first token's are not listed. Text is written where the caller passes `decode`; where a
+context has pictures, its text names them, and `context_parts` has text and pictures in turn.
 """
 
 from __future__ import annotations
@@ -36,9 +37,16 @@ from typing import Any, Literal
 import numpy as np
 
 from turnwise.core.errors import StoreError
+from turnwise.core.messages import ImagePart, Part, describe_part, list_images, show_digest
 from turnwise.core.sampled import token_versions
-from turnwise.core.types import Discarded, Draw, DropReason, Trajectory, TrajectoryGroup, Turn
-from turnwise.store.rows import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
+from turnwise.core.types import Discarded, Draw, DropReason, Task, TextPart, Trajectory, TrajectoryGroup, Turn
+from turnwise.store.rows import (
+    part_to_json,
+    task_from_json,
+    task_to_json,
+    trajectory_from_json,
+    trajectory_to_json,
+)
 from turnwise.store.run_folder import write_bytes_atomic
 
 Decode = Callable[[Sequence[int]], str]
@@ -168,10 +176,13 @@ def flatten_groups(
         }
         for trajectory, place, reason in placed:
             row: dict[str, Any] = shared | {"place": place, "reason": reason} | trajectory_to_json(trajectory)
+            shown = _list_shown(group.task, trajectory) if decode is not None else {}
             for number, (turn, turn_row) in enumerate(zip(trajectory.turns, row["turns"], strict=True)):
                 arrays.add(turn, number, turn_row)
                 if decode is not None:
                     _add_text(turn, turn_row, decode, pieces if with_pieces else None)
+                    if turn.images:
+                        _add_pictures(turn, turn_row, decode, shown)
             rows.append(row)
     return arrays.join(), rows
 
@@ -258,6 +269,33 @@ def _add_text(turn: Turn, row: dict[str, Any], decode: Decode, pieces: dict[int,
                 if token not in pieces:
                     pieces[token] = decode([token])
             row[f"{kind}_pieces"] = [pieces[token] for token in tokens]
+
+
+def _list_shown(task: Task, trajectory: Trajectory) -> dict[str, ImagePart]:
+    """Return the pictures of a trajectory's messages by digest; empty if no prompt shows one."""
+    if not any(turn.images for turn in trajectory.turns):
+        return {}
+    messages = [*task.prompt, *(message for each in trajectory.conversations for message in each.messages)]
+    messages += [message for turn in trajectory.turns for message in turn.observations]
+    return {part.digest: part for part in list_images(messages)}
+
+
+def _add_pictures(turn: Turn, row: dict[str, Any], decode: Decode, shown: Mapping[str, ImagePart]) -> None:
+    """Put pictures where the context's text has placeholders: as parts in `context_parts`, as words in `context_text`.
+
+    A picture that is cut into pieces is shown at its first one.
+    """
+    parts: list[Part] = []
+    at = 0
+    for span in turn.images:
+        parts.append(TextPart(text=decode(turn.context_ids[at : span.start].tolist())))
+        if span.offset == 0:
+            lost = TextPart(text=f"[picture {show_digest(span.digest)}, which no message has]")
+            parts.append(shown.get(span.digest, lost))
+        at = span.start + span.length
+    parts.append(TextPart(text=decode(turn.context_ids[at:].tolist())))
+    row["context_parts"] = [part_to_json(part) for part in parts if part != TextPart(text="")]
+    row["context_text"] = "".join(map(describe_part, parts))
 
 
 def _unreadable(path: Path, cause: Exception) -> StoreError:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from turnwise.audit.reward_attacks import ATTACKS, Spam
 from turnwise.core.errors import ConfigError, EnvironmentFault, TurnwiseError, boundary
+from turnwise.core.messages import list_images, to_plain_text
 from turnwise.core.protocols import EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import (
     Invalid,
@@ -202,17 +203,18 @@ async def _check_splits(checked: _Checked) -> tuple[Verdict, str]:
 
 async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
     """Every tool and every parameter says what it is; the opening fits."""
-    lengths, names = [], set()
+    lengths, names, pictures = [], set(), []
     for seed, task in enumerate(checked.tasks):
         episode = Episode(checked.family, task, _Silent(), seed=seed, max_turns=1)
         async with asyncio.timeout(checked.plan.timeout_s):
             (played,) = await play_interleaved([episode])
         opening = played.opening
-        texts = [message.text for message in opening.messages]
+        texts = [to_plain_text(message) for message in opening.messages]
+        pictures.append(len(list_images(opening.messages)))
         schemas = [json.dumps([tool.description, dict(tool.parameters)]) for tool in opening.tools]
         lengths.append(sum(map(len, [*texts, *schemas])))
         if not any(texts):
-            return "fail", f"task {task.id} opens without any text"
+            return "fail", f"task {task.id} opens without any text or picture"
         for tool in opening.tools:
             names.add(tool.name)
             bare = [name for name, part in tool.properties.items() if not _is_described(part)]
@@ -221,6 +223,8 @@ async def _check_tools(checked: _Checked) -> tuple[Verdict, str]:
                 return "fail", f"{what} {tool.name!r} has no description or no type; the model reads nothing else"
     shown = ", ".join(sorted(names)[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     text = f"{shown or 'no tool'}; openings of {min(lengths)} to {max(lengths)} characters"
+    if any(pictures):
+        text += f" and {min(pictures)} to {max(pictures)} pictures"
     return ("fail" if max(lengths) > MAX_PROMPT_CHARS else "pass"), text
 
 

@@ -98,13 +98,13 @@ class ChatApi:
         return await self.complete([{"role": "user", "content": prompt}], max_tokens=self._max_tokens, seed=seed)
 
     async def complete(
-        self, messages: Sequence[Mapping[str, str]], *, max_tokens: int, seed: int, **settings: Any
+        self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, seed: int, **settings: Any
     ) -> str:
         """Return the text of the reply to a conversation. Raises as `reply`."""
         return (await self.reply(messages, max_tokens=max_tokens, seed=seed, **settings)).text
 
     async def reply(
-        self, messages: Sequence[Mapping[str, str]], *, max_tokens: int, seed: int, **settings: Any
+        self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, seed: int, **settings: Any
     ) -> ChatReply:
         """Return the reply to a conversation; `settings` are further fields of the request. An Anthropic-style API
         takes no seed. Raises EngineError if the server returns none after several attempts, RequestRefused if it finds

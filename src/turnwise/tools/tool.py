@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from itertools import islice
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout, boundary
+from turnwise.core.errors import (
+    ConfigError,
+    EnvironmentFault,
+    PictureError,
+    ToolFailure,
+    ToolTimeout,
+    boundary,
+)
 from turnwise.core.holding import named
 from turnwise.core.threads import OwnThread, run_in_thread
-from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
+from turnwise.core.types import Part, TextPart, ToolCall, ToolRecord, ToolSpec
 from turnwise.tools.arguments import read_arguments
 from turnwise.tools.docstrings import to_plain_google
 from turnwise.tools.members import find_members, read_members
-
-MAX_ITEMS = 100_000
-"""Most values that are taken from a generator."""
+from turnwise.tools.output import clip_parts, to_parts
 
 # Environments are built thousands of times with the same functions as tools; weak, so that closures can be freed.
 _specs: WeakKeyDictionary[Callable[..., object], ToolSpec] = WeakKeyDictionary()
@@ -108,11 +109,13 @@ async def run_tool(
     """Run one call and return its record. The model's mistakes are returned as an observation.
 
     Synchronous functions run in `thread`, or a daemon thread of the pool; one that hangs is abandoned, never waited
-    for. The observation is `to_text` of the result; if longer than `max_chars`, it is cut, with a marker.
+    for. The observation is `to_text` of the result, or what `to_parts` makes of one with pictures; text longer than
+    `max_chars` is cut, with a marker.
 
     Raises:
         ToolTimeout: the function ran past `timeout_s`.
-        EnvironmentFault: the function raised something other than ToolFailure: the tool is broken, not the model.
+        EnvironmentFault: the function raised something other than ToolFailure, or returned a picture that cannot be
+            read: the tool is broken, not the model.
     """
     started = time.perf_counter()
     error: str | None = None
@@ -123,29 +126,36 @@ async def run_tool(
         with boundary(
             EnvironmentFault, f"tool {tool.spec.name!r} crashed (raise ToolFailure for what the model did wrong)"
         ):
-            text = await _run(tool, arguments, timeout_s, thread)
+            parts = await _run(tool, arguments, timeout_s, thread)
     except ToolFailure as failure:
-        text = error = f"error: {failure}"
-    observation, cut = clip(text, max_chars)
+        error = f"error: {failure}"
+        parts = (TextPart(text=error),)
+    except PictureError as problem:
+        raise EnvironmentFault(str(problem)) from problem
+    parts, cut = clip_parts(parts, max_chars)
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    observation = "".join(texts)
     return ToolRecord(
         call=call,
         observation=observation,
+        content=parts if len(texts) < len(parts) else (),
         error=None if error is None else observation,
         seconds=time.perf_counter() - started,
         clipped_chars=cut,
     )
 
 
-async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float, thread: OwnThread | None) -> str:
+async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float, thread: OwnThread | None) -> tuple[Part, ...]:
     deadline = asyncio.timeout(timeout_s)
     name = f"tool {tool.spec.name!r}"
+    where = f"the result of {name}"
     run = run_in_thread if thread is None else thread.run
     try:
         async with deadline:
             if inspect.iscoroutinefunction(tool.function):
-                return to_text(await named(name, tool.function(**arguments)))
-            text = await run(lambda: _read_result(tool.function(**arguments)))
-            return text if isinstance(text, str) else to_text(await named(name, text))
+                return to_parts(await named(name, tool.function(**arguments)), where)
+            parts = await run(lambda: _read_result(tool.function(**arguments), where))
+            return to_parts(await named(name, parts), where) if inspect.isawaitable(parts) else parts
     except TimeoutError:
         if not deadline.expired():
             raise  # raised by the tool itself
@@ -155,65 +165,7 @@ async def _run(tool: Tool, arguments: dict[str, Any], timeout_s: float, thread: 
         ) from None
 
 
-def _read_result(result: object) -> str | Awaitable[object]:
-    """Return the text of what a plain function returned, converted in its own thread; an awaitable is returned
+def _read_result(result: object, where: str) -> tuple[Part, ...] | Awaitable[object]:
+    """Return what a plain function returned as parts, converted in its own thread; an awaitable is returned
     unchanged."""
-    return result if inspect.isawaitable(result) else to_text(result)
-
-
-def to_text(result: object) -> str:
-    """Convert a tool's result to what the model reads: text unchanged, anything else as JSON.
-
-    Numbers and arrays of numpy and torch are JSON numbers and lists, bytes are read as UTF-8, None is `null`, what a
-    generator yields is a list; values that JSON cannot represent are written with `str`. Half of a surrogate pair,
-    which is not text, becomes a replacement character.
-    """
-    text = _decode(result) if isinstance(result, str | bytes | bytearray) else _write_json(result)
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _decode(result: str | bytes | bytearray) -> str:
-    return str(result) if isinstance(result, str) else bytes(result).decode("utf-8", "replace")
-
-
-def _write_json(result: object) -> str:
-    try:
-        return json.dumps(result, ensure_ascii=False, default=_to_plain)
-    except TypeError:  # keys that are not text
-        return json.dumps(_with_text_keys(result), ensure_ascii=False, default=_to_plain)
-
-
-def _with_text_keys(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _with_text_keys(each) for key, each in value.items()}
-    return [_with_text_keys(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _to_plain(value: object) -> object:
-    """Return a value that JSON can represent in place of one that it cannot."""
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f" and value.dtype.itemsize < 8:
-        value = np.asarray(value).astype(str).astype(np.float64)  # 0.1 stays 0.1, not 0.10000000149011612
-    if hasattr(value, "tolist"):  # of numpy and torch
-        return value.tolist()
-    if hasattr(value, "model_dump"):  # of pydantic
-        return value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=str)
-    if isinstance(value, Iterator):  # of a generator function: what it yields, not its address
-        items = list(islice(value, MAX_ITEMS + 1))
-        if len(items) > MAX_ITEMS:
-            raise ValueError(f"the result yields more than {MAX_ITEMS:,} values; return text or a list")
-        return items
-    if isinstance(value, AsyncIterator):
-        raise ValueError("the result is an async generator; return text or a list")
-    return _decode(value) if isinstance(value, bytes | bytearray) else str(value)
-
-
-def clip(text: str, max_chars: int) -> tuple[str, int]:
-    """Return at most `max_chars` characters of text, followed by a marker if it was longer; and how many were cut."""
-    cut = len(text) - max_chars
-    if cut <= 0:
-        return text, 0
-    return f"{text[:max_chars]} [... {cut} characters cut]", cut
+    return result if inspect.isawaitable(result) else to_parts(result, where)

@@ -136,6 +136,7 @@ def to_runs(batch: MicroBatch) -> Runs:
         lengths=batch.lengths,
         seen=batch.seen,
         num_seen=batch.num_seen,
+        images=batch.images,
     )
 
 

@@ -54,6 +54,7 @@ from turnwise.core.types import (
 )
 from turnwise.credit.assignment import compute_advantages, to_credit_trajectories
 from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.pictures.store import PictureStore
 from turnwise.store.advantages import save_advantages
 from turnwise.store.checkpoint_folder import checkpoint_writer
 from turnwise.store.groups import GroupStore
@@ -232,6 +233,7 @@ def make_materials(config: RunConfig) -> AuditMaterials:
     return AuditMaterials(
         settings=read_audit_settings(config),
         family=AdderFamily(double, from_records=True),
+        pictures=PictureStore(None),
         renderer=CharRenderer(),
         score=score,
         score_exact=score,

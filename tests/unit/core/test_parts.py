@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from turnwise.batching.layout import count_shared, lay_prefix_tree
 from turnwise.core.keys import Span, to_keys
-from turnwise.core.messages import Message, TextPart, identify, text_message
+from turnwise.core.messages import ImagePart, Message, TextPart, identify, text_message, to_plain_text
 from turnwise.core.types import Task, to_ids
 from turnwise.engines.paged.prefix_cache import PrefixCache
 from turnwise.environments.registry import load_family
@@ -21,11 +20,8 @@ ids = st.lists(st.integers(0, 200_000), min_size=1, max_size=40)
 digests = st.text("0123456789abcdef", min_size=4, max_size=4)
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """Stands in for a part that is no text."""
-
-    digest: str
+def draw(digest: str) -> ImagePart:
+    return ImagePart(digest=digest, width=1, height=1)
 
 
 def ask(*content: Any) -> Message:
@@ -61,13 +57,13 @@ def test_a_part_of_other_content_makes_another_task():
     text = TextPart(text="What is it?")
     tasks = [
         make(text),
-        make(Drawing("a"), text),
-        make(Drawing("b"), text),
-        make(text, Drawing("a")),
-        make(Drawing("a")),
+        make(draw("a"), text),
+        make(draw("b"), text),
+        make(text, draw("a")),
+        make(draw("a")),
     ]
     assert len(set(tasks)) == len(tasks)
-    assert make(Drawing("a"), text) == tasks[1]
+    assert make(draw("a"), text) == tasks[1]
 
 
 @given(ids)
@@ -108,3 +104,10 @@ def test_a_part_shares_nothing_with_text_of_its_placeholders_or_with_its_content
     assert count_shared(np.array(keys), np.array(prompt)) == len(before)
     assert count_shared(np.array(keys), np.array(longer)) == len(before)
     assert to_keys(to_ids(prompt), [Span(start=len(before), length=length, digest=digest)]).tolist() == keys
+
+
+def test_a_text_names_every_picture_in_its_place() -> None:
+    part = ImagePart(digest="0123456789abcdef" * 4, width=64, height=48, label="no part of the content")
+    message = Message(role="tool", content=(TextPart(text="before "), part, TextPart(text=" after"), part))
+    assert to_plain_text(message) == "before [picture 64x48 0123456789ab] after[picture 64x48 0123456789ab]"
+    assert message.text == "before  after"

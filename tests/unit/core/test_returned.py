@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from enum import IntEnum
 from fractions import Fraction
@@ -18,9 +19,11 @@ import torch
 from turnwise.core.checked import judge, to_asking
 from turnwise.core.episodes import Ask, Asked, EpisodeEnd, EpisodeSpec, RoleSpec
 from turnwise.core.errors import EnvironmentFault
+from turnwise.core.messages import hash_pixels
 from turnwise.core.protocols import Opening, StepResult
-from turnwise.core.returned import NoNumber, read_number, read_reward, read_task
+from turnwise.core.returned import NoNumber, read_messages, read_number, read_records, read_reward, read_task
 from turnwise.core.types import (
+    ImagePart,
     Invalid,
     Message,
     Reward,
@@ -29,6 +32,9 @@ from turnwise.core.types import (
     Signal,
     StopReason,
     Task,
+    TextPart,
+    ToolCall,
+    ToolRecord,
     TurnScores,
     text_message,
 )
@@ -416,3 +422,28 @@ def test_a_prompt_may_be_a_list() -> None:
     given = Task(environment="x", prompt=[text_message("user", "Go.")], payload={})  # type: ignore[arg-type]
     read = read_task(given, "Own.task")
     assert (read.prompt, read.id) == ((text_message("user", "Go."),), given.id)
+
+
+def test_pictures_are_checked_where_they_are_returned() -> None:
+    pixels = bytes(range(12))
+    good = ImagePart(digest=hash_pixels(pixels, 2, 2), width=2, height=2, pixels=pixels)
+    known = replace(good, pixels=None)
+    message = Message(role="user", content=(good, TextPart(text="a"), known))
+    assert read_messages([message], "the messages of X.reset") == (message,)
+    start, end = "the messages of X.reset have a picture ", "; build it with turnwise.pictures.read.read_picture"
+    for part, problem in (
+        (replace(good, digest="12ab"), "with the digest '12ab', not 64 hexadecimal digits"),
+        (replace(good, digest="0" * 64), "whose pixels differ from its digest 000000000000..."),
+        (replace(good, width=3), "of 3 x 2 pixels with 12 bytes, not 18"),
+        (replace(good, width=0), "of 0 x 2 pixels; both must be whole numbers above 0"),
+        (replace(good, width=2.0), "of 2.0 x 2 pixels; both must be whole numbers above 0"),  # type: ignore[arg-type]
+        (replace(good, pixels=bytearray(pixels)), "whose pixels are bytearray, not bytes"),  # type: ignore[arg-type]
+        (replace(good, label=None), "with the label None, not text"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(EnvironmentFault) as raised:
+            read_messages([Message(role="user", content=(part,))], "the messages of X.reset")
+        assert str(raised.value) == start + problem + end
+    record = ToolRecord(call=ToolCall(id="", name="f", arguments="{}"), observation="", error=None, seconds=0.0)
+    assert read_records([replace(record, content=(known,))], "the records")[0].content == (known,)
+    with pytest.raises(EnvironmentFault, match="the records have a picture with the digest"):
+        read_records([replace(record, content=(replace(known, digest=""),))], "the records")

@@ -120,13 +120,16 @@ def test_a_reply_needs_a_token_to_end_with() -> None:
         TemplateRenderer(tokenizer)
 
 
-def test_a_template_that_reads_lists_of_parts_only_is_named() -> None:
+def test_a_template_that_reads_lists_of_parts_only_gets_them() -> None:
     of_parts = "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
-    body = r"{{ '<|im_start|>' + m.role + '\n' }}" + of_parts + r"{{ '<|im_end|>\n' }}"
-    template = loop(body, CHATML_PROMPT)
-    tokenizer = build_tokenizer(Family(name="", tokens=CHATML_TOKENS, template=template))
-    with pytest.raises(RenderError, match=r"expects a message's content as a list of parts, .*change it to write"):
-        TemplateRenderer(tokenizer)
+    loops = (CHATML, r"{{ '<|im_start|>' + m.role + '\n' }}" + of_parts + r"{{ '<|im_end|>\n' }}")
+    plain, parts = (
+        TemplateRenderer(
+            build_tokenizer(Family(name="", tokens=CHATML_TOKENS, template=loop(body, CHATML_PROMPT)))
+        ).render_all([*ASK, CALL, result("Mira Tolen")], [SEARCH])
+        for body in loops
+    )
+    assert parts.tolist() == plain.tolist()
 
 
 def test_a_template_that_takes_text_apart_is_refused() -> None:

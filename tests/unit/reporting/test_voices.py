@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from turnwise.pictures.store import PictureStore
 from turnwise.reporting.examples import Batch, draw_example
+from turnwise.reporting.pictures import PictureDrawer
 from turnwise.reporting.transcript import draw_episode, wants_colour
 from turnwise.reporting.voices import find_lead, group_episodes, list_talks
 
@@ -206,7 +208,7 @@ def test_colours_are_for_terminals_that_want_them(
 
 def draw(*episode: Row) -> str:
     empty = {name: np.zeros(0) for name in ("token_ids", "logprobs")}
-    batch = Batch(label="after <RL>", rows=episode, arrays=empty)
+    batch = Batch(label="after <RL>", rows=episode, arrays=empty, drawer=PictureDrawer(PictureStore(None)))
     return draw_example("wrong → right", (episode, batch), (episode, batch))
 
 

@@ -73,8 +73,8 @@ def assert_equal(a: TrajectoryGroup, b: TrajectoryGroup) -> None:
 
 
 def assert_equal_turns(s: Turn, t: Turn) -> None:
-    plain = ("parent", "message", "observations", "tool_records", "scores", "signals", "state", "conversation")
-    for name in (*plain, "engine_s", "environment_s"):
+    plain = ("parent", "message", "observations", "images", "tool_records", "scores", "signals", "state")
+    for name in (*plain, "conversation", "engine_s", "environment_s"):
         assert getattr(s, name) == getattr(t, name), name
     c, d = s.completion, t.completion
     for name in ("finish_reason", "version_first", "version_last"):

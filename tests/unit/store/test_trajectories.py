@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from made_groups import assert_equal, make_group
 
 from turnwise.core.errors import StoreError
+from turnwise.core.keys import Span
+from turnwise.core.messages import ImagePart
 from turnwise.core.types import (
     Completion,
     ConversationOpening,
@@ -46,10 +48,20 @@ from turnwise.store.trajectories import load_arrays, load_groups, load_rows, sav
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 calls = st.builds(ToolCall, id=texts, name=texts, arguments=texts)
+digests = st.sampled_from("abc").map(lambda letter: letter * 64)
+pictures = st.builds(ImagePart, digest=digests, width=st.integers(1, 9), height=st.integers(1, 9), label=texts)
+spans = st.builds(
+    Span,
+    start=st.integers(0, 9),
+    length=st.integers(1, 9),
+    digest=digests,
+    offset=st.integers(0, 9),
+    grid=st.none() | st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 9)),
+)
 messages = st.builds(
     Message,
     role=st.sampled_from(["system", "user", "assistant", "tool"]),
-    content=st.lists(st.builds(TextPart, text=texts), max_size=2).map(tuple),
+    content=st.lists(st.builds(TextPart, text=texts) | pictures, max_size=2).map(tuple),
     reasoning=st.none() | texts,
     tool_calls=st.lists(calls, max_size=2).map(tuple),
     tool_errors=st.lists(st.builds(ToolCallError, kind=st.just("bad_json"), raw=texts, message=texts), max_size=1).map(
@@ -118,6 +130,7 @@ def turns(draw: st.DrawFn, index: int) -> Turn:
         ),
         message=draw(messages),
         observations=tuple(draw(st.lists(messages, max_size=1))),
+        images=tuple(draw(st.lists(spans, max_size=2))),
         tool_records=tuple(
             draw(
                 st.lists(
@@ -189,6 +202,24 @@ def test_what_is_read_equals_what_was_written(
         assert_equal(a, b)
 
 
+def test_a_picture_is_stored_by_digest_size_and_label_without_its_pixels(tmp_path: Path) -> None:
+    part = ImagePart(digest="ab" * 32, width=2, height=1, label="a page", pixels=b"123456")
+    span = Span(start=1, length=1, digest=part.digest, offset=4, grid=(1, 2, 3))
+    group = make_group()
+    [member] = group.trajectories
+    turn = replace(member.turns[0], images=(span,), observations=(Message(role="tool", content=(part,)),))
+    member = replace(member, turns=(turn, *member.turns[1:]))
+    save_groups(tmp_path, "s", [replace(group, trajectories=(member,))], decode=None)
+    [row] = load_rows(tmp_path, "s")
+    assert row["turns"][0]["images"] == [[1, 1, "ab" * 32, 4, [1, 2, 3]]]
+    assert "images" not in row["turns"][1], "a turn without pictures is stored as in runs that have none"
+    [loaded] = load_groups(tmp_path, "s")
+    first = loaded.trajectories[0].turns[0]
+    assert first.images == (span,)
+    [read] = first.observations[0].images
+    assert (read, read.label, read.pixels) == (part, "a page", None)
+
+
 def test_arrays_are_flat_and_logprobs_cover_the_sampled_tokens_only(tmp_path: Path) -> None:
     save_groups(tmp_path, "s", [make_group()], decode=None)
     arrays = load_arrays(tmp_path, "s")
@@ -204,6 +235,24 @@ def test_text_and_pieces_are_written_where_asked(tmp_path: Path) -> None:
     (row,) = load_rows(tmp_path, "s")
     second = row["turns"][1]
     assert (second["context_text"], second["completion_text"], second["completion_pieces"]) == ("d", "ef", ["e", "f"])
+
+
+def test_text_names_pictures_in_place_of_their_placeholders(tmp_path: Path) -> None:
+    # Context a b | P P | c | P | d: the last place is a later piece of the same picture.
+    part = ImagePart(digest="ab" * 32, width=2, height=1, label="page")
+    spans = (Span(start=2, length=2, digest=part.digest), Span(start=5, length=1, digest=part.digest, offset=2))
+    group = make_group()
+    [member] = group.trajectories
+    first = replace(member.turns[0], context_ids=to_ids([1, 2, 9, 9, 3, 9, 4]), images=spans)
+    member = replace(member, turns=(first, *member.turns[1:]))
+    task = Task(environment="e", prompt=(Message(role="user", content=(part,)),), payload={})
+    group = replace(group, draw=replace(group.draw, task=task), trajectories=(member,))
+    save_groups(tmp_path, "s", [group], decode=lambda ids: "".join(chr(96 + i) for i in ids))
+    [row] = load_rows(tmp_path, "s")
+    assert row["turns"][0]["context_text"] == "ab[picture 2x1 abababababab]cd"
+    picture = {"image": part.digest, "width": 2, "height": 1, "label": "page"}
+    assert row["turns"][0]["context_parts"] == [{"text": "ab"}, picture, {"text": "c"}, {"text": "d"}]
+    assert (row["turns"][1]["context_text"], "context_parts" in row["turns"][1]) == ("d", False)
 
 
 def test_every_line_says_where_its_trajectory_belongs(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from pydantic import BaseModel
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout
 from turnwise.core.threads import run_in_thread
 from turnwise.core.types import ToolCall, ToolRecord, ToolSpec
-from turnwise.tools.tool import Tool, clip, run_tool, to_text, to_tool
+from turnwise.tools.text import clip, to_text
+from turnwise.tools.tool import Tool, run_tool, to_tool
 
 
 def add(first: int, second: float = 0.0, label: str | None = None, tags: list[str] | None = None) -> str:

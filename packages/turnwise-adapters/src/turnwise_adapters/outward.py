@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 
 from turnwise.core.errors import EnvironmentFault
+from turnwise.core.messages import to_plain_text
 from turnwise.core.protocols import EnvironmentFamily, Opening, Split
 from turnwise.core.types import Invalid, Message, Scored, Task, ToolCall, ToolSpec, text_message
 from turnwise.serving.episode import OutsideEpisode, choose_reward
@@ -86,8 +87,8 @@ class OutwardEpisode:
 
 
 def join_texts(messages: Sequence[Message]) -> str:
-    """Join the texts of messages, separated by empty lines."""
-    return "\n\n".join(message.text for message in messages)
+    """Join the texts of messages, which name their pictures, separated by empty lines."""
+    return "\n\n".join(map(to_plain_text, messages))
 
 
 def read_reply(action: str, number: int) -> Message:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from turnwise.core.types import (
     Completion,
     FinishReason,
     IntArray,
+    Prompt,
     SamplingParams,
     Session,
     to_experts,
@@ -40,6 +41,7 @@ from turnwise.engines.paged.prefix_cache import Node, PrefixCache
 from turnwise.engines.paged.routing import note_experts
 from turnwise.engines.paged.runner import build_runner
 from turnwise.engines.paged.scheduler import Item, Plan, Request, Scheduler
+from turnwise.engines.paged.seeing import SeenCounts
 from turnwise.engines.paged.step import Computed, Failed, compute_step
 from turnwise.engines.pump import Pump
 from turnwise.engines.stops import STOP_TAIL_TOKENS, completes_stop, looking_for_stop
@@ -72,6 +74,14 @@ class EngineStatistics:
     """Requests waiting or being sampled now."""
     computing_s: float
     """Seconds spent computing steps."""
+    num_encoded_pictures: int = 0
+    """Pictures that the vision tower encoded."""
+    num_reused_pictures: int = 0
+    """Pictures that a step needed and whose features were known."""
+    num_image_places: int = 0
+    """Computed tokens that stand for pictures."""
+    encode_s: float = 0.0
+    """Seconds spent encoding pictures, part of `computing_s`."""
 
 
 class PagedEngine:
@@ -188,19 +198,34 @@ class PagedEngine:
             num_restarted_tokens=self._num_restarted,
             num_open_requests=scheduler.num_active,
             computing_s=self._pump.computing_s,
+            **asdict(SeenCounts() if self._runner.pictures is None else self._runner.pictures.counts),
         )
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Waits in a queue when `max_concurrency` requests are being sampled."""
-        return await self.stream(prompt_ids, params, session=session, receive=None)
+        return await self._sample(Prompt(token_ids=prompt_ids), params, session, None)
+
+    async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
+        """See `SeeingEngine.generate_seeing`."""
+        return await self._sample(prompt, params, session, None)
 
     async def stream(
         self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive | None
     ) -> Completion:
         """See `StreamingEngine.stream`."""
+        return await self._sample(Prompt(token_ids=prompt_ids), params, session, receive)
+
+    async def _sample(
+        self, shown: Prompt, params: SamplingParams, session: Session, receive: Receive | None
+    ) -> Completion:
         if self._pump.is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
-        prompt = prompt_ids.tolist()
+        if shown.images and self._runner.pictures is None:
+            raise EngineError(
+                f"request of '{session}' shows {len(shown.images)} pictures, but the model reads text only; use a "
+                "vision-language model"
+            )
+        prompt = shown.token_ids.tolist()
         cache = self._scheduler.cache
         check_request(
             prompt,
@@ -214,7 +239,7 @@ class PagedEngine:
         )
         guide = self._start_guide(params)
         request = Request(session, prompt, len(prompt), params, uniforms(params.seed, params.max_tokens), guide)
-        request.receive = receive
+        request.receive, request.images = receive, shown.images
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._futures[request] = future
         self._scheduler.submit(request)

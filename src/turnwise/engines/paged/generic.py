@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.types import Session
 from turnwise.engines.paged.scheduler import Item
+from turnwise.engines.paged.seeing import KnownPictures
 from turnwise.models.caches import Caches, State
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.forward import Runs, compute_logits
@@ -43,6 +44,7 @@ class GenericRunner:
 
     is_fused = False
     experts = None
+    pictures: KnownPictures | None = None
 
     def __init__(self, model: PreTrainedModel, *, max_concurrency: int, max_context: int) -> None:
         self.model = model

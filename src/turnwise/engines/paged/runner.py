@@ -23,11 +23,17 @@ from turnwise.engines.paged.generic import GenericRunner
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
 from turnwise.engines.paged.routing import RecordedRouting
 from turnwise.engines.paged.scheduler import Item
+from turnwise.engines.paged.seeing import KnownPictures, number_step
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
 from turnwise.models.paths import is_fast
 from turnwise.models.rope import depends_on_length, pin_length
 from turnwise.models.routing import Routing, find_routing
+from turnwise.models.vision.eyes import find_eyes
+from turnwise.models.vision.placing import Placed, show
+
+MAX_PICTURES = 1024
+"""Pictures whose features are kept; one picture of 256 places and 2,048 numbers takes 2 MB in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ class Runner(Protocol):
     vocab_size: int
     is_fused: bool
     """Whether packed weights run instead of the model's modules."""
+    pictures: KnownPictures | None
+    """Features of pictures; None if the model, or this runner, reads text only."""
 
     @property
     def experts(self) -> torch.Tensor | None:
@@ -111,6 +119,8 @@ class ModelRunner:
         self.model = model
         self.vocab_size = int(model.config.get_text_config().vocab_size)
         self.is_fused = fused is not False and reason is None
+        eyes = find_eyes(model)
+        self.pictures = None if eyes is None else KnownPictures(model, eyes, max_pictures=MAX_PICTURES)
         if attention == "flex" and model.device.type in COMPILED_DEVICES and geometry.smallest_head < MIN_HEAD_DIM:
             raise EngineError(
                 f"attention='flex' needs heads of size {MIN_HEAD_DIM} or more, but one has {geometry.smallest_head}; "
@@ -168,6 +178,8 @@ class ModelRunner:
         step."""
         self._graphs = None
         self._decoder = None
+        if self.pictures is not None:
+            self.pictures.forget()
 
     def compute_checksums(self) -> dict[str, int]:
         """Return one checksum per parameter with which the next step samples; packs the weights if they are not packed.
@@ -205,6 +217,7 @@ class ModelRunner:
             if end == items[tile.item].start + items[tile.item].count:
                 last[tile.item] = tile.at + tile.count - 1
         ids += [0] * (len(positions) - len(ids))
+        starts = [(tile.item, tile.start, tile.count, tile.at) for tile in tiles]
         written = torch.from_numpy(slots).to(self.model.device)
         # A drafted item is one tile, so its rows follow each other.
         rows = [
@@ -218,7 +231,8 @@ class ModelRunner:
         device = self.model.device
         return self._forward(
             torch.tensor(ids, device=device),
-            torch.from_numpy(positions).to(device),
+            torch.from_numpy(number_step(items, starts, positions)).to(device),
+            None if self.pictures is None else self.pictures.place(items, starts),
             self._plan(tiles, written),
             torch.tensor(rows, device=device),
             None if self.memory.experts is None else RecordedRouting(self.memory.experts, written),
@@ -253,6 +267,7 @@ class ModelRunner:
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
+        placed: Placed | None,
         plan: PagedPlan,
         rows: torch.Tensor,
         routing: Routing | None,
@@ -260,8 +275,8 @@ class ModelRunner:
         if self.is_fused:
             return self._pack().run(ids, positions, plan, rows)
         logits: torch.Tensor = self.model(
-            input_ids=ids[None],
-            position_ids=positions[None],
+            **show(self.model, ids[None], placed),
+            position_ids=positions[..., None, :],
             use_cache=False,
             logits_to_keep=rows,
             attention_plan=plan,

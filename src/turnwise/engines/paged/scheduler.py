@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
-from turnwise.core.keys import to_keys
+from turnwise.core.keys import Span, is_text, to_keys
 from turnwise.core.protocols import Receive
 from turnwise.core.types import SamplingParams, Session
 from turnwise.engines.guided import Guide
@@ -56,11 +57,13 @@ class Request:
     """Keys of the pages that this request computes and for which others wait."""
     receive: Receive | None = None
     """Gets new tokens as they are sampled; None if nobody wants them before the end."""
+    images: tuple[Span, ...] = ()
+    """Places of pictures in the prompt."""
 
     @property
     def shared_by(self) -> list[int]:
         """Its token keys for shared pages, which distinguish tokens with equal ids."""
-        return to_keys(self.tokens)
+        return to_keys(self.tokens, self.images)
 
     @property
     def max_length(self) -> int:
@@ -199,7 +202,7 @@ class Scheduler:
         self.running.remove(request)
         self.cache.register(request.lease, request.shared_by, request.num_computed)
         if self._drafts is not None:
-            self._drafts.read(request.session, request.tokens)
+            self._drafts.read(request.session, request.shared_by)
         node = request.lease.node
         self._drop(request)
         return node
@@ -248,7 +251,8 @@ class Scheduler:
             request = item.request
             if item.samples and item.count == 1 and request.guide is None and request.lease is not None:
                 room = min(len(request.lease.pages) * self.cache.page_size, request.max_length) - len(request.tokens)
-                draft = self._drafts.draft(request.session, request.tokens, min(share, room))
+                drafted_keys = self._drafts.draft(request.session, request.shared_by, min(share, room))
+                draft = tuple(takewhile(is_text, drafted_keys))
                 item = Item(request, item.start, 1 + len(draft), draft)
             drafted.append(item)
         return drafted

@@ -1,7 +1,8 @@
 """The contract between a plain class and its environment, read from the class: that of TRL's `environment_factory`.
 
-    reset(**row)        opens an episode; returns the first observation (text, messages, parts of text) or None
-    public methods      are tools, except `reset` and `get_reward`
+    reset(**row)        opens an episode; returns the first observation (text, a picture, parts of both, messages) or
+                        None
+    public methods      are tools, except `reset` and `get_reward`; they return text, a picture, a list of both, or JSON
     get_reward()        the reward, or {"reward": ..., its parts by name}; without it the attribute `reward` after the
                         last call. `async get_reward(judges)` may ask the run's judges (`core.judging.EpisodeJudges`)
     done                attribute; true ends the episode
@@ -15,14 +16,16 @@ TRL.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
-from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
-from turnwise.core.types import Message, ToolSpec, text_message
+from turnwise.core.errors import ConfigError, EnvironmentFault, PictureError, boundary
+from turnwise.core.types import Message, Part, TextPart, ToolSpec, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.pictures.read import read_picture
+from turnwise.tools.output import is_picture
 from turnwise.tools.tool import to_tool
 
 RESERVED = ("reset", "get_reward")
@@ -132,20 +135,20 @@ def check_row(contract: Contract, row: Mapping[str, Any]) -> None:
 
 
 def read_messages(prompt: object, observation: object, where: str) -> tuple[Message, ...]:
-    """Return the first messages of an episode: those of the row's column "prompt", then what `reset` returned.
+    """Read the first messages of an episode: those of the row's column "prompt", then what `reset` returned.
 
-    As in TRL, returned text is appended to the last message; after an assistant message it becomes a user message.
-    Returned messages follow the prompt's. Raises EnvironmentFault if either is something else, or if there is no text
-    at all.
+    As in TRL, returned text, and parts with pictures, are appended to the last message; after an assistant message they
+    become a user message. Returned messages follow the prompt's. Raises EnvironmentFault if either is something else,
+    or if there is nothing to see at all.
     """
     messages = [text_message("user", prompt)] if isinstance(prompt, str) else _read_list(prompt, f"prompt of {where}")
     if isinstance(observation, Sequence) and not isinstance(observation, str) and _have(observation, "role"):
         messages += _read_list(observation, f"{where}.reset")
     elif observation is not None:
-        text = read_text(observation, f"{where}.reset")
+        content = read_content(observation, f"{where}.reset")
         last = messages.pop() if messages and messages[-1].role != "assistant" else text_message("user", "")
-        messages.append(text_message(last.role, last.text + text))
-    if not any(message.text for message in messages):
+        messages.append(Message(role=last.role, content=_join((*last.content, *content))))
+    if not any(message.text or message.images for message in messages):
         raise EnvironmentFault(
             f"{where}.reset returned {observation!r:.100} and the row has no prompt, so the model would see no text; "
             'return the first observation, or add a column "prompt" to the rows'
@@ -166,23 +169,49 @@ def _read_list(messages: object, where: str) -> list[Message]:
             raise EnvironmentFault(f"{where} has a message with tool calls, which it would lose; write them as text")
         if message["content"] is None:
             raise EnvironmentFault(f"{where} has a message without text; add content, or leave the message out")
-    return [text_message(message["role"], read_text(message["content"], where)) for message in messages]
+    return [Message(role=message["role"], content=read_content(message["content"], where)) for message in messages]
 
 
 def _have(items: Sequence[Any], *keys: str) -> bool:
     return bool(items) and all(isinstance(item, Mapping) and all(key in item for key in keys) for item in items)
 
 
-def read_text(content: object, where: str) -> str:
-    """Return text, or the joined parts `{"type": "text", "text": ...}`. Raises EnvironmentFault for anything else."""
+def read_content(content: object, where: str) -> tuple[Part, ...]:
+    """Return the parts of a message, adjacent texts joined: of a text, a picture, or a list of both, each as such or as
+    a dict with "type". Raises EnvironmentFault for anything else."""
     if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence) and _have(content, "type"):
-        kinds = {str(part["type"]) for part in content}
-        if kinds == {"text"} and _have(content, "text"):
-            return "".join(str(part["text"]) for part in content)
-        raise EnvironmentFault(f"{where} has parts of type {', '.join(sorted(kinds))}; only text is supported")
-    raise EnvironmentFault(f"{where} returned {content!r:.200}; return text, parts of text, messages, or None")
+        return (TextPart(text=content),)
+    items = list(content) if isinstance(content, list | tuple) else [content]
+    parts: list[Part] = []
+    for index, item in enumerate(items):
+        if is_picture(item):
+            try:
+                parts.append(read_picture(item, where=f"{where}: part {index} of its content"))
+            except PictureError as problem:
+                raise EnvironmentFault(str(problem)) from problem
+        elif isinstance(item, str) and isinstance(content, list | tuple):
+            parts.append(TextPart(text=item))
+        elif isinstance(item, Mapping) and item.get("type") == "text" and "text" in item:
+            parts.append(TextPart(text=str(item["text"])))
+        elif isinstance(item, Mapping) and "type" in item and isinstance(content, list | tuple):
+            raise EnvironmentFault(f"{where} has a part of type {item['type']!s:.80}; use text and images")
+        else:
+            raise EnvironmentFault(
+                f"{where} returned {content!r:.200}; return text, parts of text and images, messages, or None"
+            )
+    return _join(parts)
+
+
+def _join(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Join adjacent texts; at least one part is left."""
+    joined: list[Part] = []
+    for part in parts:
+        if isinstance(part, TextPart) and joined and isinstance(joined[-1], TextPart):
+            part = TextPart(text=joined.pop().text + part.text)  # type: ignore[union-attr]
+        joined.append(part)
+    if len(joined) > 1:
+        joined = [part for part in joined if not isinstance(part, TextPart) or part.text]
+    return tuple(joined) or (TextPart(text=""),)
 
 
 def read_next(step: object, contract: Contract) -> tuple[str, dict[str, Any]] | str:

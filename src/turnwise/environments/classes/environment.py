@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, boundary
+from turnwise.core.errors import ConfigError, EnvironmentFault, PictureError, ToolFailure, boundary
 from turnwise.core.holding import named
 from turnwise.core.returned import read_truth
 from turnwise.core.threads import run_method
@@ -15,7 +15,7 @@ from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, Too
 from turnwise.environments.classes.contract import Contract, read_messages, read_next
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.guard import score_guarded
-from turnwise.tools.tool import clip, to_text
+from turnwise.tools.text import clip, to_text
 
 
 class ClassEnvironment(ToolEnvironment):
@@ -63,7 +63,8 @@ class ClassEnvironment(ToolEnvironment):
         except EnvironmentFault as fault:
             cause = fault.__cause__
             raised = to_text(f"{type(cause).__name__}: {cause}")
-            is_told = isinstance(cause, ValueError)  # by convention, the model's mistake
+            # By convention, a ValueError is the model's mistake; a picture that cannot be read is the method's.
+            is_told = isinstance(cause, ValueError) and not isinstance(cause, PictureError)
             observation, cut = clip(f"error: {to_text(str(cause)) if is_told else raised}", self._max_observation_chars)
             record = ToolRecord(
                 call=call,

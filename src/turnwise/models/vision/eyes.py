@@ -16,7 +16,8 @@ from turnwise.core.pictures import Pictures
 from turnwise.models.vision.family import Prepared
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.inputs import take_deep_features
-from turnwise.models.vision.layout import FamilyLayout
+from turnwise.models.vision.layout import FamilyLayout, find_place
+from turnwise.models.vision.placeholder import silence_placeholder
 from turnwise.models.vision.positions import number_axes
 from turnwise.models.vision.sight import Sight, read_sight
 from turnwise.pictures.store import PictureStore
@@ -71,7 +72,8 @@ def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures
 
 
 def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
-    """Attach these eyes to a model."""
+    """Attach these eyes to a model, whose placeholder is never sampled from then on."""
+    silence_placeholder(model, find_place(model.config))
     take_deep_features(model)
     setattr(model, _ATTRIBUTE, eyes)
 

@@ -161,7 +161,7 @@ def test_prompts_that_would_lose_something_are_refused(prompt: object, words: st
     [
         (None, "would see no text"),
         (7, "returned 7"),
-        ([{"type": "image", "image": "x"}], "only text is supported"),
+        ([{"type": "video", "video": "x"}], "has a part of type video; use text and images"),
         ([{"role": "tool", "content": "x"}], "role 'tool'"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 from turnwise.core.episodes import MAIN, Asked
 from turnwise.core.errors import TurnwiseError
+from turnwise.core.messages import to_plain_text
 from turnwise.core.protocols import Environment
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Message, Task
@@ -137,7 +138,7 @@ def _to_outcome(action: Action, written: Written, asked: Asked) -> Outcome:
     problems = [record.error for record in asked.tool_records if record.error is not None]
     problems += [error.message for error in written.errors]
     messages = (*asked.observations, *(message for ask in asked.asks for message in ask.messages))
-    answers = [(message.name or "", message.text) for message in messages]
+    answers = [(message.name or "", to_plain_text(message)) for message in messages]
     return Outcome(
         text=write_observation(action.text, written.form, answers) if answers else "",
         is_done=not asked.asks,

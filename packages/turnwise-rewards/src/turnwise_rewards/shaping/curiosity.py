@@ -13,6 +13,7 @@ from collections import Counter
 from pydantic import Field
 
 from turnwise.config.section import Section
+from turnwise.core.messages import to_plain_text
 from turnwise.core.types import Trajectory, TrajectoryGroup
 from turnwise.credit.reward_kind import RewardAccount
 from turnwise_rewards.shaping.measured import build_kind, count_of
@@ -58,7 +59,7 @@ def list_reached(trajectory: Trajectory) -> frozenset[str]:
     states = frozenset(turn.state for turn in later if turn.state is not None)
     if states or any(turn.state is not None for turn in trajectory.turns):
         return states
-    seen = ["\0".join(message.text for message in turn.observations) for turn in trajectory.turns if turn.observations]
+    seen = ["\0".join(map(to_plain_text, turn.observations)) for turn in trajectory.turns if turn.observations]
     return frozenset(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16] for text in seen)
 
 

@@ -14,7 +14,7 @@ from turnwise.core.types import Message, Reward, Task, ToolSpec, text_message
 from turnwise.environments.search_qa.environment import SearchEnvironment
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.rewards.answers import AnswerCase, final_answer
-from turnwise.tools.tool import clip
+from turnwise.tools.text import clip
 from turnwise_worlds.delegate.arguments import DelegateArguments
 
 PLANNER, SEARCHER = "planner", "searcher"

@@ -1,0 +1,90 @@
+"""The pictures in an engine's steps: encoded once per weight version, laid over the tokens that stand for them."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from turnwise.core.pictures import PlacedImages
+from turnwise.core.positions import number_positions
+from turnwise.engines.paged.scheduler import Item
+from turnwise.models.vision.eyes import Eyes
+from turnwise.models.vision.features import Features
+from turnwise.models.vision.placing import Placed, place_features
+
+
+@dataclass(slots=True)
+class SeenCounts:
+    """Counts since the engine was built; see `EngineStatistics`."""
+
+    num_encoded_pictures: int = 0
+    num_reused_pictures: int = 0
+    num_image_places: int = 0
+    encode_s: float = 0.0
+
+
+class KnownPictures:
+    """Features of the pictures that requests showed last, until the weights change."""
+
+    def __init__(self, model: PreTrainedModel, eyes: Eyes, *, max_pictures: int) -> None:
+        """`max_pictures`: most pictures whose features are kept; the least recently used is forgotten first."""
+        self.counts = SeenCounts()
+        self._model = model
+        self._eyes = eyes
+        self._max_pictures = max_pictures
+        self._features: OrderedDict[str, Features] = OrderedDict()
+
+    def forget(self) -> None:
+        """Forget all features: the weights changed."""
+        self._features.clear()
+
+    def place(self, items: Sequence[Item], starts: Sequence[tuple[int, int, int, int]]) -> Placed | None:
+        """Return the features of all places in a step; None if there are none.
+
+        `starts` are its runs of tokens: index of the item, first position, number of tokens, place in the flat batch.
+        """
+        sources = {
+            at + token - start: (span.digest, span.offset + token - span.start)
+            for index, start, count, at in starts
+            for span in items[index].request.images
+            for token in range(max(start, span.start), min(start + count, span.start + span.length))
+        }
+        if not sources:
+            return None
+        images = PlacedImages.of(sources)
+        self.counts.num_image_places += len(sources)
+        return place_features(self._encode(images.digests), images, self._model.device)
+
+    def _encode(self, digests: Sequence[str]) -> list[Features]:
+        missing = [digest for digest in digests if digest not in self._features]
+        self.counts.num_reused_pictures += len(digests) - len(missing)
+        if missing:
+            started = time.perf_counter()
+            self._features.update(zip(missing, self._eyes.encode(self._model, missing), strict=True))
+            self.counts.encode_s += time.perf_counter() - started
+            self.counts.num_encoded_pictures += len(missing)
+        for digest in digests:
+            self._features.move_to_end(digest)
+        features = [self._features[digest] for digest in digests]
+        while len(self._features) > self._max_pictures:
+            self._features.popitem(last=False)
+        return features
+
+
+def number_step(items: Sequence[Item], starts: Sequence[tuple[int, int, int, int]], counted: np.ndarray) -> np.ndarray:
+    """Return the positions of a step's tokens: `counted [T]`, those counted from each request's start, or `[3, T]` if a
+    picture numbers its places by time, row and column. `starts` as in `KnownPictures.place`."""
+    axes = [start for start in starts if any(span.grid is not None for span in items[start[0]].request.images)]
+    if not axes:
+        return counted
+    numbers = np.tile(counted, (3, 1))
+    for index, start, count, at in axes:
+        request = items[index].request
+        length = max(len(request.tokens), start + count)
+        numbers[:, at : at + count] = number_positions(length, request.images)[:, start : start + count]
+    return numbers
