@@ -33,8 +33,14 @@ class Eyes:
     def __init__(self, sight: Sight, pictures: Pictures, layout: FamilyLayout | None = None) -> None:
         self.sight = sight
         self.pictures = pictures
-        self.layout = layout
-        """None in a process without a tokenizer."""
+        self._layout = layout
+
+    @property
+    def layout(self) -> FamilyLayout:
+        """How pictures are written into prompts. Raises EngineError in a process without a tokenizer."""
+        if self._layout is None:
+            raise EngineError("this process has no tokenizer, so it cannot write pictures into prompts")
+        return self._layout
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Eyes:
         return self
@@ -76,6 +82,13 @@ def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
     silence_placeholder(model, find_place(model.config))
     take_deep_features(model)
     setattr(model, _ATTRIBUTE, eyes)
+
+
+def save_processor(model: PreTrainedModel, folder: Path) -> None:
+    """Write the files of the processor of a model that sees into the folder where it is saved."""
+    eyes = find_eyes(model)
+    if eyes is not None:
+        eyes.sight.save(folder)
 
 
 def describe_eyes(model: PreTrainedModel) -> dict[str, Any] | None:

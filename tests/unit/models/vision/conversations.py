@@ -91,7 +91,7 @@ def compute_whole(model: PreTrainedModel, eyes: Eyes, conversation: Seen) -> tor
         inputs = {name: value.flatten(0, 1)[None] for name, value in inputs.items()}
     ids = torch.tensor([conversation.token_ids])
     if "image_grid_thw" in inputs:
-        inputs["mm_token_type_ids"] = (ids == eyes.layout.place_id).int()
+        inputs["mm_token_type_ids"] = ids.eq(eyes.layout.place_id).int()
     inputs = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
     logits: torch.Tensor = model(input_ids=ids, use_cache=False, **inputs).logits[0]
     return logits

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from conversations import compute_packed, compute_whole, list_places, look, write
@@ -58,9 +57,9 @@ def test_prompts_are_those_of_the_familys_processor(kind: str) -> None:
     _, tokenizer, eyes = build_seeing(kind)
     processor, layout = build_processor(kind, eyes, tokenizer), eyes.layout
     parts = [draw(3, *size) for size in SIZES]
-    images = [
-        Image.fromarray(np.frombuffer(part.pixels, np.uint8).reshape(part.height, part.width, 3)) for part in parts
-    ]
+    for part in parts:
+        eyes.pictures.put(part)
+    images = [Image.fromarray(eyes.pictures.read(part.digest)) for part in parts]
     text = "the cat " + " saw ".join(layout.marker for _ in parts) + " the dog"
     theirs = [int(token) for token in processor(text=[text], images=images, return_tensors="pt")["input_ids"][0]]
     ours: list[int] = []

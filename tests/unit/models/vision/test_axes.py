@@ -50,7 +50,7 @@ def test_positions_are_those_of_the_models_own_function(kind: str) -> None:
     grids = torch.cat(
         [eyes.sight.prepare(eyes.pictures.read(span.digest))["image_grid_thw"] for span in conversation.spans]
     )
-    kinds = (ids == eyes.layout.place_id).int()
+    kinds = ids.eq(eyes.layout.place_id).int()
     theirs, delta = model.model.get_rope_index(ids, kinds, image_grid_thw=grids)
     assert np.array_equal(theirs[:, 0].numpy(), eyes.number(ids.shape[1], conversation.spans))
     following = eyes.number(ids.shape[1] + 1, conversation.spans)[:, -1]
