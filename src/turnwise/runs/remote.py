@@ -51,9 +51,10 @@ def build_rollouts(
     tokenizer: PreTrainedTokenizerBase,
     host: Host,
     judges: Mapping[str, LimitedJudge],
+    pictures: Path | None = None,
 ) -> RolloutPool:
     """The processes on `host` that play the trajectories of a recipe, with the weights of `model`; they ask the run's
-    `judges`.
+    `judges`, and keep pictures in the folder `pictures` (None: in memory).
 
     Raises ConfigError for roles whose weights they do not get.
     """
@@ -67,7 +68,8 @@ def build_rollouts(
     share = -(-config.engine.max_concurrency // num_workers)
     near = list_near(judges)
     config = config.model_copy(update={"judges": {name: each for name, each in config.judges.items() if name in near}})
-    settings = {"config": _cut_config(config, share), "distant_judges": list_distant(judges)}
+    settings: dict[str, Any] = {"config": _cut_config(config, share), "distant_judges": list_distant(judges)}
+    settings["pictures"] = None if pictures is None else str(pictures.resolve())
     threads = {"OMP_NUM_THREADS": str(config.engine.num_threads)} if config.engine.num_threads else {}
 
     async def start(name: str, folder: Path, version: int) -> Link:

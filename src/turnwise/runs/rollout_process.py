@@ -28,6 +28,7 @@ from turnwise.models.checksums import compute_checksums, sum_tensors
 from turnwise.models.lora import list_adapter
 from turnwise.models.tensor_names import compare_shapes
 from turnwise.models.weight_files import read_tensors
+from turnwise.pictures.store import PictureStore
 from turnwise.remote.episodes import decode_attempt, encode_episode
 from turnwise.remote.judges import DistantJudge
 from turnwise.rendering.tokenizer import load_tokenizer
@@ -53,7 +54,9 @@ async def _build(settings: Mapping[str, Any], say: Say) -> _RolloutProcess:
     torch.set_num_threads(max(1, config.engine.num_threads))
     trusts = config.model.trust_remote_code
     tokenizer = load_tokenizer(Path(settings["tokenizer"]), trust_remote_code=trusts)
-    system = build_system(config, tokenizer=tokenizer)
+    folder = settings["pictures"]
+    pictures = PictureStore(None if folder is None else Path(folder))
+    system = build_system(config, tokenizer=tokenizer, pictures=pictures)
     if not isinstance(system.engine.engine, PausableEngine):
         raise EngineError(f"engine.kind={config.engine.kind!r} cannot load new weights; choose another engine")
     process = _RolloutProcess(

@@ -48,6 +48,10 @@ class Family(Protocol):
         """Arguments with which the family's processor calls its image processor, for one picture."""
         ...
 
+    def describe(self) -> Settings:
+        """Return the name and the arguments of the family's processor, as processor_config.json contains them."""
+        ...
+
     def write(self, prepared: Prepared) -> str:
         """Return the text that takes the place of the marker's special token."""
         ...

@@ -31,6 +31,10 @@ class InternVl:
         """See `Family`."""
         return {"crop_to_patches": True}
 
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {"processor_class": "InternVLProcessor", "image_seq_length": self.num_places}
+
     def write(self, prepared: Prepared) -> str:
         """See `Family`."""
         return BEGIN + PLACE * (self.num_places * int(prepared["num_patches"])) + END

@@ -36,6 +36,15 @@ class Llava:
         """See `Family`."""
         return {}
 
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {
+            "processor_class": "LlavaProcessor",
+            "patch_size": self.patch_size,
+            "num_additional_image_tokens": self.num_extra,
+            "vision_feature_select_strategy": "default" if self.drops_first else "full",
+        }
+
     def write(self, prepared: Prepared) -> str:
         """See `Family`."""
         height, width = prepared["pixel_values"].shape[-2:]
@@ -67,6 +76,10 @@ class PixtralLlava:
     def options(self) -> Settings:
         """See `Family`."""
         return {"patch_size": self.patch_size}
+
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {"processor_class": "PixtralProcessor", "patch_size": self.patch_size}
 
     def write(self, prepared: Prepared) -> str:
         """See `Family`: one row of places after another."""
@@ -121,5 +134,5 @@ def find_llava_processor(config: PreTrainedConfig) -> str:
     return kind.removesuffix("_vision_model") if kind != "pixtral" else kind
 
 
-def _is_pixtral(kind: Any) -> bool:
+def _is_pixtral(kind: object) -> bool:
     return kind == "pixtral"

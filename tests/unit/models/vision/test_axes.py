@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_seeing import build_seeing, draw
 
 from turnwise.core.keys import Span
-from turnwise.models.vision.positions import number_axes
+from turnwise.core.positions import number_positions
 
 GRIDS = st.tuples(st.just(1), st.integers(1, 5), st.integers(1, 5))
 
@@ -23,7 +23,7 @@ def span_at(start: int, grid: tuple[int, int, int]) -> Span:
 def test_a_picture_of_two_rows_and_three_columns() -> None:
     # Text at 0 and 1; the picture begins at 2; the next text is at 2 + max(2, 3) = 5.
     expected = [[0, 1, 2, 2, 2, 2, 2, 2, 5, 6], [0, 1, 2, 2, 2, 3, 3, 3, 5, 6], [0, 1, 2, 3, 4, 2, 3, 4, 5, 6]]
-    assert number_axes(10, [span_at(2, (1, 2, 3))]).tolist() == expected
+    assert number_positions(10, [span_at(2, (1, 2, 3))]).tolist() == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), GRIDS), max_size=4), st.integers(0, 3))
@@ -32,14 +32,14 @@ def test_text_and_pictures_follow_each_other(parts: list[tuple[int, tuple[int, i
     for text, grid in parts:
         spans.append(span_at(at + text, grid))
         at += text + spans[-1].length
-    positions = number_axes(at + rest, spans)
+    positions = np.broadcast_to(number_positions(at + rest, spans), (3, at + rest))
     is_place = np.zeros(at + rest, bool)
     for span in spans:
         is_place[span.start : span.start + span.length] = True
     assert (positions[:, ~is_place] == positions[0, ~is_place]).all()
     expected = sum(text + max(grid[1:]) for text, grid in parts)
-    assert number_axes(at + rest + 1, spans)[0, -1] == expected + rest
-    assert np.array_equal(number_axes(at + rest + 1, spans)[:, :-1], positions)
+    assert number_positions(at + rest + 1, spans).flat[at + rest] == expected + rest
+    assert (number_positions(at + rest + 1, spans)[..., :-1] == positions).all()
 
 
 @pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
@@ -50,8 +50,8 @@ def test_positions_are_those_of_the_models_own_function(kind: str) -> None:
     grids = torch.cat(
         [eyes.sight.prepare(eyes.pictures.read(span.digest))["image_grid_thw"] for span in conversation.spans]
     )
-    kinds = (ids == eyes.layout.place_id).int()
+    kinds = ids.eq(eyes.layout.place_id).int()
     theirs, delta = model.model.get_rope_index(ids, kinds, image_grid_thw=grids)
-    assert np.array_equal(theirs[:, 0].numpy(), eyes.number(ids.shape[1], conversation.spans))
-    following = eyes.number(ids.shape[1] + 1, conversation.spans)[:, -1]
+    assert np.array_equal(theirs[:, 0].numpy(), number_positions(ids.shape[1], conversation.spans))
+    following = number_positions(ids.shape[1] + 1, conversation.spans)[:, -1]
     assert following.tolist() == [ids.shape[1] + int(delta)] * 3
