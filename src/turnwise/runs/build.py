@@ -351,7 +351,7 @@ def build_system(
         others=others,
         judges=judges,
         past=past if past.roles else None,
-        rollouts=build_rollouts(config, served, tokenizer, host, judges, pictures.folder) if elsewhere else None,
+        rollouts=build_rollouts(config, served, tokenizer, host, judges, pictures) if elsewhere else None,
         host=host,
     )
 
