@@ -305,11 +305,7 @@ CASES: dict[str, Callable[[Path], None]] = {
     "BART": _architecture("bart"),
     "BERT": _architecture("bert"),
     "an embedding model (EmbeddingGemma)": _architecture("gemma3_text", use_bidirectional_attention=True),
-<<<<<<< HEAD
-    "Llama 3.2 with vision": _architecture("mllama"),
-=======
     "Idefics2": _architecture("idefics2"),
->>>>>>> families
     "LLaVA-NeXT": _architecture("llava_next"),
     "PaliGemma": _architecture("paligemma"),
     "Whisper": _architecture("whisper"),

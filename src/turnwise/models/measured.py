@@ -52,11 +52,7 @@ def _read_config(section: ModelSection, path: str, vocab_size: int) -> PreTraine
             find_model(path), trust_remote_code=section.trust_remote_code, local_files_only=True
         )
         return found
-<<<<<<< HEAD
-    wanted = section.config.get("vocab_size", vocab_size)
-=======
     wanted: Any = section.config.get("vocab_size", vocab_size)
->>>>>>> families
     return read_config_of(section.model_type, section.config, vocab_size=wanted)
 
 

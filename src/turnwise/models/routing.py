@@ -87,11 +87,7 @@ def _read_config(model: torch.nn.Module) -> Any:
 
 def is_mixture(model: torch.nn.Module) -> bool:
     """Whether the model routes tokens to experts, by an architecture known here or not."""
-<<<<<<< HEAD
-    config: Any = model.config.get_text_config()
-=======
     config = _read_config(model)
->>>>>>> families
     return any((getattr(config, name, None) or 0) > 1 for name in _COUNTS)
 
 
@@ -99,11 +95,7 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
     """Return the choices that can be recorded and replayed; None for a dense model, for a mixture that is not in
     `FAMILIES` or has more than `MAX_EXPERTS` experts, and for one that runs with its own attention: their routers
     choose anew in training, which would match the sampler if there were no rounding."""
-<<<<<<< HEAD
-    config: Any = model.config.get_text_config()
-=======
     config = _read_config(model)
->>>>>>> families
     if config._attn_implementation != ATTENTION_NAME:
         return None
     routers = _list_routers(model)
@@ -112,11 +104,7 @@ def find_routing(model: torch.nn.Module) -> RoutingShape | None:
 
 def attach_routing(model: torch.nn.Module) -> None:
     """Make the routers of a model follow the keyword `routing` of its forward. Dense models are left unchanged."""
-<<<<<<< HEAD
-    config: Any = model.config.get_text_config()
-=======
     config = _read_config(model)
->>>>>>> families
     for layer, router in enumerate(_list_routers(model)):
         router.turnwise_layer = layer
         router.turnwise_softmax_last = config.model_type in SOFTMAX_LAST
@@ -129,11 +117,7 @@ def is_attached(model: torch.nn.Module) -> bool:
 
 
 def _list_routers(model: torch.nn.Module) -> list[Any]:
-<<<<<<< HEAD
-    config: Any = model.config.get_text_config()
-=======
     config = _read_config(model)
->>>>>>> families
     if config.model_type not in FAMILIES:
         return []
     routers = [

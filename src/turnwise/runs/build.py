@@ -396,17 +396,8 @@ async def _check_opening(system: System, family: EnvironmentFamily) -> None:
     config, (_, _, opening) = system.config, await open_first(family)
     check_prefix_stable(system.renderer, system.tokenizer.decode, opening.messages, opening.tools)
     if "calls" in (config.rollout.grammar, config.evaluate.grammar):
-<<<<<<< HEAD
         vocab_size = system.model.config.get_text_config().vocab_size
         check_grammar(opening.tools, system.renderer, system.tokenizer, vocab_size=vocab_size)
-=======
-        check_grammar(
-            opening.tools,
-            system.renderer,
-            system.tokenizer,
-            vocab_size=system.model.config.get_text_config().vocab_size,
-        )
->>>>>>> families
 
 
 def build_policy_engine(

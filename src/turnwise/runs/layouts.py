@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.config.catalog import find_model
@@ -12,22 +11,12 @@ from turnwise.models.build import read_config_of
 from turnwise.models.model_folder import read_model_type
 from turnwise.models.vision.building import complete_config
 from turnwise.models.vision.eyes import attach_eyes
-=======
-from transformers import PreTrainedTokenizerBase
-
-from turnwise.config.catalog import find_model
-from turnwise.config.run import RunConfig
-from turnwise.models.build import read_config_of
-from turnwise.models.model_folder import read_model_type
-from turnwise.models.vision.building import complete_config
->>>>>>> families
 from turnwise.models.vision.layout import FamilyLayout
 from turnwise.models.vision.sight import build_sight, load_sight
 from turnwise.models.vision.table import is_seeing
 from turnwise.models.vocabulary import choose_vocab_size
 
 
-<<<<<<< HEAD
 def let_see(
     config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pictures: Pictures
 ) -> PreTrainedModel:
@@ -44,31 +33,18 @@ def sees_pictures(config: RunConfig) -> bool:
     return is_seeing(read_model_type(find_model(model.path)) if model.path else model.model_type)
 
 
-=======
->>>>>>> families
 def build_layout(config: RunConfig, tokenizer: PreTrainedTokenizerBase) -> FamilyLayout | None:
     """The layout of pictures for a recipe's model; None for a model of text only.
 
     Raises ConfigError if the image processor of `model.path` is missing, or the tokenizer is that of another model.
     """
     model = config.model
-<<<<<<< HEAD
     if not sees_pictures(config):
         return None
     if model.path:
         where = f"model.path={model.path!r}"
         sight = load_sight(find_model(model.path), where)
     else:
-=======
-    if model.path:
-        folder, where = find_model(model.path), f"model.path={model.path!r}"
-        if not is_seeing(read_model_type(folder)):
-            return None
-        sight = load_sight(folder, where)
-    else:
-        if not is_seeing(model.model_type):
-            return None
->>>>>>> families
         where = f"model.model_type={model.model_type!r}"
         sizes = complete_config(model.model_type, model.config, tokenizer)
         vocab_size = choose_vocab_size(model.config, tokenizer)

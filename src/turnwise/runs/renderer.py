@@ -18,10 +18,7 @@ from turnwise.core.types import ToolSpec
 from turnwise.environments.mixture import list_families
 from turnwise.models.model_folder import check_folder
 from turnwise.models.vision.table import list_picture_tokens
-<<<<<<< HEAD
 from turnwise.pictures.store import PictureStore
-=======
->>>>>>> families
 from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.choose import RendererChoice, choose_renderer, resolve_calls

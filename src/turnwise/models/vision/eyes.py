@@ -15,18 +15,12 @@ from turnwise.core.keys import Span
 from turnwise.core.pictures import Pictures
 from turnwise.models.vision.family import Prepared
 from turnwise.models.vision.features import Features
-<<<<<<< HEAD
+from turnwise.models.vision.inputs import take_deep_features
 from turnwise.models.vision.layout import FamilyLayout, find_place
 from turnwise.models.vision.placeholder import silence_placeholder
 from turnwise.models.vision.positions import number_axes
 from turnwise.models.vision.sight import Sight, read_sight
-=======
-from turnwise.models.vision.inputs import take_deep_features
-from turnwise.models.vision.layout import FamilyLayout
-from turnwise.models.vision.positions import number_axes
-from turnwise.models.vision.sight import Sight, read_sight
 from turnwise.pictures.store import PictureStore
->>>>>>> families
 
 _ATTRIBUTE = "_turnwise_eyes"
 BATCH = 16
@@ -78,13 +72,9 @@ def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures
 
 
 def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
-<<<<<<< HEAD
     """Attach these eyes to a model, whose placeholder is never sampled from then on."""
-    silence_placeholder(model, find_place(model.config))
-=======
-    """Attach these eyes to a model."""
     take_deep_features(model)
->>>>>>> families
+    silence_placeholder(model, find_place(model.config))
     setattr(model, _ATTRIBUTE, eyes)
 
 
@@ -103,11 +93,6 @@ def describe_eyes(model: PreTrainedModel) -> dict[str, Any] | None:
 def build_eyes(model: PreTrainedModel, description: Mapping[str, Any] | None) -> None:
     """Attach the described eyes to a model, without a layout."""
     if description is not None:
-<<<<<<< HEAD
-        from turnwise.pictures.store import PictureStore
-
-=======
->>>>>>> families
         sight = read_sight(model.config, description["sight"])
         place_eyes(model, Eyes(sight, PictureStore(Path(description["pictures"]))))
 

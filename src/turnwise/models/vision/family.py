@@ -22,19 +22,6 @@ class Family(Protocol):
     The text of a picture is what the family's processor in transformers puts in the place of its marker.
     """
 
-<<<<<<< HEAD
-    tokens: tuple[str, ...]
-    """Special tokens that a tokenizer must have to write a picture; the first one is the place."""
-    marker: str
-    """What a message's text shows at a picture's place: with the tokens around it that the family's chat template
-    writes itself."""
-    replaced: str
-    """The special token in `marker` that the processor replaces by `write`."""
-    has_axes: bool
-    """Whether positions have three axes: time, row and column (M-RoPE, arXiv 2409.12191)."""
-    options: Settings
-    """Arguments with which the family's processor calls its image processor, for one picture."""
-=======
     @property
     def tokens(self) -> tuple[str, ...]:
         """Special tokens that a tokenizer must have to write a picture; the first one is the place."""
@@ -60,7 +47,6 @@ class Family(Protocol):
     def options(self) -> Settings:
         """Arguments with which the family's processor calls its image processor, for one picture."""
         ...
->>>>>>> families
 
     def write(self, prepared: Prepared) -> str:
         """Return the text that takes the place of the marker's special token."""

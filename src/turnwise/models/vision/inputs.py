@@ -9,18 +9,11 @@ from transformers import PreTrainedModel
 
 from turnwise.models.vision.features import Features
 
-<<<<<<< HEAD
-
-def embed(
-    model: PreTrainedModel, token_ids: torch.Tensor, places: torch.Tensor, features: Features
-) -> dict[str, torch.Tensor]:
-=======
 DEEP = "turnwise_deep"
 """The argument of a forward that contains which tokens are places, and their deep features."""
 
 
 def embed(model: PreTrainedModel, token_ids: torch.Tensor, places: torch.Tensor, features: Features) -> dict[str, Any]:
->>>>>>> families
     """Return the arguments of a model's forward for tokens of which some stand for pictures, in place of `input_ids`.
 
     Args:
@@ -34,9 +27,6 @@ def embed(model: PreTrainedModel, token_ids: torch.Tensor, places: torch.Tensor,
     embedded = embedding(token_ids)
     rows = features.rows.to(embedded.dtype)
     flat = embedded.flatten(0, 1).index_copy(0, places, rows)
-<<<<<<< HEAD
-    return {"inputs_embeds": flat.view_as(embedded)}
-=======
     inputs: dict[str, Any] = {"inputs_embeds": flat.view_as(embedded)}
     if features.deep:
         order = places.argsort()  # the model adds them in the order of their places
@@ -63,4 +53,3 @@ def _give_deep(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
     others = {name: value for name, value in kwargs.items() if name != DEEP}
     shown, layers = kwargs[DEEP]
     return args, others | {"visual_pos_masks": shown, "deepstack_visual_embeds": layers}
->>>>>>> families

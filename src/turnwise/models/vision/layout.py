@@ -32,13 +32,8 @@ class FamilyLayout:
         missing = [token for token in sight.family.tokens if token not in known]
         if missing:
             raise ConfigError(
-<<<<<<< HEAD
-                f"{where}: the tokenizer lacks {', '.join(map(repr, missing))}, with which {sight.model_type} models "
-                "write a picture; use the model's own tokenizer"
-=======
                 f"{where}: the tokenizer lacks {', '.join(map(repr, missing))}, with which models of type "
                 f"{sight.config.model_type!r} write a picture; use the model's own tokenizer"
->>>>>>> families
             )
         self.place_id = place_id = find_place(sight.config)
         """The token that stands for one row of a picture's features."""

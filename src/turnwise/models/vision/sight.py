@@ -52,11 +52,7 @@ def build_sight(config: PreTrainedConfig) -> Sight:
     """Build the image processor for a model with random weights. Raises ConfigError for an unknown family."""
     row = find_row(config)
     with boundary(ConfigError, f"cannot build the image processor for model.model_type={config.model_type!r}"):
-<<<<<<< HEAD
-        processor = _find_class(config)(**row.shape(config))
-=======
         processor = _find_class(row.find_processor(config))(**row.shape(config))
->>>>>>> families
         return Sight(config, {}, processor, row.read(config, {}))
 
 
@@ -93,10 +89,5 @@ def _read_settings(folder: Path) -> Settings:
     return {name: value for name, value in table.items() if not isinstance(value, dict)}
 
 
-<<<<<<< HEAD
-def _find_class(config: PreTrainedConfig) -> Any:
-    return find_class(IMAGE_PROCESSOR_MAPPING_NAMES[config.model_type]["pil"])
-=======
 def _find_class(model_type: str) -> Any:
     return find_class(IMAGE_PROCESSOR_MAPPING_NAMES[model_type]["pil"])
->>>>>>> families

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-<<<<<<< HEAD
-=======
 from operator import attrgetter
->>>>>>> families
 
 from transformers import PreTrainedConfig
 
 from turnwise.core.errors import ConfigError
 from turnwise.models.vision.family import Family, Settings
-<<<<<<< HEAD
-=======
 from turnwise.models.vision.internvl import list_internvl_tokens, read_internvl, shape_internvl
 from turnwise.models.vision.llava import find_llava_processor, list_llava_tokens, read_llava, shape_llava
 from turnwise.models.vision.qwen_vl import list_qwen_tokens, read_qwen_vl, shape_qwen_vl
->>>>>>> families
 from turnwise.models.vision.smolvlm import list_smolvlm_tokens, read_smolvlm, shape_smolvlm
 
 
@@ -33,13 +27,6 @@ class Row:
     list_tokens: Callable[[Settings], Mapping[str, str]]
     """Takes `model.config` and returns the special tokens that a tokenizer which is trained for it must have, each with
     the field of transformers' config that contains its id; "" for one without."""
-<<<<<<< HEAD
-
-
-FAMILIES: Mapping[str, Row] = {
-    "smolvlm": Row(read_smolvlm, shape_smolvlm, list_smolvlm_tokens),
-    "idefics3": Row(read_smolvlm, shape_smolvlm, list_smolvlm_tokens),
-=======
     find_processor: Callable[[PreTrainedConfig], str] = attrgetter("model_type")
     """Returns the model type that has the image processor for a model with random weights."""
 
@@ -53,7 +40,6 @@ FAMILIES: Mapping[str, Row] = {
     "qwen2_5_vl": _QWEN,
     "qwen3_vl": _QWEN,
     "internvl": Row(read_internvl, shape_internvl, list_internvl_tokens),
->>>>>>> families
 }
 """By `model_type`."""
 

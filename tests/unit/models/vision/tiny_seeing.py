@@ -34,12 +34,6 @@ TOWER: Mapping[str, Any] = {
     "image_size": 32,
     "patch_size": 8,
 }
-<<<<<<< HEAD
-CONFIGS: Mapping[str, Mapping[str, Any]] = {
-    "smolvlm": {"text_config": TEXT, "vision_config": TOWER, "scale_factor": 2},
-    "idefics3": {"text_config": TEXT, "vision_config": TOWER, "scale_factor": 1},
-}
-=======
 AXES: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "smolvlm": {"text_config": TEXT, "vision_config": TOWER, "scale_factor": 2},
@@ -98,7 +92,6 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 def find_type(kind: str) -> str:
     """Return the model type of a name in `CONFIGS`."""
     return "llava" if kind.startswith("llava_") else kind
->>>>>>> families
 
 
 class Memory:
@@ -121,13 +114,8 @@ def draw(seed: int, width: int = 32, height: int = 32) -> ImagePart:
     return ImagePart(digest=hash_pixels(pixels, width, height), width=width, height=height, pixels=pixels)
 
 
-<<<<<<< HEAD
-def train_seeing_tokenizer(kind: str, config: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    special = ("<|endoftext|>", *list_picture_tokens(kind, config))
-=======
 def train_seeing_tokenizer(model_type: str, config: Mapping[str, Any]) -> PreTrainedTokenizerBase:
     special = ("<|endoftext|>", *list_picture_tokens(model_type, config))
->>>>>>> families
     return train_tokenizer(["the cat saw the dog"], vocab_size=256 + len(special) + 10, special_tokens=special)
 
 
@@ -136,16 +124,10 @@ def build_seeing(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Eyes]:
     """Build a model with random weights and eyes on pictures in memory, and its tokenizer."""
     config = {**CONFIGS[kind], **changes}
-<<<<<<< HEAD
-    tokenizer = train_seeing_tokenizer(kind, config)
-    completed = {"bos_token_id": 0, "eos_token_id": 0, **complete_config(kind, config, tokenizer)}
-    model = build_model(kind, completed, vocab_size=count_ids(tokenizer), seed=seed, dtype=dtype)
-=======
     model_type = find_type(kind)
     tokenizer = train_seeing_tokenizer(model_type, config)
     completed = {"bos_token_id": 0, "eos_token_id": 0, **complete_config(model_type, config, tokenizer)}
     model = build_model(model_type, completed, vocab_size=count_ids(tokenizer), seed=seed, dtype=dtype)
->>>>>>> families
     attach_eyes(model, FamilyLayout(build_sight(model.config), tokenizer, where="test"), Memory())
     eyes = find_eyes(model)
     assert eyes is not None
