@@ -282,6 +282,12 @@ CASES = {
         controls=({"memory": "erased"},),
         spoilt=0.5,
     ),
+    "pages": Case(
+        identity=show_seed,
+        controls=({"overview": "grey"}, {"crops": "grey"}, {"crops": "shuffled"}),
+        control_tasks=lambda task: task.payload["kind"] != "plain",
+        spoilt=0.3,
+    ),
     "plan": Case(controls=({"plan": "none"},), identity=show_seed),
     "program_proposer": Case(identity=lambda task: task.payload.get("program", task.payload["index"])),
     "report": Case(controls=({"search": "off"}, {"search": "shuffled"})),
@@ -297,6 +303,13 @@ CASES = {
     ),
     "retry": Case(identity=show_seed, controls=({"reflection": "none"},), acts="replies"),
     "revise": Case(chance=0.3, acts="replies"),
+    "screens": Case(identity=show_seed, controls=({"shown": "empty"}, {"shown": "other"})),
+    "screens, text": Case(
+        family="screens",
+        arguments={"surface": "text"},
+        identity=show_seed,
+        controls=({"shown": "empty"}, {"shown": "other"}),
+    ),
     "search_proposer": Case(arguments={key: SMALL[key] for key in ("num_entities", "num_words")}),
     "search_qa": Case(controls=({"search": "off"}, {"search": "shuffled"}), gold=("answers", "evidence")),
     "tool_calls": Case(

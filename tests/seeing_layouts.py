@@ -23,7 +23,7 @@ def show(role: Role, *parts: str | ImagePart, call: str | None = None) -> Messag
     return Message(role=role, content=content, tool_call_id=call)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlainLayout:
     """Implements `PictureLayout`: one place per two pixels of width."""
 

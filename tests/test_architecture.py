@@ -52,8 +52,8 @@ FLOORS = {
     **{
         f"turnwise_worlds/{name}": 3
         for name in (
-            *("coding", "debate", "delegate", "games", "memory", "plan", "proposer", "relay", "repair", "retry"),
-            *("revise", "tool_calls"),
+            *("coding", "debate", "delegate", "games", "memory", "pages", "plan", "proposer", "relay"),
+            *("repair", "retry", "revise", "screens", "tool_calls"),
         )
     },
 }

@@ -33,6 +33,13 @@ class Span:
         return replace(self, start=self.start + by)
 
 
+def read_span(row: Sequence[Any]) -> Span:
+    """Return the span that `dataclasses.astuple` made a row of, also after a message of JSON. Raises TypeError or
+    ValueError for anything else."""
+    start, length, digest, offset, grid = row
+    return Span(start=start, length=length, digest=digest, offset=offset, grid=None if grid is None else tuple(grid))
+
+
 def is_text(key: int) -> bool:
     """Whether a key of `to_keys` is a token id."""
     return key >= 0

@@ -365,6 +365,13 @@ METRICS: dict[str, Definition] = {
     "schedule/preemptions": Definition("sum", "requests", "Requests that gave up their cache pages for others."),
     "schedule/evicted_pages": Definition("sum", "pages", "Cache pages that were evicted for others."),
     "schedule/held_pages": Definition("mean", "pages", "Cache pages in use by requests when the metrics were taken."),
+    "rollout/encode_s": Definition("sum", "s", "Time in which the vision tower encoded pictures."),
+    "rollout/encode_share": Definition("mean", "share", "Share of that time in the engine's computing time."),
+    "rollout/encoded_pictures": Definition("sum", "pictures", "Pictures that the vision tower encoded."),
+    "rollout/reused_pictures": Definition(
+        "mean", "share", "Share of the pictures needed by engine steps whose features were known."
+    ),
+    "rollout/image_places": Definition("sum", "tokens", "Computed prompt tokens that stand for pictures."),
     "annotate/NAME_seconds": Definition("sum", "s", "Time of an annotator, summed over groups."),
     "dropped/REASON": Definition("sum", "tokens", "Sampled tokens of the step that are not trained, for this reason."),
     "term/NAME_contribution": Definition("mean", "reward", "What it adds to the reward that trains: weighted, capped."),

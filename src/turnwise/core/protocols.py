@@ -230,7 +230,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class SeeingEngine(Engine, Protocol):
-    """An engine that can be given pictures. One with text only is given none: `rollout.asking.ask_engine` refuses."""
+    """An engine that can be given pictures. One with text only is given none: `core.asking.ask_engine` refuses."""
 
     async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Raises EngineError too if a picture cannot be read from the run's store."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnwise.core.errors import ConfigError
+from turnwise.core.keys import Span
 from turnwise.core.protocols import GoldAnswers, Renderer
 from turnwise.core.types import (
     IntArray,
@@ -91,11 +92,15 @@ def _to_samples(trajectory: Trajectory, reply: IntArray, span: slice) -> list[Sa
     samples = []
     prompts: list[IntArray] = []
     """For each turn the tokens before its reply."""
+    images: list[tuple[Span, ...]] = []
+    """For each turn the places of pictures in them."""
     for turn in trajectory.turns:
         before: list[IntArray] = []
         if turn.parent is not None:
             before = [prompts[turn.parent], trajectory.turns[turn.parent].completion.token_ids]
+        seen = () if turn.parent is None else images[turn.parent]
         prompts.append(to_ids(np.concatenate([*before, turn.context_ids])))
+        images.append((*seen, *(span.shift(sum(map(len, before))) for span in turn.images)))
         token_ids = to_ids(np.concatenate([prompts[-1], reply]))
         mask = np.zeros(len(token_ids), np.bool_)
         first = len(prompts[-1])
@@ -110,6 +115,7 @@ def _to_samples(trajectory: Trajectory, reply: IntArray, span: slice) -> list[Sa
                 version_first=turn.completion.version_first,
                 version_last=turn.completion.version_last,
                 origin=Origin(trajectory=trajectory.id, task_id=trajectory.task_id),
+                images=images[-1],
             )
         )
     return samples

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from turnwise.config.engine_kinds.kind import EngineKind, read_options
-from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind
+from turnwise.config.engine_kinds.table import ENGINE_KINDS, find_engine_kind, list_kinds
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.protocols import Engine
 from turnwise.engines.guided import GrammarCompiler
@@ -20,6 +20,7 @@ from turnwise.engines.vllm.build import build_vllm
 from turnwise.engines.workers.build import build_workers
 from turnwise.hosts.host import Host
 from turnwise.models.routing import find_routing
+from turnwise.models.vision.eyes import find_eyes
 
 BUILDERS: Mapping[str, BuildEngine] = {
     "paged": build_paged,
@@ -53,6 +54,16 @@ def check_recording(kind: EngineKind | str, model: PreTrainedModel) -> None:
         )
 
 
+def check_seeing(kind: EngineKind | str, model: PreTrainedModel) -> None:
+    """Raise ConfigError if the policy sees and the engine reads text only."""
+    row = _find(kind)
+    if find_eyes(model) is not None and not row.reads_images:
+        raise ConfigError(
+            f"{type(model).__name__} reads pictures, but engine.kind={row.name!r} reads text only; use "
+            f"{list_kinds(lambda each: each.reads_images)}, or a model that reads text"
+        )
+
+
 def build_engine(
     kind: EngineKind | str,
     model: PreTrainedModel,
@@ -66,11 +77,12 @@ def build_engine(
     """Build an engine of a kind, or of the import path in `engine.kind`, that samples from the parameters of `model`.
     Workers start with the first request; further programs start on `host` (None: this machine).
 
-    Raises ConfigError when there is no such kind or the options are wrong, EngineError when the engine refuses the
-    model.
+    Raises ConfigError when there is no such kind, the options are wrong, or the model sees and the engine does not,
+    EngineError when the engine refuses the model.
     """
     row = _find(kind)
     check_engine(row, common=common, options=options, device=model.device.type)
+    check_seeing(row, model)
     chosen = options if row.options is None else read_options(row.name, row.options, options)
     if row.build is None:
         return BUILDERS[row.name](model, common=common, options=chosen, grammars=grammars, decode=decode, host=host)

@@ -41,8 +41,8 @@ def check_inspect() -> None:
 def write_inspect_log(
     path: Path, conversations: Sequence[Conversation], facts: LogFacts, *, to_url: ToUrl = EMBEDDED
 ) -> None:
-    """Write one log with a sample per conversation; `to_url` gives the addresses of pictures. Raises ConfigError without
-    inspect-ai, OSError from the disk, and what `to_url` raises."""
+    """Write one log with a sample per conversation; `to_url` gives the addresses of pictures. Raises ConfigError
+    without inspect-ai, OSError from the disk, and what `to_url` raises."""
     check_inspect()
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats, write_eval_log
 

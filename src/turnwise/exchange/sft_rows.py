@@ -22,7 +22,8 @@ def to_sft_row(conversation: Conversation, *, as_text: bool, to_url: ToUrl = EMB
     tools: Any = [tool_to_json(tool) for tool in conversation.opening.tools]
     if as_text and list_images(conversation.messages):
         raise DataError(
-            f"trajectory {conversation.trajectory.id} has pictures, which Parquet has no column for; write a .jsonl file"
+            f"trajectory {conversation.trajectory.id} has pictures, for which Parquet rows have no layout; write a "
+            ".jsonl file"
         )
     row: dict[str, Any] = {
         "messages": [to_chat_message(message, as_text=as_text, to_url=to_url) for message in conversation.messages]

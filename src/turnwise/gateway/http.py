@@ -13,11 +13,14 @@ from turnwise.gateway.exposition import wants_text, write_exposition
 from turnwise.gateway.gateway import Gateway
 from turnwise.gateway.protocols import chat, completions, messages, responses
 from turnwise.gateway.protocols.call import Call, Reply
+from turnwise.gateway.protocols.pictures import PictureReader
 from turnwise.gateway.protocols.writer import Writer
 from turnwise.gateway.refusals import Refusal
 from turnwise.gateway.session import Exchange, Policy, Session, end_unsampled
 
 MAX_BODY_BYTES = 10 * 2**20
+MAX_SEEN_BODY_BYTES = 32 * 2**20
+"""The same where the policy sees: a client sends every picture of a conversation with each request."""
 LOCAL_NAMES = ("127.0.0.1", "localhost")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -108,12 +111,14 @@ class Application:
     async def _answer(self, request: _Request, session_name: str | None, path: str) -> None:
         writer, kind = WRITERS[path]
         session = self._find(request, session_name)
-        body = await request.read_body()
+        kept = session.policy.pictures
+        body = await request.read_body(MAX_BODY_BYTES if kept is None else MAX_SEEN_BODY_BYTES)
         value = _read_json(body)
+        pictures = None if kept is None else PictureReader(kept)
         if path == "messages/count_tokens":
-            await request.send_json({"input_tokens": session.count_tokens(messages.read_counted(value))})
+            await request.send_json({"input_tokens": session.count_tokens(messages.read_counted(value, pictures))})
             return
-        call: Call = writer.read(value)
+        call: Call = writer.read(value, pictures)
         self._gateway.check_room()
         exchange = session.begin(call, kind, body, is_retry=request.is_retry)
         if path == "responses" and value.get("store") is not False:
@@ -199,8 +204,8 @@ class _Request:
         """Whether the client says that it asks again."""
         return self.headers.get("x-stainless-retry-count", "0").strip() not in ("", "0")
 
-    async def read_body(self) -> bytes:
-        """Return the body. Raises Refusal for one that is too large, or compressed."""
+    async def read_body(self, most: int = MAX_BODY_BYTES) -> bytes:
+        """Return the body, of at most so many bytes. Raises Refusal for one that is too large, or compressed."""
         coding = self.headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("", "identity"):
             raise Refusal(
@@ -213,10 +218,8 @@ class _Request:
                 raise ConnectionResetError
             body += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(body) > MAX_BODY_BYTES:
-                raise Refusal(
-                    f"the request has more than {MAX_BODY_BYTES:,} bytes", status=413, code="request_too_large"
-                )
+            if len(body) > most:
+                raise Refusal(f"the request has more than {most:,} bytes", status=413, code="request_too_large")
         return bytes(body)
 
     async def wait_for_hang_up(self) -> None:

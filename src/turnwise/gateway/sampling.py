@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from turnwise.core.errors import RenderError
+from turnwise.core.keys import Span
 from turnwise.core.messages import Message, ToolCall, ToolSpec
+from turnwise.core.prompts import extend_prompt, open_prompt
 from turnwise.core.protocols import Renderer
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Completion, Grammar, IntArray, SamplingParams, to_ids
@@ -76,6 +78,10 @@ class Prompt:
     messages: tuple[Message, ...]
     """What was rendered as `context_ids`."""
     tools: tuple[ToolSpec, ...]
+    images: tuple[Span, ...] = ()
+    """Places in `token_ids` that stand for pictures."""
+    context_images: tuple[Span, ...] = ()
+    """Places in `context_ids`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,17 +118,29 @@ def build_prompt(forest: Forest, renderer: Renderer, match: Match, tools: tuple[
         before: Sampled = forest.nodes[match.after].record
         tail = to_rendered(forest, match.tail)
         sampled = before.completion.token_ids
-        context = renderer.extend(before.prompt.token_ids, sampled, tail, before.prompt.tools)
+        context = extend_prompt(renderer, before.prompt.token_ids, sampled, tail, before.prompt.tools)
+        start = len(before.prompt.token_ids) + len(sampled)
         return Prompt(
             parent=match.after,
-            token_ids=to_ids(np.concatenate([before.prompt.token_ids, sampled, context])),
-            context_ids=context,
+            token_ids=to_ids(np.concatenate([before.prompt.token_ids, sampled, context.token_ids])),
+            context_ids=context.token_ids,
             messages=tail,
             tools=before.prompt.tools,
+            images=(*before.prompt.images, *(span.shift(start) for span in context.images)),
+            context_images=context.images,
         )
     messages = to_rendered(forest, match.messages if isinstance(match, Opens) else getattr(match, "tail", ()))
-    ids = renderer.open(messages, tools)
-    return Prompt(parent=None, token_ids=ids, context_ids=ids, messages=messages, tools=tools)
+    shown = open_prompt(renderer, messages, tools)
+    ids, images = shown.token_ids, shown.images
+    return Prompt(
+        parent=None,
+        token_ids=ids,
+        context_ids=ids,
+        messages=messages,
+        tools=tools,
+        images=images,
+        context_images=images,
+    )
 
 
 def open_instead(messages: Sequence[Message], cause: RenderError) -> Opens:

@@ -11,12 +11,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from turnwise.core.asking import ask_engine
 from turnwise.core.episodes import ANY_REQUESTS, RequestRule
 from turnwise.core.errors import EngineError, GrammarError, RenderError, boundary
 from turnwise.core.messages import Message, TextPart, reply_message
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import Engine, Renderer, StreamingEngine
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Completion, FinishReason, Reward, SamplingParams, Scored, to_ids
+from turnwise.core.types import Prompt as ShownPrompt
 from turnwise.core.types import Session as EngineSession
 from turnwise.gateway.delivery import Delivery, to_delivery
 from turnwise.gateway.forest import Branches, Continues, Forest, Match, Node, Opens, Refuses
@@ -41,6 +44,7 @@ from turnwise.gateway.sampling import (
 from turnwise.gateway.settled import SettledText, Streaming
 from turnwise.gateway.stored import StoredReplies
 from turnwise.gateway.times import Times, Watch
+from turnwise.rendering.images import PictureRenderer
 
 Decode = Callable[[Sequence[int]], str]
 Admitted = TypeVar("Admitted", bound=Match | None)
@@ -68,6 +72,11 @@ class Policy:
     """The name that clients ask for; `model/role` names the role that a conversation has in the program."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
     """What answers in the conversations of some roles, by role; `engine` answers in all others."""
+
+    @property
+    def pictures(self) -> Pictures | None:
+        """Where pictures of requests are kept; None if the policy reads text."""
+        return self.renderer.pictures if isinstance(self.renderer, PictureRenderer) else None
 
     def read_role(self, asked: str) -> str:
         """Return the role that a client names with the model, "" for none. Raises Refusal for another model."""
@@ -386,13 +395,13 @@ class Session:
             place.conversation,
             (self._policy.engines.get(role, self._policy.engine), EngineSession(self._group, place.conversation)),
         )
-        prompt = place.prompt.token_ids
+        prompt = to_shown(place.prompt)
         try:
             async with self._take_turn(place.watch):
                 with boundary(EngineError, f"the engine failed in session {name}"):
                     told = self._read_settled(call, place)
                     if told is None or not isinstance(engine, StreamingEngine):
-                        return await engine.generate(prompt, place.params, session=name)
+                        return await ask_engine(engine, prompt, place.params, name)
 
                     def receive(token_ids: Sequence[int]) -> None:
                         place.watch.hear()
@@ -401,7 +410,7 @@ class Session:
                         if place.answer.pieces:
                             exchange.begun.set()
 
-                    return await engine.stream(prompt, place.params, session=name, receive=receive)
+                    return await engine.stream(prompt.token_ids, place.params, session=name, receive=receive)
         except GrammarError as error:
             raise Refusal(str(error), field=place.grammar_field, code="unsupported") from error
         except EngineError as error:
@@ -411,6 +420,8 @@ class Session:
     def _read_settled(self, call: Call, place: _Place) -> SettledText | None:
         """Return the reader of a reply that is told while it is sampled; None if it is told whole."""
         streaming = self._policy.streaming
+        if place.prompt.images:  # `StreamingEngine.stream` takes text
+            return None
         if streaming is None or not call.wants_stream or call.wants_logprobs or call.prompt is not None:
             return None
         return streaming.read(place.prompt.token_ids.tolist(), (*self._policy.renderer.stop, *call.stop))
@@ -506,6 +517,11 @@ class Session:
         watch, whole_s = record.watch, record.ended - record.watch.asked
         for kind, seconds in (("queue", watch.queue_s), ("first_token", watch.first_token_s), ("reply", whole_s)):
             self.times.note(kind, seconds)
+
+
+def to_shown(prompt: Prompt) -> ShownPrompt:
+    """Return what the engine is asked with."""
+    return ShownPrompt(token_ids=prompt.token_ids, images=prompt.images)
 
 
 def end_unsampled() -> Refusal:

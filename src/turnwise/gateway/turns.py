@@ -83,6 +83,7 @@ def to_turns(
             Turn(
                 parent=None if parent is None else places[parent],
                 context_ids=prompt.context_ids,
+                images=prompt.context_images,
                 completion=keep_own_experts(record.completion, len(prompt.context_ids)),
                 message=record.parsed,
                 conversation=conversation,

@@ -4,7 +4,7 @@ of it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from turnwise.core.metrics import Max, Mean, Metric, Sum
 from turnwise.core.occupancy import Occupancy
@@ -16,6 +16,9 @@ disk, or because no group may open."""
 TRAINER = ("training", "publishing", "after_step", "unfinished", "deadline")
 """Busy; sending weights to engines; checkpoints and evaluations; then idle because too few groups have finished, or
 because a late group must train first."""
+
+PICTURE_COUNTS = ("num_encoded_pictures", "num_reused_pictures", "num_image_places")
+"""Counts of an engine that shows its model pictures."""
 
 
 class Utilisation:
@@ -68,8 +71,9 @@ def describe_counts(before: Mapping[str, float], after: Mapping[str, float]) -> 
     is used as it is. Empty for an engine that does not count."""
 
     def count(name: str) -> float:
-        risen = after[name] - before.get(name, 0)
-        return risen if risen >= 0 else after[name]
+        now = after.get(name, 0)
+        risen = now - before.get(name, 0)
+        return risen if risen >= 0 else now
 
     if not {"num_computed_tokens", "num_reused_tokens"} <= after.keys():
         return {}
@@ -80,4 +84,18 @@ def describe_counts(before: Mapping[str, float], after: Mapping[str, float]) -> 
         "schedule/preemptions": Sum(count("num_preemptions")),
         "schedule/evicted_pages": Sum(count("num_evicted_pages")),
         "schedule/held_pages": Mean(after["num_held_pages"]),
+        **_describe_pictures(count("computing_s"), count("encode_s"), [count(name) for name in PICTURE_COUNTS]),
+    }
+
+
+def _describe_pictures(computing_s: float, encode_s: float, counts: Sequence[float]) -> dict[str, Metric]:
+    encoded, reused, places = counts
+    if not any(counts):
+        return {}
+    return {
+        "rollout/encode_s": Sum(encode_s),
+        "rollout/encode_share": Mean(encode_s, computing_s),
+        "rollout/encoded_pictures": Sum(encoded),
+        "rollout/reused_pictures": Mean(reused, reused + encoded),
+        "rollout/image_places": Sum(places),
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from turnwise import __version__
 from turnwise.config.shown import ShownRecipe, read_shown
-from turnwise.pictures.store import FOLDER, PictureStore
+from turnwise.pictures.store import open_pictures
 from turnwise.reporting.examples import Batch, choose_examples, draw_example
 from turnwise.reporting.installed import Reported, draw_installed
 from turnwise.reporting.pictures import PictureDrawer
@@ -44,7 +44,7 @@ def write_report(run: RunFolder) -> Path:
     recipe = read_shown(run.path / "config.json")
     metrics = run.read_metrics()
     summaries = load_summaries(run.path)
-    drawer = PictureDrawer(PictureStore(run.path / FOLDER))
+    drawer = PictureDrawer(open_pictures(run.path))
     batches = [_load_batch(run.path, summary, drawer) for summary in _first_and_last(summaries)]
     rows_by_label = [(batch.label, batch.rows) for batch in batches]
     sections = (

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from turnwise.core.asking import ask_engine
 from turnwise.core.occupancy import Level, Occupancy
 from turnwise.core.protocols import Engine
 from turnwise.core.types import Completion, IntArray, Prompt, SamplingParams, Session
-from turnwise.rollout.asking import ask_engine
 
 
 class Meter(ABC):

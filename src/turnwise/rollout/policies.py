@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from turnwise.core.asking import ask_engine
 from turnwise.core.errors import EngineError, EnvironmentFault, boundary
 from turnwise.core.protocols import Engine, Renderer, ScriptedPolicy
 from turnwise.core.types import Completion, FinishReason, Message, SamplingParams, Session, Task, to_floats
-from turnwise.rollout.asking import ask_engine
 from turnwise.rollout.attempt import Attempt
 from turnwise.rollout.conversation import Conversation
 

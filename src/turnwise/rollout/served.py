@@ -26,9 +26,9 @@ RETRIES_S = (0.5, 2.0, 8.0)
 class ServedRole:
     """Implements `RolePolicy`.
 
-    The server reads the conversation's messages, not their tokens, and pictures as data URLs; its reply is encoded with the run's tokenizer and
-    cut if it has more tokens than there is room for. It is sampled at the run's temperature with the seed of the turn,
-    which a server may or may not honour.
+    The server reads the conversation's messages, not their tokens, with pictures as data URLs; its reply is encoded
+    with the run's tokenizer and cut if it has more tokens than there is room for. It is sampled at the run's
+    temperature with the seed of the turn, which a server may or may not honour.
     """
 
     api: ChatApi

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from turnwise.core.episodes import AGENT
-from turnwise.core.messages import Message, TextPart, to_plain_text
+from turnwise.core.messages import Message, TextPart, describe_part, list_images, to_plain_text
 from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, Episode, Scored, Task, TrajectoryGroup
+from turnwise.pictures.store import PictureStore, open_pictures
 from turnwise.reporting.transcript import clean_for_terminal, draw_episode
 from turnwise.rollout.attempt import Attempt
 from turnwise.runs.build import System
@@ -47,6 +48,8 @@ def run_ask(
     show(clean_for_terminal("".join(map(to_plain_text, opened))))
     for line in draw_episode(_to_rows(episode, system), colour=colour):
         show(line)
+    for line in list_pictures(episode, opened, open_pictures(folder.path)):
+        show(line)
     for trajectory in episode.trajectories:
         name = "" if trajectory.id.role == AGENT else f" of {trajectory.id.role}"
         if question is None and isinstance(trajectory.reward, Scored):
@@ -54,6 +57,15 @@ def run_ask(
             show(f"reward{name} {trajectory.reward.total:g}{expected}")
         elif trajectory.error is not None:
             show(f"failed: {trajectory.error}")
+
+
+def list_pictures(episode: Episode, opened: Sequence[Message], store: PictureStore) -> Iterator[str]:
+    """Iterate over the distinct pictures of an episode, each with its label and its file."""
+    seen = [*opened, *(message for t in episode.trajectories for turn in t.turns for message in turn.observations)]
+    for digest, part in {part.digest: part for part in list_images(seen)}.items():
+        path = store.find_path(digest)
+        place = path if path is not None and path.exists() else "which no prompt showed"
+        yield " ".join([describe_part(part), *filter(None, [clean_for_terminal(part.label, joined=True)]), str(place)])
 
 
 def _to_rows(episode: Episode, system: System) -> list[dict[str, Any]]:

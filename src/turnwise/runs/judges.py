@@ -25,9 +25,11 @@ from turnwise.questions.labels import read_labelled
 def build_judges(
     config: RunConfig, load_model: LoadModel, load_policy: LoadPolicy, pictures: Pictures | None = None
 ) -> dict[str, LimitedJudge]:
-    """The judges of a recipe, by name, with their limits; `pictures` is the run's store, if it has one. Raises ConfigError naming the judge for an unknown kind, an
-    unknown option, a checkpoint that does not fit, an engine of which a run has only one, or judges that ask each
-    other."""
+    """The judges of a recipe, by name, with their limits; `pictures` is the run's store, if it has one.
+
+    Raises ConfigError naming the judge for an unknown kind, an unknown option, a checkpoint that does not fit, an
+    engine of which a run has only one, or judges that ask each other.
+    """
     judges: dict[str, LimitedJudge] = {}
     engine = find_engine_kind(config.engine.kind)
 

@@ -22,7 +22,7 @@ from turnwise.exchange.inspect_logs import LogFacts, check_inspect, write_inspec
 from turnwise.exchange.row_files import write_rows
 from turnwise.exchange.sft_rows import to_sft_row
 from turnwise.pictures.chat_parts import embed
-from turnwise.pictures.store import FOLDER, PictureStore
+from turnwise.pictures.store import PictureStore, open_pictures
 from turnwise.runs.evaluate import load_run
 from turnwise.runs.openings import to_opening
 from turnwise.store.groups import GroupStore
@@ -58,7 +58,7 @@ def export_inspect(run: Path, folder: Path, *, names: Sequence[str]) -> list[Pat
         )
         with boundary(DataError, f"cannot write {path}"):
             folder.mkdir(parents=True, exist_ok=True)
-            write_inspect_log(path, list_stored(config, name, groups), facts, to_url=embed(open_pictures(stored)))
+            write_inspect_log(path, list_stored(config, name, groups), facts, to_url=embed(open_pictures(stored.path)))
         paths.append(path)
     return paths
 
@@ -81,14 +81,9 @@ def export_sft(
     kept = [each for each in conversations if _is_kept(each, min_reward)]
     if not kept:
         raise DataError(f"none of {len(conversations)} conversations has a reward of {min_reward} or more")
-    to_url = embed(open_pictures(stored)) if pictures == "data" else partial(_find_file, open_pictures(stored))
+    to_url = embed(open_pictures(stored.path)) if pictures == "data" else partial(_find_file, open_pictures(stored.path))
     write_rows(path, [to_sft_row(each, as_text=path.suffix == ".parquet", to_url=to_url) for each in kept])
     return len(kept), len(conversations) - len(kept)
-
-
-def open_pictures(folder: RunFolder) -> PictureStore:
-    """Open the store of a run's pictures."""
-    return PictureStore(folder.path / FOLDER)
 
 
 def _find_file(pictures: PictureStore, part: ImagePart) -> str:

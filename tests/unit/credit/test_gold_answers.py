@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.batch import Wanted
 from turnwise.core.errors import ConfigError
+from turnwise.core.keys import Span
 from turnwise.core.protocols import Annotator, GoldAnswers
 from turnwise.core.types import (
     Completion,
@@ -162,6 +164,22 @@ def test_in_a_tree_every_future_starts_from_what_its_past_reached(renderer: TagR
     assert tree[1].answer_probability == pytest.approx(line[1].answer_probability, rel=1e-4)
     # The second future keeps the number before it, which is that of its own context.
     assert tree[2].answer_probability != pytest.approx(tree[1].answer_probability, rel=1e-3)
+
+
+def test_pictures_stay_at_the_tokens_that_show_them(renderer: TagRenderer) -> None:
+    # Contexts of one token, each of them a picture, and replies of two; turn 2 is another future of turn 0.
+    group = make_group(3, parents=(None, 0, 0))
+    [member] = group.trajectories
+    shown = [replace(turn, images=(Span(start=0, length=1, digest=f"{at}"),)) for at, turn in enumerate(member.turns)]
+    places = []
+
+    async def score(samples: Sequence[Sample], column: Wanted = "policy_logprobs", /) -> list[Any]:
+        places.extend([(span.start, span.digest) for span in sample.images] for sample in samples)
+        return [np.zeros(int(sample.loss_mask.sum()), np.float32) for sample in samples]
+
+    annotator = GoldAnswerAnnotator(family=Family(), renderer=renderer, score=score)
+    asyncio.run(annotator.annotate(replace(group, trajectories=(replace(member, turns=tuple(shown)),))))
+    assert places == [[(0, "0")], [(0, "0"), (3, "1")], [(0, "0"), (3, "2")]]
 
 
 def test_an_answer_without_tokens_is_refused(renderer: TagRenderer) -> None:

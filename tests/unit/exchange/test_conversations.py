@@ -1,11 +1,14 @@
 """Trajectories as conversations, SFT rows and Inspect logs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from turnwise.core.errors import DataError
 from turnwise.core.protocols import Opening
 from turnwise.core.types import (
     ConversationOpening,
@@ -16,6 +19,7 @@ from turnwise.core.types import (
     RewardPart,
     Scored,
     StopReason,
+    TextPart,
     ToolCall,
     ToolCallError,
     ToolSpec,
@@ -24,10 +28,12 @@ from turnwise.core.types import (
     Turn,
     text_message,
 )
-from turnwise.exchange.conversations import list_conversations
+from turnwise.exchange.conversations import Conversation, list_conversations
 from turnwise.exchange.inspect_logs import LogFacts, write_inspect_log
 from turnwise.exchange.row_files import write_rows
 from turnwise.exchange.sft_rows import to_chat_message, to_sft_row
+from turnwise.pictures.pixels import to_part
+from turnwise.pictures.read import read_picture
 from turnwise.testing import make_group, make_task, make_trajectory, make_turn
 
 ADD = ToolSpec(
@@ -219,12 +225,46 @@ def test_in_inspect_an_error_is_an_error_and_a_malformed_call_says_so(tmp_path: 
 
 def test_draws_of_one_task_are_samples_of_their_own(tmp_path: Path) -> None:
     log = pytest.importorskip("inspect_ai.log")
-    groups = [
-        make_group(answered(), task=TASK, draw=Draw(index=index, task=TASK)) for index in (3, 8, 9)
-    ]
+    groups = [replace(group_of(answered()), draw=Draw(index=index, task=TASK)) for index in (3, 8, 9)]
     path = tmp_path / "log.eval"
     facts = LogFacts(task="step_000001", run="run", model="turnwise/tiny", created=0.0, options={})
     write_inspect_log(path, list(list_conversations(groups, openings())), facts)
     read = log.read_eval_log(str(path))
     assert [sample.id for sample in read.samples] == [TASK.id, f"{TASK.id}@8", f"{TASK.id}@9"]
     assert read.eval.dataset.samples == read.results.total_samples == 3
+
+
+PICTURE = to_part(np.full((2, 4, 3), 9, np.uint8), label="a name")
+SEES = Message(role="tool", content=(TextPart(text="see "), PICTURE), tool_call_id="call_1", name="add")
+
+
+def seeing() -> list[Conversation]:
+    turn = make_turn([1], [2], message=ASK, observations=(SEES,))
+    last = make_turn([1], [2], parent=0, message=text_message("assistant", "9"))
+    return list(list_conversations([group_of(make_trajectory(turn, last, task_id=TASK.id))], openings()))
+
+
+def test_pictures_in_rows_are_data_urls_or_addresses() -> None:
+    [conversation] = seeing()
+    message = to_sft_row(conversation, as_text=False)["messages"][3]
+    assert (message["role"], message["tool_call_id"]) == ("tool", "call_1")
+    assert message["content"][0] == {"type": "text", "text": "see "}
+    assert read_picture(message["content"][1]) == PICTURE
+    named = to_sft_row(conversation, as_text=False, to_url=lambda part: f"/run/{part.digest}.png")["messages"][3]
+    assert named["content"][1] == {"type": "image_url", "image_url": {"url": f"/run/{PICTURE.digest}.png"}}
+
+
+def test_rows_of_one_layout_refuse_pictures() -> None:
+    [conversation] = seeing()
+    with pytest.raises(DataError, match=r"trajectory 0/0 has pictures, .*; write a \.jsonl file"):
+        to_sft_row(conversation, as_text=True)
+
+
+def test_inspect_shows_pictures(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log")
+    facts = LogFacts(task="step_000001", run="run", model="turnwise/tiny", created=0.0, options={})
+    write_inspect_log(tmp_path / "log.eval", seeing(), facts)
+    [sample] = log.read_eval_log(str(tmp_path / "log.eval"), resolve_attachments=True).samples
+    text, image = sample.messages[3].content
+    assert (text.text, sample.messages[3].tool_call_id) == ("see ", "call_1")
+    assert read_picture(image.image) == PICTURE

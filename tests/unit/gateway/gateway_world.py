@@ -12,6 +12,7 @@ import httpx
 from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.messages import Message, ToolCall, reply_message
+from turnwise.core.protocols import Renderer
 from turnwise.core.types import IntArray, Scored, StopReason, Trajectory, TrajectoryId
 from turnwise.engines.scripted import ScriptedEngine
 from turnwise.gateway.gateway import Gateway
@@ -57,7 +58,8 @@ class Served:
     """A gateway, its engine, and clients for it."""
 
     def __init__(self, reply: Reply, limits: Limits | None, options: Any) -> None:
-        renderer, tokenizer = build_renderer(), build_tokenizer()
+        renderer: Renderer = options.pop("renderer", None) or build_renderer()
+        tokenizer = options.pop("tokenizer", None) or build_tokenizer()
 
         def decode(ids: Any) -> str:
             return str(tokenizer.decode(list(ids)))
@@ -91,8 +93,8 @@ class Served:
 
 
 def serve(reply: Reply = add_up, *, limits: Limits | None = None, **options: Any) -> Served:
-    """A gateway whose policy replies to a prompt by `reply`. `wrap` is put around its engine; further options are the
-    gateway's."""
+    """A gateway whose policy replies to a prompt by `reply`. `wrap` is put around its engine; `renderer` and
+    `tokenizer` take the place of its own; further options are the gateway's."""
     return Served(reply, limits, options)
 
 

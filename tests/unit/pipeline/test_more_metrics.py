@@ -112,3 +112,20 @@ def test_what_an_engine_counted_between_two_readings() -> None:
     # A process that was replaced counts from 0.
     assert record(describe_counts({**before, "num_computed_tokens": 500}, after))["schedule/computed_tokens"] == 160
     assert describe_counts({}, {"prompts": 3.0}) == {}
+
+
+def test_an_engine_that_sees_counts_pictures() -> None:
+    counts = dict.fromkeys(("num_computed_tokens", "num_reused_tokens", "num_preemptions", "num_evicted_pages"), 0)
+    before = {**counts, "num_held_pages": 0, "computing_s": 2.0, "encode_s": 0.5, "num_encoded_pictures": 3}
+    seen = {"computing_s": 4.0, "encode_s": 1.0, "num_encoded_pictures": 5, "num_reused_pictures": 6}
+    after = {**before, **seen, "num_image_places": 32}
+    measured = record(describe_counts(before, after))
+    # 5 - 3 = 2 encoded and 6 known; 0.5 of 2 seconds.
+    assert {name: value for name, value in measured.items() if name.startswith("rollout/")} == {
+        "rollout/encode_s": 0.5,
+        "rollout/encode_share": 0.25,
+        "rollout/encoded_pictures": 2,
+        "rollout/reused_pictures": 6 / 8,
+        "rollout/image_places": 32,
+    }
+    assert not any(name.startswith("rollout/") for name in describe_counts(after, after)), "no picture was needed"

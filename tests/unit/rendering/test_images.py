@@ -1,10 +1,14 @@
 """Pictures become markers, markers become places, and nothing else does."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from chat_families import FAMILIES, build_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeing_layouts import HeldPictures, PlainLayout, paint, show
+from transformers import PreTrainedTokenizerBase
 
 from turnwise.core.errors import RenderError
 from turnwise.core.prompts import extend_prompt, open_prompt
@@ -18,19 +22,24 @@ from turnwise.rendering.tokenizer import train_tokenizer
 TEXTS = ["Read the marked cell of the page now", "zoom row column answer"]
 
 
-def build(kind: str) -> tuple[PictureRenderer, PlainLayout]:
-    """A renderer of each kind whose tokenizer has a token <image>."""
+INNER: Mapping[str, Any] = {"template": TemplateRenderer, "calls": CallsRenderer, "tags": TagRenderer}
+
+
+def build_kind(kind: str) -> PreTrainedTokenizerBase:
+    """A tokenizer for a renderer, with a token <image>."""
     if kind == "template":
         tokenizer = build_tokenizer(next(family for family in FAMILIES if family.name == "SmolLM2"))
         tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
-    else:
-        special = CALLS_FORMAT.special_tokens if kind == "calls" else FORMATS["search_r1"].special_tokens
-        tokenizer = train_tokenizer(TEXTS, vocab_size=400, special_tokens=[*special, "<image>"])
+        return tokenizer
+    special = CALLS_FORMAT.special_tokens if kind == "calls" else FORMATS["search_r1"].special_tokens
+    return train_tokenizer(TEXTS, vocab_size=400, special_tokens=[*special, "<image>"])
+
+
+def build(kind: str) -> tuple[PictureRenderer, PlainLayout]:
+    """A renderer of each kind that shows pictures."""
+    tokenizer = build_kind(kind)
     layout = PlainLayout(int(tokenizer.convert_tokens_to_ids("<image>")))
-    inner = {"template": TemplateRenderer, "calls": CallsRenderer, "tags": TagRenderer}[kind](
-        tokenizer, marker=layout.marker
-    )
-    return PictureRenderer(inner, layout, HeldPictures()), layout
+    return PictureRenderer(INNER[kind](tokenizer, marker=layout.marker), layout, HeldPictures()), layout
 
 
 KINDS = ["tags", "calls", "template"]
@@ -69,9 +78,7 @@ def test_the_same_texts_without_pictures_have_the_same_tokens(kind: str) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_renderer_without_a_marker_refuses(kind: str) -> None:
-    renderer, _ = build(kind)
-    tokenizer = renderer.inner._tags._tokenizer if kind == "calls" else renderer.inner._tokenizer
-    plain = {"template": TemplateRenderer, "calls": CallsRenderer, "tags": TagRenderer}[kind](tokenizer)
+    plain = INNER[kind](build_kind(kind))
     with pytest.raises(RenderError, match="the model reads text only"):
         open_prompt(plain, [show("user", "Read ", paint(1))], ())
     with pytest.raises(RenderError, match="the model reads text only"):

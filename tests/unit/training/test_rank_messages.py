@@ -8,6 +8,7 @@ import numpy as np
 from ranks_world import Case, make_batch, make_samples
 
 from turnwise.core.batch import Columns, StepReport
+from turnwise.core.keys import Span
 from turnwise.core.metrics import Deviation, Max, Mean, Metric, Min, Quantile, Rate, Sum
 from turnwise.core.types import to_experts, to_ids
 from turnwise.training.ranks.messages import (
@@ -37,13 +38,15 @@ def test_samples_come_back_as_they_were() -> None:
     samples = make_samples(1)
     num_tokens = len(samples[0].token_ids)
     experts = to_experts(np.arange(num_tokens - 1)[:, None, None] + np.arange(4).reshape(2, 2))
-    samples[0] = replace(samples[0], versions=to_ids(range(num_tokens)), experts=experts)
+    images = (Span(start=1, length=2, digest="ab", offset=3, grid=(1, 2, 1)), Span(start=4, length=1, digest="cd"))
+    samples[0] = replace(samples[0], versions=to_ids(range(num_tokens)), experts=experts, images=images)
     for sent, received in zip(samples, decode_samples(send(encode_samples(samples))), strict=True):
         for name in ("token_ids", "loss_mask", "behavior_logprobs", "advantages", "context_mask"):
             one, other = getattr(sent, name), getattr(received, name)
             assert one.dtype == other.dtype
             assert one.tobytes() == other.tobytes()
         assert received.origin == sent.origin
+        assert received.images == sent.images
     first, second, *_ = decode_samples(send(encode_samples(samples)))
     assert first.experts is not None
     assert first.experts.tolist() == experts.tolist()

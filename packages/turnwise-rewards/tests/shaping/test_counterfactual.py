@@ -2,11 +2,13 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from turnwise.core.judging import EpisodeJudges
+from turnwise.core.keys import Span
 from turnwise.core.messages import ToolCall
 from turnwise.core.types import Invalid, ToolRecord
 from turnwise.testing import make_group, make_trajectory, make_turn
@@ -22,10 +24,13 @@ class Policy:
 
     def __init__(self, without: float) -> None:
         self.asked: list[list[int]] = []
+        self.places: list[list[int]] = []
+        """Where the samples show pictures."""
         self._without = without
 
     async def __call__(self, samples, column="policy_logprobs", /):
         self.asked += [sample.token_ids.tolist() for sample in samples]
+        self.places += [[span.start for span in sample.images] for sample in samples]
         assert all(sample.token_ids[sample.loss_mask].tolist() == [9] for sample in samples)
         return [
             np.log(np.array([0.8 if NEEDED in sample.token_ids else self._without], np.float32)) for sample in samples
@@ -78,3 +83,14 @@ def test_a_call_in_the_last_reply_has_no_later_reply() -> None:
     """The turn limit ended the trajectory: nothing rests on the call."""
     last = make_trajectory(make_turn([1], [9], tool_records=(RECORD,)))
     assert score(last) == ([0.0], [])
+
+
+def test_pictures_stay_at_the_tokens_that_show_them() -> None:
+    turns = list(make_calls().turns)
+    for at in (1, 2):
+        turns[at] = replace(turns[at], images=(Span(start=0, length=1, digest=f"{at}"),))
+    policy = Policy(0.4)
+    member = make_group(replace(make_calls(), turns=tuple(turns)))
+    asyncio.run(CounterfactualReward(score_samples=policy, factor=2.0).score(member, EpisodeJudges({})))
+    # 1 2 [7] 3 [4] 9; without the first call and its answer 1 3 [4] 9; without the second 1 2 [7] 9.
+    assert policy.places == [[2, 4], [2], [2]]

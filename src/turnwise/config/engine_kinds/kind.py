@@ -59,6 +59,8 @@ class EngineKind:
     """Whether completions say which experts of a mixture computed them; None is judged by the completions."""
     follows_grammars: bool = True
     """Whether replies can be held to a grammar."""
+    reads_images: bool = False
+    """Whether a prompt may show pictures: its engine has `generate_seeing` (`core.protocols.SeeingEngine`)."""
     samples_adapters: bool = True
     """Whether it samples from a model with a LoRA adapter."""
     max_adapter_rank: int | None = None

@@ -47,4 +47,4 @@ class PagedOptions(PagedBase):
             )
 
 
-PAGED = EngineKind(name="paged", options=PagedOptions, records_experts=True, has_checked_steps=True)
+PAGED = EngineKind(name="paged", options=PagedOptions, records_experts=True, reads_images=True, has_checked_steps=True)

@@ -34,6 +34,7 @@ WORKERS = EngineKind(
     name="workers",
     options=WorkersOptions,
     records_experts=True,
+    reads_images=True,
     has_checked_steps=True,
     one_learner="it would start its processes once for each",
     predict=lambda options: Footprint(num_workers=read_count(options.get("num_workers"), 2)),

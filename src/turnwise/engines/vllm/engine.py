@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
 from turnwise.core.protocols import Interrupt, Receive
-from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session
+from turnwise.core.types import Completion, FinishReason, IntArray, Prompt, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_plain_request
 from turnwise.engines.canary import NUM_CANARY_TOKENS, count_tokens, score_canary
 from turnwise.engines.stops import find_stop, looking_for_stop
@@ -180,7 +180,7 @@ class VllmEngine:
             is_thrown_away = is_thrown_away or (has_told and part is None)
 
         is_watched = watch is not None or receive is not None
-        fields = {**encode_request(prompt_ids, params, session), "watch": is_watched}
+        fields = {**encode_request(Prompt(token_ids=prompt_ids), params, session), "watch": is_watched}
         self._num_open += 1
         try:
             answer = await self._pool.ask_one("generate", fields, session, hear=hear if is_watched else None)

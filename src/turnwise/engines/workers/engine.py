@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Interrupt, Receive
-from turnwise.core.types import Completion, IntArray, SamplingParams, Session
+from turnwise.core.types import Completion, IntArray, Prompt, SamplingParams, Session
 from turnwise.engines.admission import check_idle
 from turnwise.engines.guided import GrammarCompiler
 from turnwise.engines.paged.engine import EngineStatistics
@@ -128,12 +128,21 @@ class WorkerEngine:
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Also raises EngineError if the request's worker ends: the other workers continue, and
         this one is replaced at the next request."""
-        return await self.stream(prompt_ids, params, session=session, receive=None)
+        return await self._sample(Prompt(token_ids=prompt_ids), params, session, None)
+
+    async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
+        """See `SeeingEngine.generate_seeing`: workers read pictures from the run's store."""
+        return await self._sample(prompt, params, session, None)
 
     async def stream(
         self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive | None
     ) -> Completion:
         """See `StreamingEngine.stream`."""
+        return await self._sample(Prompt(token_ids=prompt_ids), params, session, receive)
+
+    async def _sample(
+        self, prompt: Prompt, params: SamplingParams, session: Session, receive: Receive | None
+    ) -> Completion:
         if self._is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
         stamp = self._runner.weights_stamp()
@@ -144,7 +153,7 @@ class WorkerEngine:
             await asyncio.shield(self._renewal)
         self._num_open += 1
         try:
-            fields = {**encode_request(prompt_ids, params, session), "watch": receive is not None}
+            fields = {**encode_request(prompt, params, session), "watch": receive is not None}
             hear = None if receive is None else lambda link, number, part: receive(part)
             answer = await self._pool.ask_one("generate", fields, session, hear=hear)
         finally:

@@ -15,17 +15,18 @@ import base64
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
 
+from turnwise.core.keys import read_span
 from turnwise.core.types import (
     ByteArray,
     Completion,
     FinishReason,
     Grammar,
-    IntArray,
+    Prompt,
     SamplingParams,
     Session,
     to_experts,
@@ -54,19 +55,24 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     return message
 
 
-def encode_request(prompt_ids: IntArray, params: SamplingParams, session: Session) -> dict[str, Any]:
-    """Return the fields of `generate`."""
-    return {"prompt_ids": prompt_ids.tolist(), "params": asdict(params), "session": asdict(session)}
+def encode_request(prompt: Prompt, params: SamplingParams, session: Session) -> dict[str, Any]:
+    """Return the fields of `generate`. Pictures are named by digest: a worker reads them from the run's store."""
+    return {
+        "prompt_ids": prompt.token_ids.tolist(),
+        "images": [astuple(span) for span in prompt.images],
+        "params": asdict(params),
+        "session": asdict(session),
+    }
 
 
-def decode_request(fields: Mapping[str, Any]) -> tuple[IntArray, SamplingParams, Session]:
+def decode_request(fields: Mapping[str, Any]) -> tuple[Prompt, SamplingParams, Session]:
     """Return the arguments of `encode_request`."""
     params = dict(fields["params"])
     grammar = params.pop("grammar")
     for name in ("stop", "stop_token_ids"):
         params[name] = tuple(params[name])
     return (
-        to_ids(fields["prompt_ids"]),
+        Prompt(token_ids=to_ids(fields["prompt_ids"]), images=tuple(map(read_span, fields["images"]))),
         SamplingParams(grammar=Grammar(**grammar) if grammar else None, **params),
         Session(**fields["session"]),
     )

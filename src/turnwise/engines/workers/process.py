@@ -61,11 +61,13 @@ class _Worker:
     async def answer(self, message: Mapping[str, Any]) -> Any:
         match message["kind"]:
             case "generate":
-                prompt_ids, params, session = decode_request(message)
+                prompt, params, session = decode_request(message)
                 if not message["watch"]:
-                    return encode_completion(await self.engine.generate(prompt_ids, params, session=session))
+                    return encode_completion(await self.engine.generate_seeing(prompt, params, session=session))
                 receive = partial(self.tell_part, message["id"])
-                return encode_completion(await self.engine.stream(prompt_ids, params, session=session, receive=receive))
+                return encode_completion(
+                    await self.engine.stream(prompt.token_ids, params, session=session, receive=receive)
+                )
             case "release":
                 await self.engine.release(Session(**message["session"]))
             case "pause":

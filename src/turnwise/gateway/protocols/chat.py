@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from turnwise.core.messages import Message, TextPart, ToolCall, ToolSpec
+from turnwise.core.messages import ImagePart, Message, Part, TextPart, ToolCall, ToolSpec
 from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Choice, Event, Reply, slice_text
 from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, check_schema, read_tools, show, write_arguments
+from turnwise.gateway.protocols.images import IMAGE_PARTS, read_image
+from turnwise.gateway.protocols.pictures import PictureReader
 from turnwise.gateway.refusals import Refusal
 
 UNSUPPORTED = {
@@ -31,9 +33,9 @@ MAX_REPLIES, MAX_STOPS = 64, 16
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 
-def read(body: Mapping[str, Any]) -> Call:
+def read(body: Mapping[str, Any], pictures: PictureReader | None = None) -> Call:
     """See `Writer.read`."""
-    fields = Fields(body)
+    fields = Fields(body, pictures=pictures)
     fields.forbid(UNSUPPORTED | EXTENSIONS)
     fields.neutral("repetition_penalty", 1)
     if any(kind != "text" for kind in fields.items("modalities")):
@@ -128,20 +130,32 @@ def read_format(fields: Fields) -> Mapping[str, Any] | None:
     return schema
 
 
-def read_content(fields: Fields, key: str = "content") -> tuple[TextPart, ...]:
-    """Return content given as a text or in parts. Raises Refusal for parts that are not text."""
+def read_content(fields: Fields, key: str = "content") -> tuple[Part, ...]:
+    """Return content given as a text or in parts. Raises Refusal for parts that the policy does not read."""
+    return tuple(_read_image(part) or _read_text(part) for part in _list_parts(fields, key))
+
+
+def read_written(fields: Fields) -> tuple[TextPart, ...]:
+    """Return the content of a reply, as `read_content` does. Raises Refusal for parts that are not text."""
+    return tuple(map(_read_text, _list_parts(fields, "content")))
+
+
+def _list_parts(fields: Fields, key: str) -> Iterator[Fields]:
     value = fields.get(key)
-    if value is None:
-        return ()
     if isinstance(value, str):
-        return (TextPart(text=value),)
-    parts = []
-    for part in fields.objects(key):
-        kind = part.text("type", "text")
-        if kind not in _TEXT_PARTS:
-            raise part.refuse("type", f"is {kind!r}; the policy reads text")
-        parts.append(TextPart(text=part.text("refusal" if kind == "refusal" else "text")))
-    return tuple(parts)
+        return iter([Fields({"text": value}, fields.name(key))])
+    return fields.objects(key)
+
+
+def _read_image(part: Fields) -> ImagePart | None:
+    return read_image(part) if part.text("type", "text") in IMAGE_PARTS else None
+
+
+def _read_text(part: Fields) -> TextPart:
+    kind = part.text("type", "text")
+    if kind not in _TEXT_PARTS:
+        raise part.refuse("type", f"is {kind!r}; the policy reads text")
+    return TextPart(text=part.text("refusal" if kind == "refusal" else "text"))
 
 
 def _read_message(fields: Fields) -> Message:
@@ -159,7 +173,7 @@ def _read_message(fields: Fields) -> Message:
         arguments = write_arguments(of.get("arguments"), of.name("arguments"))
         calls.append(ToolCall(id=each.text("id"), name=of.text("name"), arguments=arguments))
     thought = next((fields.text(key) for key in ("reasoning_content", "reasoning") if fields.get(key)), None)
-    return Message(role="assistant", content=read_content(fields), reasoning=thought, tool_calls=tuple(calls))
+    return Message(role="assistant", content=read_written(fields), reasoning=thought, tool_calls=tuple(calls))
 
 
 def write(call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:

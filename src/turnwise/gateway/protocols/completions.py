@@ -11,6 +11,7 @@ from turnwise.gateway.protocols.chat import MAX_REPLIES, MAX_STOPS, UNSUPPORTED,
 from turnwise.gateway.protocols.chat import write_failure as write_failure
 from turnwise.gateway.protocols.chat import write_refusal as write_refusal
 from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, show
+from turnwise.gateway.protocols.pictures import PictureReader
 
 _UNSUPPORTED = {key: UNSUPPORTED[key] for key in ("logit_bias", "frequency_penalty", "presence_penalty")} | {
     "suffix": "leave it out",
@@ -19,8 +20,8 @@ _UNSUPPORTED = {key: UNSUPPORTED[key] for key in ("logit_bias", "frequency_penal
 }
 
 
-def read(body: Mapping[str, Any]) -> Call:
-    """See `Writer.read`."""
+def read(body: Mapping[str, Any], pictures: PictureReader | None = None) -> Call:
+    """See `Writer.read`: a prompt has no pictures."""
     fields = Fields(body)
     fields.forbid(EXTENSIONS | _UNSUPPORTED)
     fields.neutral("repetition_penalty", 1)

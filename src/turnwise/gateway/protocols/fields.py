@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turnwise.core.messages import ToolSpec
+from turnwise.gateway.protocols.pictures import PictureReader
 from turnwise.gateway.refusals import Refusal
 
 MAX_TOOLS = 512
@@ -42,11 +43,13 @@ EXTENSIONS = {
 class Fields:
     """The fields of one JSON object in a request."""
 
-    def __init__(self, value: Any, path: str = "") -> None:
-        """`path` names the object in refusals; "" for the request itself."""
+    def __init__(self, value: Any, path: str = "", pictures: PictureReader | None = None) -> None:
+        """`path` names the object in refusals; "" for the request itself. `pictures` reads those in it; None if the
+        policy reads text."""
         if not isinstance(value, Mapping):
             raise Refusal(f"must be an object, not {show(value)}", field=path or None)
         self.value: Mapping[str, Any] = value
+        self.pictures = pictures
         self._path = path
 
     def name(self, key: str) -> str:
@@ -118,12 +121,12 @@ class Fields:
 
     def objects(self, key: str) -> Iterator[Fields]:
         """Return the objects of a list."""
-        return (Fields(value, f"{self.name(key)}[{at}]") for at, value in enumerate(self.items(key)))
+        return (Fields(value, f"{self.name(key)}[{at}]", self.pictures) for at, value in enumerate(self.items(key)))
 
     def object(self, key: str) -> Fields:
         """Return an object; an empty one if it is missing."""
         value = self.value.get(key)
-        return Fields({} if value is None else value, self.name(key))
+        return Fields({} if value is None else value, self.name(key), self.pictures)
 
     def texts(self, key: str, *, most: int) -> tuple[str, ...]:
         """Return a string or a list of strings, none of them empty, as a tuple."""

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from turnwise.core.messages import Message, TextPart, ToolCall, ToolSpec
+from turnwise.core.messages import Message, Part, TextPart, ToolCall, ToolSpec
 from turnwise.gateway.arguments import read_object
 from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Choice, Event, Reply, slice_text
-from turnwise.gateway.protocols.chat import MAX_STOPS, read_content, read_format
+from turnwise.gateway.protocols.chat import MAX_STOPS, read_content, read_format, read_written
 from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, read_tools, show, write_arguments
+from turnwise.gateway.protocols.images import IMAGE_PARTS, read_image
+from turnwise.gateway.protocols.pictures import PictureReader
 from turnwise.gateway.refusals import Refusal
 
 _UNSUPPORTED = {
@@ -24,14 +26,14 @@ _KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permi
 _KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}
 
 
-def read(body: Mapping[str, Any]) -> Call:
+def read(body: Mapping[str, Any], pictures: PictureReader | None = None) -> Call:
     """See `Writer.read`."""
-    return replace(read_counted(body), max_tokens=_need(Fields(body).integer("max_tokens", low=1)))
+    return replace(read_counted(body, pictures), max_tokens=_need(Fields(body).integer("max_tokens", low=1)))
 
 
-def read_counted(body: Mapping[str, Any]) -> Call:
+def read_counted(body: Mapping[str, Any], pictures: PictureReader | None = None) -> Call:
     """Understand a request whose tokens are to be counted: as `read`, but it needs no `max_tokens`."""
-    fields = Fields(body)
+    fields = Fields(body, pictures=pictures)
     fields.forbid(_UNSUPPORTED | EXTENSIONS)
     if fields.get("messages") is None:
         raise fields.refuse("messages", "must be a list, not nothing")
@@ -39,7 +41,7 @@ def read_counted(body: Mapping[str, Any]) -> Call:
     choice, forced, max_calls = _read_choice(fields.object("tool_choice"), tools)
     messages = [message for each in fields.objects("messages") for message in _read_message(each)]
     system = read_content(fields, "system")
-    if any(part.text for part in system):
+    if any(not isinstance(part, TextPart) or part.text for part in system):
         messages.insert(0, Message(role="system", content=system))
     return Call(
         body=body,
@@ -106,12 +108,15 @@ def _read_message(fields: Fields) -> list[Message]:
         raise fields.refuse("role", f"is {show(role)}; known are user, assistant and system")
     if not isinstance(fields.get("content"), list):
         return [Message(role="user" if role == "user" else "system", content=read_content(fields))]
-    results, rest = [], []
+    results: list[Message] = []
+    rest: list[Part] = []
     for block in fields.objects("content"):
         if block.get("type") == "tool_result":
             results.append(Message(role="tool", content=read_content(block), tool_call_id=block.text("tool_use_id")))
         elif (kind := block.text("type")) == "text":
             rest.append(TextPart(text=block.text("text")))
+        elif kind in IMAGE_PARTS:
+            rest.append(read_image(block))
         else:
             raise block.refuse("type", f"is {kind!r}; the policy reads text and tool results")
     said = Message(role="user" if role == "user" else "system", content=tuple(rest))
@@ -120,7 +125,7 @@ def _read_message(fields: Fields) -> list[Message]:
 
 def _read_assistant(fields: Fields) -> Message:
     if not isinstance(fields.get("content"), list):
-        return Message(role="assistant", content=read_content(fields))
+        return Message(role="assistant", content=read_written(fields))
     parts, calls, thoughts = [], [], []
     for block in fields.objects("content"):
         kind = block.text("type")

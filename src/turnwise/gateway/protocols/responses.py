@@ -15,10 +15,12 @@ from turnwise.gateway.protocols.chat import (
     read_content,
     read_format,
     read_function_tools,
+    read_written,
     write_tokens,
 )
 from turnwise.gateway.protocols.chat import write_refusal as write_chat_refusal
 from turnwise.gateway.protocols.fields import EXTENSIONS, Fields, show, write_arguments
+from turnwise.gateway.protocols.pictures import PictureReader
 from turnwise.gateway.refusals import Refusal
 
 _UNSUPPORTED = {
@@ -30,9 +32,9 @@ _UNSUPPORTED = {
 _LOGPROBS = "message.output_text.logprobs"
 
 
-def read(body: Mapping[str, Any]) -> Call:
+def read(body: Mapping[str, Any], pictures: PictureReader | None = None) -> Call:
     """See `Writer.read`."""
-    fields = Fields(body)
+    fields = Fields(body, pictures=pictures)
     fields.forbid(_UNSUPPORTED | EXTENSIONS)
     tools = read_function_tools(fields, nested=False)
     choice, forced = read_choice(fields, tools)
@@ -93,7 +95,7 @@ def _read_input(fields: Fields) -> list[Message]:
         elif kind == "reasoning":
             thoughts += [part.text("text", "") for part in item.objects("content")]
         elif kind == "message" and item.get("role") == "assistant":
-            parts += read_content(item)
+            parts += read_written(item)
         elif kind == "function_call_output":
             end_reply()
             content = read_content(item, "output")

@@ -7,14 +7,16 @@ from typing import Any, Protocol
 
 from turnwise.gateway.protocols.answer import Answer
 from turnwise.gateway.protocols.call import Call, Event, Reply
+from turnwise.gateway.protocols.pictures import PictureReader
 from turnwise.gateway.refusals import Refusal
 
 
 class Writer(Protocol):
     """Reads and writes one protocol."""
 
-    def read(self, body: Mapping[str, Any]) -> Call:
-        """Understand a request. Raises Refusal that names the field which cannot be honoured."""
+    def read(self, body: Mapping[str, Any], pictures: PictureReader | None = None) -> Call:
+        """Understand a request; `pictures` reads those in it, None if the policy reads text. Raises Refusal that names
+        the field which cannot be honoured."""
         ...
 
     def write(self, call: Call, replies: Sequence[Reply], created: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import json
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from typing import Any, get_args
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from turnwise.core.batch import Columns, Pair, StepReport, TrainingBatch
 from turnwise.core.errors import CheckpointError, TrainingError
+from turnwise.core.keys import read_span
 from turnwise.core.metrics import Metric
 from turnwise.core.types import Origin, Sample, TrajectoryId
 
@@ -101,7 +102,9 @@ def encode_samples(samples: Sequence[Sample]) -> dict[str, Any]:
             "joined": np.concatenate([array for array in arrays if array is not None] or [np.zeros(0)]),
             "counts": [None if array is None else len(array) for array in arrays],
         }
-    table["others"] = [[s.version_first, s.version_last, asdict(s.origin)] for s in samples]
+    table["others"] = [
+        [s.version_first, s.version_last, asdict(s.origin), [astuple(span) for span in s.images]] for s in samples
+    ]
     return table
 
 
@@ -113,9 +116,10 @@ def decode_samples(table: Mapping[str, Any]) -> tuple[Sample, ...]:
             version_first=first,
             version_last=last,
             origin=Origin(**{**origin, "trajectory": TrajectoryId(**origin["trajectory"])}),
+            images=tuple(map(read_span, images)),
             **{name: arrays[name][index] for name in SAMPLE_ARRAYS},  # type: ignore[arg-type]
         )
-        for index, (first, last, origin) in enumerate(table["others"])
+        for index, (first, last, origin, images) in enumerate(table["others"])
     )
 
 

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnwise.core.keys import Span
 from turnwise.core.types import (
     Completion,
     FinishReason,
     Grammar,
+    Prompt,
     SamplingParams,
     Session,
     to_experts,
@@ -82,11 +84,14 @@ def test_requests_arrive_as_they_were() -> None:
         seed=2**63 + 1,
         grammar=Grammar(kind="regex", text="[^é]+"),
     )
-    message = carry(encode_request(to_ids([5, 0, 2**31 - 1]), params, Session("g/\ud800", "0.1")))
+    images = (Span(start=0, length=1, digest="ab"), Span(start=2, length=1, digest="ab", offset=1, grid=(1, 2, 1)))
+    prompt = Prompt(token_ids=to_ids([5, 0, 2**31 - 1]), images=images)
+    message = carry(encode_request(prompt, params, Session("g/\ud800", "0.1")))
     assert message is not None
-    ids, got, session = decode_request(message)
-    assert ids.tolist() == [5, 0, 2**31 - 1]
-    assert ids.dtype == np.int32
+    shown, got, session = decode_request(message)
+    assert shown.token_ids.tolist() == [5, 0, 2**31 - 1]
+    assert shown.token_ids.dtype == np.int32
+    assert shown.images == images
     assert got == params
     assert session == Session("g/\ud800", "0.1")
 

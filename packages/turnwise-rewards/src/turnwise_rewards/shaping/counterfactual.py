@@ -88,8 +88,11 @@ def _find_calls(member: Trajectory) -> list[int] | None:
 def _flatten(member: Trajectory, left_out: int | None) -> Sample:
     """Return the conversation without a turn's reply and the context after it; only the last reply is scored."""
     pieces = [member.turns[0].context_ids]
+    images = list(member.turns[0].images)
     for before, after in zip(member.turns, member.turns[1:], strict=False):
         if left_out is None or before is not member.turns[left_out]:
+            start = sum(map(len, pieces)) + len(before.completion.token_ids)
+            images += [span.shift(start) for span in after.images]
             pieces += [before.completion.token_ids, after.context_ids]
     last: Turn = member.turns[-1]
     reply = last.completion.token_ids
@@ -105,6 +108,7 @@ def _flatten(member: Trajectory, left_out: int | None) -> Sample:
         version_first=last.completion.version_first,
         version_last=last.completion.version_last,
         origin=Origin(trajectory=member.id, task_id=member.task_id),
+        images=tuple(images),
     )
 
 

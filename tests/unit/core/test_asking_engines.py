@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from turnwise.core.asking import ask_engine
 from turnwise.core.errors import EngineError
 from turnwise.core.keys import Span
 from turnwise.core.types import Completion, FinishReason, IntArray, Prompt, SamplingParams, Session, to_floats, to_ids
-from turnwise.rollout.asking import ask_engine
 from turnwise.rollout.meter import MeteredEngine
 
 PARAMS = SamplingParams(max_tokens=1)
