@@ -6,19 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
-from turnwise.core.keys import Span
 from turnwise.core.pictures import Pictures
 from turnwise.models.vision.family import Prepared
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.inputs import take_deep_features
 from turnwise.models.vision.layout import FamilyLayout, find_place
 from turnwise.models.vision.placeholder import silence_placeholder
-from turnwise.models.vision.positions import number_axes
 from turnwise.models.vision.sight import Sight, read_sight
 from turnwise.pictures.store import PictureStore
 
@@ -65,11 +61,6 @@ class Eyes:
                     features = self.sight.family.encode(model, [group[name] for name in batch])
                 found.update(zip(batch, features, strict=True))
         return [found[digest] for digest in digests]
-
-    def number(self, num_tokens: int, spans: Sequence[Span]) -> NDArray[np.int64]:
-        """Return the positions of a sequence's tokens: `[T]`, or `[3, T]` for a model whose positions have axes. The
-        position of the next token is that of the last of `num_tokens + 1`."""
-        return number_axes(num_tokens, spans) if self.sight.family.has_axes else np.arange(num_tokens)
 
 
 def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures) -> None:

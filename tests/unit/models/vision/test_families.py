@@ -9,6 +9,7 @@ from PIL import Image
 from their_processors import build_processor
 from tiny_seeing import CONFIGS, build_seeing, draw
 
+from turnwise.core.positions import number_positions
 from turnwise.models.paths import ModelPath, find_path, set_path
 from turnwise.models.vision.inputs import embed
 
@@ -26,7 +27,7 @@ def test_features_first_give_the_logits_of_the_models_own_forward(kind: str) -> 
         ids = torch.tensor([conversation.token_ids])
         places = torch.tensor(list_places(conversation.spans))
         inputs = embed(model, ids, places, look(model, eyes, conversation.spans))
-        positions = torch.from_numpy(eyes.number(ids.shape[1], conversation.spans))[..., None, :]
+        positions = torch.from_numpy(number_positions(ids.shape[1], conversation.spans))[..., None, :]
         ours = model(**inputs, position_ids=positions, use_cache=False).logits[0]
         blind = model(input_ids=ids, position_ids=positions, use_cache=False).logits[0]
     assert torch.equal(ours, whole)
