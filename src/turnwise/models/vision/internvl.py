@@ -24,7 +24,6 @@ class InternVl:
     tokens: tuple[str, ...] = (PLACE, BEGIN, END)
     marker: str = PLACE
     replaced: str = PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:

@@ -29,7 +29,6 @@ class Llava:
     tokens: tuple[str, ...] = (PLACE,)
     marker: str = PLACE
     replaced: str = PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:
@@ -70,7 +69,6 @@ class PixtralLlava:
     tokens: tuple[str, ...] = (PIXTRAL_PLACE, ROW_END, END)
     marker: str = PIXTRAL_PLACE
     replaced: str = PIXTRAL_PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:

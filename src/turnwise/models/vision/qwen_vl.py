@@ -30,7 +30,6 @@ class QwenVl:
     tokens: tuple[str, ...] = (PLACE, BEGIN, END)
     marker: str = BEGIN + PLACE + END
     replaced: str = PLACE
-    has_axes: bool = True
 
     @property
     def options(self) -> Settings:

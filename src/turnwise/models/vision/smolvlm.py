@@ -26,7 +26,6 @@ class SmolVlm:
     tokens: tuple[str, ...] = (PLACE, AROUND, OVERVIEW)
     marker: str = PLACE
     replaced: str = PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:

@@ -63,9 +63,10 @@ def compute_packed(model: PreTrainedModel, eyes: Eyes, *conversations: Seen) -> 
     starts = np.cumsum([0, *(len(each.token_ids) for each in conversations)])
     spans = [span.shift(int(start)) for start, each in zip(starts, conversations, strict=False) for span in each.spans]
     ids = torch.tensor([[token for each in conversations for token in each.token_ids]])
-    if any(each.ndim == 2 for each in positions):
-        positions = [np.broadcast_to(each, (3, each.shape[-1])) for each in positions]
-    laid = torch.from_numpy(np.concatenate(positions, -1))
+    axes = max(each.ndim for each in positions)
+    laid = torch.from_numpy(
+        np.concatenate([np.tile(each, (3, 1)) if each.ndim < axes else each for each in positions], -1)
+    )
     inputs: dict[str, Any] = {"input_ids": ids}
     if spans:
         inputs = embed(model, ids, torch.tensor(list_places(spans)), look(model, eyes, spans))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 from conversations import list_places
@@ -12,7 +11,6 @@ from tiny_seeing import CONFIGS, Memory, build_seeing, draw
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.messages import ImagePart, hash_pixels
-from turnwise.core.positions import number_positions
 from turnwise.models.paths import find_path
 from turnwise.models.structure import list_tensors, with_tensors
 from turnwise.models.vision.eyes import Eyes, find_eyes
@@ -103,12 +101,6 @@ def test_copies_of_a_model_keep_the_eyes() -> None:
     model, _, eyes = build_seeing()
     assert find_eyes(copy.deepcopy(model)) is eyes
     assert find_eyes(with_tensors(model, list_tensors(model))) is eyes
-
-
-def test_positions_are_counted() -> None:
-    _, _, eyes = build_seeing()
-    spans = eyes.layout.lay_out(draw(0)).images
-    assert np.array_equal(number_positions(9, spans), np.arange(9))
 
 
 def test_a_tokenizer_without_the_special_tokens_is_refused_by_name() -> None:

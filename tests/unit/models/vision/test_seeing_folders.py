@@ -87,16 +87,18 @@ def test_a_folder_without_a_processor_is_refused_in_one_line(tmp_path: Path) -> 
         load_sight(tmp_path, "m")
     assert "\n" not in str(it.value)
     (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "NoSuchProcessor"}', encoding="utf-8")
-    with pytest.raises(ConfigError, match="^m: the image processor cannot be built: "):
+    with pytest.raises(ConfigError, match=r"^m: the image processor cannot be built: "):
         load_sight(tmp_path, "m")
     (tmp_path / "preprocessor_config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match="^m: the image processor cannot be built: "):
+    with pytest.raises(ConfigError, match=r"^m: the image processor cannot be built: "):
         load_sight(tmp_path, "m")
 
 
 def test_a_size_that_the_processor_refuses_is_an_error_of_its_conversation() -> None:
     _, _, eyes = build_seeing("qwen2_vl")
-    with pytest.raises(RenderError, match="^a picture of 1 x 400 pixels cannot be shown to this model: .*aspect ratio"):
+    with pytest.raises(
+        RenderError, match=r"^a picture of 1 x 400 pixels cannot be shown to this model: .*aspect ratio"
+    ):
         eyes.layout.lay_out(draw(0, 1, 400))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from turnwise.models.lora import add_adapter, copy_model, list_adapter, merge_ad
 from turnwise.models.vision.tower import freeze_tower, is_frozen, list_tower
 from turnwise.testing import build_tiny_model
 
-ADAPTER = {"rank": 2, "alpha": 4.0, "dropout": 0.0, "base": "", "seed": 0}
+ADAPTER: dict[str, Any] = {"rank": 2, "alpha": 4.0, "dropout": 0.0, "base": "", "seed": 0}
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
