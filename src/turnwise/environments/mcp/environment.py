@@ -111,9 +111,7 @@ class McpEnvironment(ToolEnvironment):
 
     def _bound(self, tool: ServerTool) -> dict[str, Any]:
         """Return the row's values for a tool's parameters."""
-        return {
-            key: value for key, value in self._row.bind.items() if key in tool.spec.properties
-        }
+        return {key: value for key, value in self._row.bind.items() if key in tool.spec.properties}
 
     async def _answer(self, tool: ServerTool, /, **arguments: Any) -> str:
         """Return the answer to the model's call of a tool. Raises ToolFailure for a parameter that the model was not
