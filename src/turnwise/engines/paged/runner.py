@@ -179,7 +179,7 @@ class ModelRunner:
         self._graphs = None
         self._decoder = None
         if self.pictures is not None:
-            self.pictures.forget()
+            self.pictures.renew()
 
     def compute_checksums(self) -> dict[str, int]:
         """Return one checksum per parameter with which the next step samples; packs the weights if they are not packed.

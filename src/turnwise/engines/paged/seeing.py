@@ -16,6 +16,7 @@ from turnwise.core.positions import number_positions
 from turnwise.models.vision.eyes import Eyes
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.placing import Placed, place_features
+from turnwise.models.vision.tower import is_frozen
 
 Run = tuple[int, int, int, int]
 """Adjacent tokens of a step: index of the request, position of the first one, their number, place in the flat batch."""
@@ -32,7 +33,7 @@ class SeenCounts:
 
 
 class KnownPictures:
-    """Features of the pictures that requests showed last, until the weights change."""
+    """Features of the pictures that requests showed last, until the weights of the tower change."""
 
     def __init__(self, model: PreTrainedModel, eyes: Eyes, *, max_pictures: int) -> None:
         """`max_pictures`: most pictures whose features are kept; the least recently used is forgotten first."""
@@ -42,9 +43,10 @@ class KnownPictures:
         self._max_pictures = max_pictures
         self._features: OrderedDict[str, Features] = OrderedDict()
 
-    def forget(self) -> None:
-        """Forget all features: the weights changed."""
-        self._features.clear()
+    def renew(self) -> None:
+        """Take over changed weights: forgets all features unless the tower is frozen."""
+        if not is_frozen(self._model):
+            self._features.clear()
 
     def place(self, shown: Sequence[Sequence[Span]], starts: Sequence[Run]) -> Placed | None:
         """Return the features of all places in a step; None if there are none. `shown` are the places in the prompts of
