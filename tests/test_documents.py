@@ -36,7 +36,7 @@ LEFT_OUT = {ROOT / "runs", ROOT / "dist", ROOT / "build", ROOT / "data"}
 PRODUCED = frozenset(
     {
         # a run folder
-        *("checkpoints", "damaged", "evaluations", "groups", "policies", "steps", "trackers", "processes"),
+        *("checkpoints", "damaged", "evaluations", "groups", "images", "policies", "steps", "trackers", "processes"),
         *("config.json", "counters.json", "data.json", "events.jsonl", "exploitability.json", "ledger.jsonl"),
         *("metrics.jsonl", "report.html", "summary.json", "writer.json", "bugs.ledger.jsonl"),
         # a model's folder

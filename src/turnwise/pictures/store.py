@@ -39,6 +39,11 @@ class PictureStore:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
+    def __reduce__(self) -> tuple[type[PictureStore], tuple[Path]]:
+        if self.folder is None:
+            raise StoreError("another process cannot read pictures that are kept in memory; give their store a folder")
+        return PictureStore, (self.folder,)
+
     def find_path(self, digest: str) -> Path | None:
         """Return where the file of a picture is, or would be; None for a store in memory. Raises StoreError for what is
         no digest."""

@@ -14,6 +14,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import StepResult
 from turnwise.core.types import Message, Scored, StopReason, Task
 from turnwise.environments.replies import answer_message
+from turnwise.pictures.read import read_picture
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.pages.environment import PagesEnvironment
 from turnwise_worlds.pages.family import Pages
@@ -162,6 +163,23 @@ def test_what_is_no_part_of_the_picture_is_refused_in_a_few_words() -> None:
     results, reward = play(family, task, [zoom_message((0, 0), 0), answer_message("x")])
     assert results[0].observations[0].text == "error: no parts"
     assert reward.total == 0.0
+
+
+def test_two_zooms_in_one_reply_get_a_picture_each_and_a_refused_one_gets_none() -> None:
+    family = Pages()
+    task, page = task_of(family, "compare")
+    calls = [call for place in page.marked for call in zoom_message(place, sum(place)).tool_calls]
+    calls.append(zoom_message((8, 0), 99).tool_calls[0])
+    results, reward = play(
+        family, task, [Message(role="assistant", content=(), tool_calls=tuple(calls)), answer_message(str(page.answer))]
+    )
+    shown = [message.images for message in results[0].observations]
+    assert [len(images) for images in shown] == [1, 1, 0]
+    assert [images[0].digest for images in shown[:2]] == [
+        read_picture(draw(page, Area(row=row, column=column, side=1))).digest for row, column in page.marked
+    ]
+    assert (reward.part("success"), reward.part("reads")) == (1.0, 1.0)
+    assert reward.total == pytest.approx(0.85)  # 1 - 3 * 0.05: the refused call counts too
 
 
 def test_an_answer_is_one_digit_and_nothing_else() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
@@ -41,6 +42,10 @@ class Eyes:
     def __deepcopy__(self, memo: dict[int, Any]) -> Eyes:
         return self
 
+    def __reduce__(self) -> tuple[type[Eyes], tuple[Sight, Pictures]]:
+        # Layouts hold a tokenizer, which only the process that renders needs.
+        return Eyes, (self.sight, self.pictures)
+
     def encode(self, model: PreTrainedModel, digests: Sequence[str]) -> list[Features]:
         """Encode pictures of the store, one `Features` each in the same order; a repeated digest is encoded once.
 
@@ -61,6 +66,11 @@ class Eyes:
                     features = self.sight.family.encode(model, [group[name] for name in batch])
                 found.update(zip(batch, features, strict=True))
         return [found[digest] for digest in digests]
+
+    def encode_blank(self, model: PreTrainedModel) -> Features:
+        """Encode a black picture that no prompt shows."""
+        blank = self.sight.prepare(np.zeros((64, 64, 3), np.uint8))
+        return self.sight.family.encode(model, [blank])[0]
 
 
 def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures) -> None:

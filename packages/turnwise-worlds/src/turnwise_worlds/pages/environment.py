@@ -40,7 +40,7 @@ _RULES = (
     "and </answer>."
 )
 QUESTIONS: dict[Prompt, dict[Kind, str]] = {
-    "short": {kind: f" {kind}" for kind in ("read", "compare", "nested", "plain")},  # type: ignore[dict-item]
+    "short": {"read": " read", "compare": " compare", "nested": " nested", "plain": " plain"},
     "full": {
         "read": f"{_RULES} Which digit is in the red cell?",
         "compare": f"{_RULES} Two cells are red. Which of their digits is larger?",
@@ -68,7 +68,7 @@ class PagesEnvironment(ToolEnvironment):
         self._id = task.id
         self._view = View.open(task.payload, chosen)
 
-    def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:  # type: ignore[override]
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Show the overview; offer `zoom`."""
         return build_prompt(self._view, self._chosen.prompt), [self.zoom]
 

@@ -149,8 +149,8 @@ def draw(page: Page, area: Area) -> Pixels:
         return _enlarge(boxed, CELL // area.side).astype(np.uint8)
     size = CELL // area.side
     picture = _enlarge(frames, size)
-    inside = np.arange(CELL) % size
-    inside = (inside >= size // 4) & (inside < size - size // 4)
+    place = np.arange(CELL) % size
+    inside = (place >= size // 4) & (place < size - size // 4)
     picture[np.ix_(inside, inside)] = GREY
     if area.side == 1:
         cell = area.row, area.column

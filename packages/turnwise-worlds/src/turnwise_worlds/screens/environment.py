@@ -59,7 +59,7 @@ class ScreensEnvironment(ToolEnvironment):
         self._id = task.id
         self._session = Session.open(task.payload, chosen)
 
-    def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:  # type: ignore[override]
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Show the screen; offer the actions."""
         return build_prompt(self._session, self._chosen), [self.click, self.type, self.scroll]
 
