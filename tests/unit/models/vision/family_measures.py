@@ -1,8 +1,8 @@
-"""How far Turnwise is from transformers alone on one tiny vision-language model: prompts, log-probabilities, samples, an
-optimizer step.
+"""How far Turnwise is from transformers alone on one tiny vision-language model: prompts, log-probabilities, samples,
+an optimizer step.
 
-What is compared with is plain: the model's own forward from ids and pixels with its eager attention, one conversation at
-a time without a cache, and PyTorch's AdamW on its gradients. Ours has the placeholder's probability at 0; so has the
+What is compared with is plain: the model's own forward from ids and pixels with its eager attention, one conversation
+at a time without a cache, and PyTorch's AdamW on its gradients. Ours has the placeholder's probability at 0; so has the
 plain one, whose logit of that token is set by hand."""
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ def compare_replies(
     engine: PagedEngine, ours: PreTrainedModel, alone: PreTrainedModel, eyes: Eyes
 ) -> tuple[float, float]:
     """Largest gaps of the log-probabilities recorded with replies, to the model's own forward and to training."""
-    gaps, samples = [], []
+    gaps: list[float] = []
+    samples: list[Sample] = []
     for seen, mask, logprobs in asyncio.run(converse(engine, eyes)):
         gaps.append(largest(logprobs[mask], score_whole(alone, eyes, seen)[mask]))
         sample = to_sample(seen, eyes, len(samples))
@@ -226,7 +227,7 @@ async def converse(engine: PagedEngine, eyes: Eyes) -> list[tuple[Seen, np.ndarr
         await engine.release(session)
         return seen, np.array(mask), np.array(logprobs)
 
-    return await asyncio.gather(talk(0), talk(1))
+    return list(await asyncio.gather(talk(0), talk(1)))
 
 
 def extend(seen: Seen, more: Seen) -> Seen:
@@ -246,7 +247,7 @@ def compare_steps(
     )
     total = sum(int(sample.loss_mask.sum()) for sample in samples)
     pairs = zip(conversations, samples, strict=True)
-    step_alone(alone, (-run_whole(alone, eyes, seen)[sample.loss_mask[1:]].sum() / total for seen, sample in pairs))
+    step_alone(alone, (-run_whole(alone, eyes, seen)[sample.loss_mask[1:].tolist()].sum() / total for seen, sample in pairs))
     after = _weights_of(alone)
     return float((_weights_of(ours) - after).norm() / (after - before).norm())
 
