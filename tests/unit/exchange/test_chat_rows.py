@@ -157,7 +157,10 @@ def test_a_reply_that_a_limit_cut_is_not_taught() -> None:
         ({"messages": [{"content": "x"}, SAY]}, "message 0: role=None"),
         ({"messages": [ASK, {"role": "assistant", "content": None}]}, "message 1: .* has neither text nor a call"),
         ({"messages": [{"role": "user", "content": None}, SAY]}, 'message 0: .* no "content"'),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, SAY]}, "of type 'image_url'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}, SAY]},
+            "part 0 .* no picture; put it under 'image'",
+        ),
         ({"messages": [{"role": "user", "content": 7}, SAY]}, "content=7"),
         ({"messages": [ASK, {"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "call 0: .* has no name"),
         ({"messages": [{**ASK, "tool_calls": [CALL]}, SAY]}, "only the assistant"),
