@@ -7,16 +7,22 @@ import numpy as np
 import pytest
 from chat_server import chat_server
 from judge_parts import make_parts
+from seeing_layouts import PlainLayout
 
 from turnwise.core.errors import RewardError
 from turnwise.core.messages import Message, TextPart, without_pixels
 from turnwise.core.verdicts import Question, Verdict
+from turnwise.engines.scripted import ScriptedEngine
 from turnwise.judging.api import ApiOptions, build_api
+from turnwise.judging.engine import EngineOptions, build_policy
 from turnwise.judging.limits import LimitedJudge
 from turnwise.pictures.pixels import to_part
 from turnwise.pictures.read import read_picture
 from turnwise.pictures.store import PictureStore
 from turnwise.questions.prompts import write_prompt
+from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
+from turnwise.rendering.images import PictureRenderer
+from turnwise.rendering.tokenizer import train_tokenizer
 
 PAGE, CROP = (to_part(np.full((2, width, 3), width, np.uint8)) for width in (4, 3))
 NAMES = [f"[picture {part.width}x2 {part.digest[:12]}]" for part in (PAGE, CROP)]
@@ -72,3 +78,21 @@ def test_a_picture_that_no_store_has_is_no_verdict() -> None:
     judge = LimitedJudge(built, name="grader", max_concurrent=1, timeout_s=20.0, max_retries=0, seed=0)
     with pytest.raises(RewardError, match=r"judge 'grader' gave no verdict: .*has no pixels with it"):
         asyncio.run(judge.judge(ASKED))
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_judge_on_an_engine_sees_what_its_model_can(sees: bool) -> None:
+    tokenizer = train_tokenizer(["score: 1"], vocab_size=400, special_tokens=[*CALLS_FORMAT.special_tokens, "<image>"])
+    layout: Any = PlainLayout(int(tokenizer.convert_tokens_to_ids("<image>")))
+    store = PictureStore(None)
+    store.put(PAGE)
+    store.put(CROP)
+    inner = CallsRenderer(tokenizer, marker=layout.marker if sees else None)
+    renderer = PictureRenderer(inner, layout, store) if sees else inner
+    engine = ScriptedEngine(renderer, ["score: 1"])
+    parts = make_parts(EngineOptions(), load_policy=lambda: (engine, renderer))
+    assert asyncio.run(build_policy(parts).judge(ASKED)).score == 1.0
+    # A place for two pixels of width; each picture once.
+    shown = [(span.digest, span.length) for span in engine.images[0]]
+    assert shown == ([(PAGE.digest, 2), (CROP.digest, 1)] if sees else [])
+    assert (layout.marker_id in engine.requests[0][1]) == sees
