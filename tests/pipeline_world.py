@@ -29,6 +29,7 @@ from transformers import PreTrainedTokenizerBase
 
 from turnwise.audit.audit import AuditReport, run_audit
 from turnwise.audit.materials import AuditMaterials
+from turnwise.audit.pictures import FixedPictures
 from turnwise.building.audited import read_audit_settings
 from turnwise.config.load import dump_resolved
 from turnwise.config.roles import list_learners
@@ -55,6 +56,7 @@ from turnwise.core.types import (
     to_ids,
 )
 from turnwise.models.checksums import join_sums
+from turnwise.pictures.store import open_pictures
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.reporting.console import Display
@@ -477,6 +479,7 @@ class World:
             settings=read_audit_settings(config),
             family=self.family,
             data_files=list_data_files(self.family),
+            pictures=FixedPictures(open_pictures(self.path)),
             renderer=TagRenderer(make_tokenizer()),
             score=lambda path, samples: [score_sample(load(path), sample) for sample in samples],
             score_exact=lambda path, samples: [score_sample(load(path), sample) for sample in samples],

@@ -36,12 +36,13 @@ LEFT_OUT = {ROOT / "runs", ROOT / "dist", ROOT / "build", ROOT / "data"}
 PRODUCED = frozenset(
     {
         # a run folder
-        *("checkpoints", "damaged", "evaluations", "groups", "policies", "steps", "trackers", "processes"),
+        *("checkpoints", "damaged", "evaluations", "groups", "images", "policies", "steps", "trackers", "processes"),
         *("config.json", "counters.json", "data.json", "events.jsonl", "exploitability.json", "ledger.jsonl"),
         *("metrics.jsonl", "report.html", "summary.json", "writer.json", "bugs.ledger.jsonl"),
         # a model's folder
         *("generation_config.json", "model.safetensors", "adapter_model.safetensors", "tokenizer.json"),
-        *("tokenizer.model", "turnwise_usage.json", "state.safetensors"),
+        *("tokenizer.model", "turnwise_usage.json", "state.safetensors", "preprocessor_config.json"),
+        "processor_config.json",
         # what trackers and other libraries write
         *("mlflow-artifacts", "tensorboard", "wandb", "dist"),
         # tasks of Harbor, rows and packages of others

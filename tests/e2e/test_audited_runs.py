@@ -32,6 +32,7 @@ from turnwise.core.types import (
     Session,
     StopReason,
     Task,
+    TextPart,
     TrajectoryId,
     to_floats,
     to_ids,
@@ -393,7 +394,7 @@ def test_a_changed_output_of_a_program_is_found_by_running_it_again(
     program = replace(
         program,
         tool_records=(replace(record, observation=changed),),
-        observations=(replace(observation, content=(replace(observation.content[0], text=changed),)),),
+        observations=(replace(observation, content=(TextPart(text=changed),)),),
     )
     config = load_config([RECIPES / "retool" / "tiny.toml"], SMALL)
     renderer = build_system(config).renderer

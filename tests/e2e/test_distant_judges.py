@@ -19,6 +19,7 @@ from turnwise.core.types import Invalid
 from turnwise.core.verdicts import Question, Usage, Verdict
 from turnwise.judging.limits import LimitedJudge
 from turnwise.judging.table import FunctionJudge
+from turnwise.pictures.store import PictureStore
 from turnwise.remote.judges import DistantJudge, answer_question
 from turnwise.runs.judges import build_judges, list_distant, list_near, refuse_model
 from turnwise.runs.train import run_train
@@ -141,7 +142,7 @@ def test_the_slot_of_an_episode_elsewhere_is_free_while_its_judge_has_a_place(ki
     async def ask(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return await answer_question(fields, {"teller": judge}, slot)
 
-    distant = DistantJudge("teller", ask)
+    distant = DistantJudge("teller", ask, PictureStore(None))
     verdict = asyncio.run(distant.judge(Question(messages=(text_message("user", "blue"),))))
     assert (verdict.score, verdict.usage.prompt_tokens) == (os.getpid(), 1_000_000)
     with pytest.raises(NoVerdict, match="judge 'teller' gave no verdict: it is red") as caught:

@@ -18,6 +18,7 @@ from turnwise.core.errors import CheckpointError, ConfigError, EngineError
 from turnwise.core.protocols import PausableEngine
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.shape import read_policy_shape
+from turnwise.pictures.store import PictureStore
 from turnwise.runs.audit import audit_run
 from turnwise.runs.build import System, build_system, load_checkpoint, load_frozen_engine
 from turnwise.runs.continuing import Continuation
@@ -212,7 +213,9 @@ def test_a_rollout_process_reads_shards_and_refuses_others_weights(tmp_path: Pat
     folder = save_model(tmp_path / "model", build_tokenizer())
     system = build_system(recipe(tmp_path, f"model.path={folder}"))
     assert isinstance(system.engine.engine, PausableEngine)
-    process = _RolloutProcess(system=system, engine=system.engine.engine, say=lambda **fields: None)
+    process = _RolloutProcess(
+        system=system, engine=system.engine.engine, say=lambda **fields: None, pictures=PictureStore(None)
+    )
     newer = build_tiny_model(vocab_size=len(system.tokenizer), seed=5)
     newer.save_pretrained(tmp_path / "split", max_shard_size="40KB")
     assert process.stage(tmp_path / "split")[1] == compute_checksums(newer)

@@ -17,7 +17,7 @@ from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EnvironmentFault, RenderError, StoreError, TurnwiseError, boundary
 from turnwise.core.judging import list_stored_judges, seat_judges
 from turnwise.core.keys import Span
-from turnwise.core.messages import show_digest
+from turnwise.core.messages import describe_part, list_images, show_digest
 from turnwise.core.protocols import Environment, EnvironmentFamily, Opening, Renderer, StepResult
 from turnwise.core.types import FinishReason, IntArray, Invalid, Reward, Task, ToolRecord, Trajectory, Turn, to_ids
 from turnwise.rollout.conversation import Conversation
@@ -255,6 +255,10 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
         if (old.observation, old.error, old.clipped_chars) != (new.observation, new.error, new.clipped_chars):
             call = f"{old.call.name}({_short(old.call.arguments)})"
             yield f"{call} gives {_short(new.observation)!r}, on record is {_short(old.observation)!r}"
+    shown, stored = list_images(result.observations), list_images(turn.observations)
+    if shown != stored:
+        names = [" ".join(map(describe_part, parts)) or "no picture" for parts in (shown, stored)]
+        yield f"the environment shows {_short(names[0])}, on record is {_short(names[1])}"
     if turn.observations != result.observations:
         yield "what the environment observes is not what is on record"
     reward = result.scores.reward

@@ -32,6 +32,9 @@ class ModelSection(Section):
     need."""
     trust_remote_code: bool = False
     """Whether code inside `path` may run; allow only code that you have read."""
+    freeze_vision: bool | None = None
+    """Whether the tower of a vision-language model, and what fits its rows to the text part, stay as they are; None
+    freezes them in a model from `path`, and trains them from random weights. Allowed for such models only."""
     lora: LoraSection | None = None
     """The adapter that is trained; None trains all weights. An empty table takes every default."""
 

@@ -6,27 +6,27 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.core.errors import DataError
-from turnwise.core.messages import Message, list_images
+from turnwise.core.messages import Message
 from turnwise.exchange.conversations import Conversation, find_total, text_of, tool_to_json
 from turnwise.pictures.chat_parts import EMBEDDED, ToUrl, write_content
 
 
-def to_sft_row(conversation: Conversation, *, as_text: bool, to_url: ToUrl = EMBEDDED) -> dict[str, Any]:
+def to_sft_row(
+    conversation: Conversation, *, as_text: bool, as_parts: bool = False, to_url: ToUrl = EMBEDDED
+) -> dict[str, Any]:
     """`{"messages", "tools", "role", "reward", "task_id", "trajectory", "stop"}`; without tools there is no "tools".
 
     `as_text` writes arguments and tools as JSON texts, so that all rows have one layout (Parquet); else they are
-    objects, as templates expect them. `to_url` gives the addresses of pictures. Raises DataError for pictures in rows
-    of one layout, and what `to_url` raises.
+    objects, as templates expect them. `as_parts` writes every content as a list of parts: readers of whole files take
+    no column that has texts in one row and lists in another, so a file in which any message has a picture needs it.
+    `to_url` gives the addresses of pictures. Raises what `to_url` raises.
     """
     tools: Any = [tool_to_json(tool) for tool in conversation.opening.tools]
-    if as_text and list_images(conversation.messages):
-        raise DataError(
-            f"trajectory {conversation.trajectory.id} has pictures, for which Parquet rows have no layout; write a "
-            ".jsonl file"
-        )
     row: dict[str, Any] = {
-        "messages": [to_chat_message(message, as_text=as_text, to_url=to_url) for message in conversation.messages]
+        "messages": [
+            to_chat_message(message, as_text=as_text, as_parts=as_parts, to_url=to_url)
+            for message in conversation.messages
+        ]
     }
     if tools:
         row["tools"] = json.dumps(tools) if as_text else tools
@@ -39,9 +39,11 @@ def to_sft_row(conversation: Conversation, *, as_text: bool, to_url: ToUrl = EMB
     }
 
 
-def to_chat_message(message: Message, *, as_text: bool, to_url: ToUrl = EMBEDDED) -> dict[str, Any]:
+def to_chat_message(
+    message: Message, *, as_text: bool, as_parts: bool = False, to_url: ToUrl = EMBEDDED
+) -> dict[str, Any]:
     """A message in the layout of chat templates. Fields that do not apply are absent, or null with `as_text`. The
-    content of one with pictures is a list of parts (`pictures.chat_parts`)."""
+    content of one with pictures, and of any with `as_parts`, is a list of parts (`pictures.chat_parts`)."""
     calls = [
         {
             "id": call.id,
@@ -50,9 +52,14 @@ def to_chat_message(message: Message, *, as_text: bool, to_url: ToUrl = EMBEDDED
         }
         for call in message.tool_calls
     ]
+    content: Any = write_content(message.content, to_url) if message.images else text_of(message)
+    if as_parts and isinstance(content, str):
+        content = [{"type": "text", "text": content}] if content else []
+    if as_text and not isinstance(content, str):
+        content = [{"type": None, "text": None, "image_url": None, **part} for part in content]
     row: Mapping[str, Any] = {
         "role": message.role,
-        "content": write_content(message.content, to_url) if message.images else text_of(message),
+        "content": content,
         "reasoning_content": message.reasoning,
         "tool_calls": calls or None,
         "tool_call_id": message.tool_call_id,

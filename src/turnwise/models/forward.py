@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
@@ -23,8 +24,10 @@ from turnwise.models.paths import find_path
 from turnwise.models.rope import depends_on_length
 from turnwise.models.routing import Routing, follow
 from turnwise.models.rows import is_shared
-from turnwise.models.vision.eyes import find_eyes
-from turnwise.models.vision.placing import Placed, encode_placed, show
+from turnwise.models.vision.eyes import Eyes, find_eyes
+from turnwise.models.vision.features import Features
+from turnwise.models.vision.inside import INSIDE, look_inside
+from turnwise.models.vision.placing import encode_pictures, place_features, show
 
 LEAST_FILLED = 0.75
 """Minimum length of rows that compute together, relative to the longest of them."""
@@ -126,15 +129,15 @@ def _run(
         outputs, hidden = _call(model, inputs, everything, rows, reduce)
         return [everything], [outputs], [hidden]
     follow(None)
-    features = encode_placed(model, runs.images)
     order, parts, hidden_of = [], [], []
+    shown = _Shown(model, runs, find_eyes(model))
     for batch in _lay_rows(model, runs):
         # Which of `rows` this batch computes, and where.
         at = _find(batch.wanted, rows, len(runs.token_ids))
         if not len(at) and len(rows) and not is_shared(model):
             continue
         places = batch.places[_index_of(batch.wanted, rows[at], len(runs.token_ids))]
-        inputs = {**_show_rows(model, runs, batch, features), "use_cache": False}
+        inputs = {**shown.in_rows(batch), "use_cache": False}
         outputs, hidden = _call(model, inputs, at, places, reduce)
         order.append(at)
         parts.append(outputs)
@@ -182,10 +185,10 @@ def compute_hidden(
         hidden: torch.Tensor = backbone(**inputs).last_hidden_state[0]
         return hidden
     follow(None)
-    features = encode_placed(owner, runs.images, find_eyes(model))
+    shown = _Shown(owner, runs, find_eyes(model))
     order, parts = [], []
     for batch in _lay_rows(model, runs):
-        output = backbone(**_show_rows(owner, runs, batch, features), use_cache=False)
+        output = backbone(**shown.in_rows(batch), use_cache=False)
         order.append(batch.wanted)
         parts.append(output.last_hidden_state.flatten(0, 1)[batch.places])
     return torch.cat(parts)[torch.cat(order).argsort()]
@@ -207,9 +210,8 @@ def _pack(
             "the rope of this model depends on the sequence length, so sequences cannot share a prefix; use "
             "shared_prefix=False, or fix one length for all (models.rope.pin_length)"
         )
-    features = encode_placed(owner or model, runs.images, find_eyes(model))
     inputs: dict[str, Any] = {
-        **show(owner or model, runs.token_ids[None], features),
+        **_Shown(owner or model, runs, find_eyes(model)).packed(),
         "position_ids": runs.positions[..., None, :],
         "use_cache": False,
         "attention_plan": attention(runs.lengths, runs.seen, runs.num_seen),
@@ -217,16 +219,41 @@ def _pack(
     return inputs if routing is None else inputs | {"routing": routing}
 
 
-def _show_rows(model: PreTrainedModel, runs: Runs, rows: _Rows, features: Placed | None) -> dict[str, torch.Tensor]:
-    """Return the arguments for the tokens of `rows`, in which a picture that sequences share is there several times."""
-    token_ids = runs.token_ids[rows.tokens]
-    if features is None:
-        return show(model, token_ids, None)
-    index = torch.full_like(runs.token_ids, -1)
-    index[features.places] = torch.arange(len(features.places), device=index.device)
-    taken = index[rows.tokens].flatten()
-    places = torch.nonzero(taken >= 0)[:, 0]
-    return show(model, token_ids, Placed(places, features.features.take(taken[places])))
+class _Shown:
+    """The tokens of runs as arguments of a forward, with their pictures, which are encoded once."""
+
+    def __init__(self, owner: PreTrainedModel, runs: Runs, eyes: Eyes | None) -> None:
+        """`owner` has the embedding and the tower. Raises EngineError for pictures without `eyes`."""
+        self._owner, self._runs = owner, runs
+        self._is_inside = eyes is not None and is_shared(owner)
+        """Whether pictures are encoded in the forward, where ranks assemble parameters."""
+        self._features: list[Features] = []
+        if eyes is not None and self._is_inside:
+            look_inside(owner, eyes)
+        elif runs.images is not None:
+            self._features = encode_pictures(owner, runs.images, eyes)
+
+    def packed(self) -> dict[str, Any]:
+        """Return all tokens in one row."""
+        return self._show(self._runs.token_ids[None], self._runs.images)
+
+    def in_rows(self, rows: _Rows) -> dict[str, Any]:
+        """Return the tokens of `rows`, in which a picture that sequences share is there several times."""
+        token_ids, images = self._runs.token_ids[rows.tokens], self._runs.images
+        if images is not None:
+            index = np.full(len(self._runs.token_ids), -1)
+            index[images.places] = np.arange(len(images.places))
+            taken = index[rows.tokens.flatten().cpu().numpy()]
+            places = np.flatnonzero(taken >= 0)
+            taken = taken[places]
+            images = replace(images, places=places, image=images.image[taken], row=images.row[taken])
+        return self._show(token_ids, images)
+
+    def _show(self, token_ids: torch.Tensor, images: PlacedImages | None) -> dict[str, Any]:
+        if self._is_inside:
+            return {"input_ids": token_ids, INSIDE: images}
+        placed = None if images is None else place_features(self._features, images, token_ids.device)
+        return show(self._owner, token_ids, placed)
 
 
 # ------------------------------------------------------------------------------------------------------ chosen rows

@@ -8,11 +8,18 @@ from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from turnwise.models.vision.tower import list_tower
 
 
 def list_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the layers of a model, or of a part of one: its first list of modules; empty if it has none."""
-    return list(next((part for part in model.modules() if isinstance(part, torch.nn.ModuleList)), ()))
+    """Return the layers of a model, or of a part of one: its first list of modules, of a vision-language model that of
+    its text part; empty if it has none."""
+    towers = list_tower(model).values() if isinstance(model, PreTrainedModel) else ()
+    apart = {id(part) for tower in towers for part in tower.modules()}
+    lists = (part for part in model.modules() if isinstance(part, torch.nn.ModuleList) and id(part) not in apart)
+    return list(next(lists, ()))
 
 
 def recompute_layers(model: torch.nn.Module) -> None:

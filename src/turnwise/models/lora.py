@@ -24,6 +24,7 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.adapter_base import check_base
 from turnwise.models.adapter_tensors import leave_out_base, read_tensors
 from turnwise.models.tensor_names import compare_shapes
+from turnwise.models.vision.tower import is_frozen, match_tower
 
 ADAPTER = "default"
 """peft's name for a model's one adapter."""
@@ -88,7 +89,8 @@ def add_adapter(
     """Attach a fresh adapter, which adds nothing yet, and freeze all other parameters; returns `model`.
 
     Args:
-        target_modules: last parts of the names of linear layers, or "all-linear" for all but the output layer.
+        target_modules: last parts of the names of linear layers, or "all-linear" for all but the output layer; none in
+            a frozen vision tower.
         base: name of the model for the adapter's file, "" for a model without a name.
         seed: determines the random matrices A.
 
@@ -96,24 +98,34 @@ def add_adapter(
     """
     peft = _import_peft()
     head = model.get_output_embeddings()
+    left_out = match_tower(model) if is_frozen(model) else None
+    layers = {path: layer for path, layer in model.named_modules() if not re.fullmatch(left_out or "", path)}
     linear = {
         path.split(".")[-1]
-        for path, layer in model.named_modules()
+        for path, layer in layers.items()
         if isinstance(layer, torch.nn.Linear) and layer is not head
     }
     names = sorted(linear) if isinstance(target_modules, str) else list(target_modules)
+    if isinstance(target_modules, str):
+        # peft goes by names: a convolution may be called like a linear layer elsewhere.
+        others = [
+            p for p, layer in layers.items() if p.split(".")[-1] in linear and not isinstance(layer, torch.nn.Linear)
+        ]
+        left_out = "|".join([*([left_out] if left_out else []), *map(re.escape, others)]) or None
     config = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
         lora_dropout=dropout,
         target_modules=names,
+        exclude_modules=left_out,
         task_type="CAUSAL_LM",
         base_model_name_or_path=_absolute(base),
     )
     for name in names:
-        if not any(path.split(".")[-1] == name for path, _ in model.named_modules()):
+        if not any(path.split(".")[-1] == name for path in layers):
+            where = "outside its frozen tower (model.freeze_vision)" if left_out else "of that name"
             raise ConfigError(
-                f"model.lora.target_modules has {name!r}, but the model has no layer of that name; it has "
+                f"model.lora.target_modules has {name!r}, but the model has no layer {where}; it has "
                 f"{', '.join(sorted(linear))}"
             )
     with torch.random.fork_rng(devices=[]):

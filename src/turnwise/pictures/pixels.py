@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
 from PIL import Image
 
 from turnwise.core.errors import PictureError
-from turnwise.core.messages import ImagePart, hash_pixels
-from turnwise.core.pictures import Pixels
+from turnwise.core.messages import ImagePart, Message, hash_pixels
+from turnwise.core.pictures import Pictures, Pixels
 
 
 def to_part(pixels: Pixels, *, label: str = "") -> ImagePart:
@@ -45,3 +46,17 @@ def to_png(picture: ImagePart | Pixels) -> bytes:
 def to_data_url(picture: ImagePart | Pixels) -> str:
     """Return a picture as the data URL of a PNG file. Raises PictureError as `to_pixels` does."""
     return "data:image/png;base64," + base64.b64encode(to_png(picture)).decode()
+
+
+def with_pixels(message: Message, pictures: Pictures) -> Message:
+    """Return the message whose pictures have their pixels, read from a store. Raises StoreError as `Pictures.read`
+    does."""
+    if all(part.pixels is not None for part in message.images):
+        return message
+    parts = (
+        replace(part, pixels=pictures.read(part.digest).tobytes())
+        if isinstance(part, ImagePart) and part.pixels is None
+        else part
+        for part in message.content
+    )
+    return replace(message, content=tuple(parts))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from turnwise.core.errors import EngineError, StoreError
+from turnwise.core.messages import list_images
+from turnwise.core.pictures import Pictures
 from turnwise.core.types import Draw, Episode, StopReason, TrajectoryGroup
+from turnwise.pictures.pixels import with_pixels
 from turnwise.rollout.attempt import Attempt
 from turnwise.store.rows import task_from_json, task_to_json
 from turnwise.store.trajectories import ARRAY_TYPES, OPTIONAL_ARRAYS, build_groups, flatten_groups
@@ -18,9 +22,12 @@ from turnwise.store.trajectories import ARRAY_TYPES, OPTIONAL_ARRAYS, build_grou
 SOURCE = Path("the answer of a rollout process")
 
 
-def encode_attempt(attempt: Attempt) -> dict[str, Any]:
-    """Everything that an episode depends on besides the recipe."""
+def encode_attempt(attempt: Attempt, pictures: Pictures) -> dict[str, Any]:
+    """Everything that an episode depends on besides the recipe; the task's pictures go through the run's store. Raises
+    StoreError as `Pictures.put` does."""
     draw = attempt.draw
+    for part in list_images(draw.task.prompt):
+        pictures.put(part)
     return {
         "draw": {"index": draw.index, "attempt": draw.attempt, "task": task_to_json(draw.task)},
         "member": attempt.member,
@@ -30,11 +37,14 @@ def encode_attempt(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def decode_attempt(fields: Mapping[str, Any]) -> Attempt:
-    """The attempt that `encode_attempt` was given."""
+def decode_attempt(fields: Mapping[str, Any], pictures: Pictures) -> Attempt:
+    """The attempt that `encode_attempt` was given, with the pixels of its task's pictures. Raises StoreError as
+    `Pictures.read` does."""
     draw = fields["draw"]
+    task = task_from_json(draw["task"])
+    task = replace(task, prompt=tuple(with_pixels(message, pictures) for message in task.prompt))
     return Attempt(
-        draw=Draw(index=draw["index"], attempt=draw["attempt"], task=task_from_json(draw["task"])),
+        draw=Draw(index=draw["index"], attempt=draw["attempt"], task=task),
         member=fields["member"],
         number=fields["number"],
         version=fields["version"],

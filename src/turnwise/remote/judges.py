@@ -9,6 +9,8 @@ from typing import Any
 
 from turnwise.core.errors import RewardError, boundary
 from turnwise.core.judging import Judge, NoVerdict, Slot, free_slot
+from turnwise.core.messages import list_images
+from turnwise.core.pictures import Pictures
 from turnwise.core.verdicts import NOTHING_USED, Judgement, Question, Verdict
 from turnwise.store.rows import judgement_from_json, judgement_to_json
 
@@ -17,13 +19,16 @@ Ask = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
 class DistantJudge:
-    """Implements `Judge`: the judge of this name in the training process."""
+    """Implements `Judge`: the judge of this name in the training process. Pictures in a question go through the run's
+    store."""
 
-    def __init__(self, name: str, ask: Ask) -> None:
-        self._name, self._ask = name, ask
+    def __init__(self, name: str, ask: Ask, pictures: Pictures) -> None:
+        self._name, self._ask, self._pictures = name, ask, pictures
 
     async def judge(self, question: Question) -> Verdict:
-        """Return its verdict. Raises NoVerdict as it does."""
+        """Return its verdict. Raises NoVerdict as it does, and StoreError for a picture that cannot be kept."""
+        for part in list_images(question.messages):
+            self._pictures.put(part)
         asked = Judgement(judge=self._name, question=question, verdict=None)
         answer = judgement_from_json(await self._ask(judgement_to_json(asked)))
         if answer.verdict is None:

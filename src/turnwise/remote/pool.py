@@ -21,6 +21,7 @@ from turnwise.core.closing import CLOSE_S, close_environment
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import EngineError
 from turnwise.core.judging import Slot
+from turnwise.core.pictures import Pictures
 from turnwise.core.protocols import Environment, Interrupt
 from turnwise.core.types import Episode, Invalid, Session, StopReason, Trajectory
 from turnwise.engines.workers.link import Link
@@ -43,9 +44,12 @@ class RolloutPool(Meter):
 
     Weights are published to it as to a `PausableEngine`: `pause`, `adopt`, `resume`."""
 
-    def __init__(self, model: PreTrainedModel, start: StartProcess, *, num_workers: int, max_open: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, start: StartProcess, *, num_workers: int, max_open: int, pictures: Pictures
+    ) -> None:
         """Processes sample with the parameters of `model` as they were at the last `adopt`; each plays up to `max_open`
-        attempts at once before another is preferred. They start with the first attempt.
+        attempts at once before another is preferred. They start with the first attempt, and read and keep pictures in
+        the same store as `pictures`.
 
         Raises EngineError if weights cannot be staged.
         """
@@ -53,6 +57,7 @@ class RolloutPool(Meter):
         self._version = 0
         self._model = model
         self._start_process = start
+        self._pictures = pictures
         self._staging = Staging(None)
         weakref.finalize(self, self._staging.remove)
         self._staged: Staged | None = None
@@ -87,7 +92,7 @@ class RolloutPool(Meter):
         key = attempt.session()
         sampling = {name: getattr(worker.sampling, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")}
         fields = {
-            "attempt": encode_attempt(attempt),
+            "attempt": encode_attempt(attempt, self._pictures),
             "limits": asdict(worker.limits),
             "sampling": sampling,
             "is_guided": worker.sampling.build_grammar is not None,

@@ -288,7 +288,7 @@ def build_system(
     *,
     training: bool = False,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    pictures: Pictures | None = None,
+    pictures: PictureStore | None = None,
 ) -> System:
     """Build everything that samples. With `checkpoint`, tokenizer and model come from that Hugging Face directory;
     `tokenizer` None is the checkpoint's or the recipe's. `pictures` None keeps what is shown in memory.
@@ -351,7 +351,7 @@ def build_system(
         others=others,
         judges=judges,
         past=past if past.roles else None,
-        rollouts=build_rollouts(config, served, tokenizer, host, judges) if elsewhere else None,
+        rollouts=build_rollouts(config, served, tokenizer, host, judges, pictures) if elsewhere else None,
         host=host,
     )
 

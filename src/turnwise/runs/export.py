@@ -18,6 +18,8 @@ from turnwise.core.protocols import Renderer
 from turnwise.models.build import load_model, num_parameters
 from turnwise.models.folders import model_writer, save_tokenizer
 from turnwise.models.lora import holds_adapter, merge_adapter
+from turnwise.models.vision.eyes import save_processor
+from turnwise.pictures.store import PictureStore
 from turnwise.reporting.summaries import format_success, load_summaries, row_of
 from turnwise.runs.build import build_policy_model, load_checkpoint
 from turnwise.runs.data_files import find_task_changes
@@ -31,6 +33,7 @@ from turnwise.runs.export_usage import (
     to_usage_json,
     write_usage,
 )
+from turnwise.runs.layouts import let_see
 from turnwise.runs.renderer import (
     build_renderer,
     build_tokenizer,
@@ -57,7 +60,7 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None, step: i
     folder, config = load_run(run, device="cpu")
     dtype = dtype or config.model.dtype
     tokenizer = load_checkpoint_tokenizer(config, checkpoint)
-    model = load_policy(checkpoint, config, dtype, tokenizer)
+    model = let_see(config, load_policy(checkpoint, config, dtype, tokenizer), tokenizer, PictureStore(None))
     family = build_family(config)
     renderer = build_renderer(config, resolve_renderer(config, family, tokenizer), tokenizer, checkpoint)
     name_end_tokens(model, tokenizer, renderer)
@@ -67,6 +70,7 @@ def export_policy(path: Path, target: Path, *, dtype: str | None = None, step: i
     table = to_usage_json(config, tokenizer, renderer, usage, check)
     with model_writer(target) as out:
         model.save_pretrained(out)
+        save_processor(model, out)
         save_tokenizer(tokenizer, out)
         _add_older_names(out / "config.json")
         (out / USAGE).write_text(write_usage(table), encoding="utf-8")
@@ -87,9 +91,10 @@ def write_first_model(config: RunConfig, target: Path) -> Path:
     family = build_family(config)
     loaded = load_own_tokenizer(config)
     tokenizer = loaded or build_tokenizer(config, family, resolve_renderer(config, family, loaded))
-    model = build_policy_model(config, tokenizer)
+    model = let_see(config, build_policy_model(config, tokenizer), tokenizer, PictureStore(None))
     with model_writer(target) as out:
         model.save_pretrained(out)
+        save_processor(model, out)
         save_tokenizer(tokenizer, out)
         _add_older_names(out / "config.json")
     return target
@@ -123,11 +128,12 @@ def load_policy(checkpoint: Path, config: RunConfig, dtype: str, tokenizer: PreT
 
 def name_end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, renderer: Renderer) -> None:
     """Set in config and generation config which tokens end a reply: the tokenizer's, and those of the run's format."""
+    config = model.config.get_text_config()
     if tokenizer.eos_token_id is not None:
-        model.config.eos_token_id = tokenizer.eos_token_id
-    ends = dict.fromkeys([model.config.eos_token_id, *renderer.stop_token_ids])
+        config.eos_token_id = tokenizer.eos_token_id
+    ends = dict.fromkeys([config.eos_token_id, *renderer.stop_token_ids])
     model.generation_config = GenerationConfig(
-        bos_token_id=model.config.bos_token_id,
+        bos_token_id=config.bos_token_id,
         eos_token_id=[token for token in ends if token is not None],
         pad_token_id=tokenizer.pad_token_id,
         stop_strings=list(renderer.stop) or None,
@@ -143,9 +149,10 @@ def _add_older_names(file: Path) -> None:
     """
     table: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     table["torch_dtype"] = table["dtype"]
-    rope = table.get("rope_parameters") or {}
-    if rope.get("rope_type") == "default" and "rope_theta" in rope:
-        table["rope_theta"] = rope["rope_theta"]
+    for part in (table, table.get("text_config") or {}):
+        rope = part.get("rope_parameters") or {}
+        if rope.get("rope_type") == "default" and "rope_theta" in rope:
+            part["rope_theta"] = rope["rope_theta"]
     file.write_text(json.dumps(table, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -14,11 +14,13 @@ from turnwise.engines.check import check_steps
 from turnwise.models.paths import find_path
 from turnwise.models.rope import pin_length
 from turnwise.models.routing import find_routing, is_mixture
+from turnwise.models.vision.tower import freeze_tower, list_tower
 
 
 def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
-    """Pin the length that ropes turn by, and let the model take the generic path if the engine's steps need it;
-    returns it. Raises ConfigError where no path computes the model."""
+    """Freeze the tower if the recipe says so, pin the length that ropes turn by, and let the model take the generic
+    path if the engine's steps need it; returns it. Raises ConfigError where no path computes the model."""
+    _freeze(config, model)
     _check_positions(model, config.engine.max_context)
     pin_length(model, config.engine.max_context)
     if not find_engine_kind(config.engine.kind).has_checked_steps:
@@ -29,6 +31,14 @@ def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
         fused=None if options.get("fused", True) else False,
         attention=str(options.get("attention", "gather")),
     )
+
+
+def _freeze(config: RunConfig, model: PreTrainedModel) -> None:
+    frozen, sees = config.model.freeze_vision, bool(list_tower(model))
+    if frozen is not None and not sees:
+        raise ConfigError("model.freeze_vision is set, but the model reads text only; leave it out")
+    if sees and (bool(config.model.path) if frozen is None else frozen):
+        freeze_tower(model)
 
 
 def _check_positions(model: PreTrainedModel, length: int) -> None:

@@ -20,6 +20,7 @@ from turnwise.hosts.host import Host, Program, import_path
 from turnwise.hosts.local import LocalHost
 from turnwise.hosts.ray_cluster import RayCluster
 from turnwise.judging.limits import LimitedJudge
+from turnwise.pictures.store import PictureStore
 from turnwise.remote.pool import RolloutPool
 from turnwise.runs.judges import list_distant, list_near
 
@@ -51,9 +52,10 @@ def build_rollouts(
     tokenizer: PreTrainedTokenizerBase,
     host: Host,
     judges: Mapping[str, LimitedJudge],
+    pictures: PictureStore,
 ) -> RolloutPool:
     """The processes on `host` that play the trajectories of a recipe, with the weights of `model`; they ask the run's
-    `judges`.
+    `judges`, and share its `pictures` on a disk that all of them see.
 
     Raises ConfigError for roles whose weights they do not get.
     """
@@ -67,7 +69,11 @@ def build_rollouts(
     share = -(-config.engine.max_concurrency // num_workers)
     near = list_near(judges)
     config = config.model_copy(update={"judges": {name: each for name, each in config.judges.items() if name in near}})
-    settings = {"config": _cut_config(config, share), "distant_judges": list_distant(judges)}
+    settings = {
+        "config": _cut_config(config, share),
+        "distant_judges": list_distant(judges),
+        "pictures": None if pictures.folder is None else str(pictures.folder.absolute()),
+    }
     threads = {"OMP_NUM_THREADS": str(config.engine.num_threads)} if config.engine.num_threads else {}
 
     async def start(name: str, folder: Path, version: int) -> Link:
@@ -85,7 +91,7 @@ def build_rollouts(
             silence_s=SILENCE_S,
         )
 
-    pool = RolloutPool(model, start, num_workers=num_workers, max_open=share)
+    pool = RolloutPool(model, start, num_workers=num_workers, max_open=share, pictures=pictures)
     tokenizer.save_pretrained(pool.folder / "tokenizer")
     return pool
 

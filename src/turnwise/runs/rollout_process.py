@@ -28,6 +28,7 @@ from turnwise.models.checksums import compute_checksums, sum_tensors
 from turnwise.models.lora import list_adapter
 from turnwise.models.tensor_names import compare_shapes
 from turnwise.models.weight_files import read_tensors
+from turnwise.pictures.store import PictureStore
 from turnwise.remote.episodes import decode_attempt, encode_episode
 from turnwise.remote.judges import DistantJudge
 from turnwise.rendering.tokenizer import load_tokenizer
@@ -53,11 +54,16 @@ async def _build(settings: Mapping[str, Any], say: Say) -> _RolloutProcess:
     torch.set_num_threads(max(1, config.engine.num_threads))
     trusts = config.model.trust_remote_code
     tokenizer = load_tokenizer(Path(settings["tokenizer"]), trust_remote_code=trusts)
-    system = build_system(config, tokenizer=tokenizer)
+    pictures = PictureStore(None if settings["pictures"] is None else Path(settings["pictures"]))
+    system = build_system(config, tokenizer=tokenizer, pictures=pictures)
     if not isinstance(system.engine.engine, PausableEngine):
         raise EngineError(f"engine.kind={config.engine.kind!r} cannot load new weights; choose another engine")
     process = _RolloutProcess(
-        system=system, engine=system.engine.engine, say=say, distant_judges=tuple(settings["distant_judges"])
+        system=system,
+        engine=system.engine.engine,
+        say=say,
+        pictures=pictures,
+        distant_judges=tuple(settings["distant_judges"]),
     )
     system.engine.tell_switch = say
     await process.adopt(Path(settings["folder"]), settings["version"])
@@ -71,6 +77,8 @@ class _RolloutProcess:
     system: System
     engine: PausableEngine
     say: Say
+    pictures: PictureStore
+    """The run's pictures, or, where the run keeps none on disk, those that this process showed."""
     distant_judges: tuple[str, ...] = ()
     """Names of the judges that the training process asks."""
     asked: dict[tuple[int, int], asyncio.Future[Mapping[str, Any]]] = field(default_factory=dict)
@@ -133,13 +141,15 @@ class _RolloutProcess:
                 sampling=Sampling(**message["sampling"], build_grammar=build_grammar),
                 judges=self._judges(message["id"]),
             )
-            return encode_episode(await worker.run_attempt(decode_attempt(message["attempt"]), cut=cut))
+            attempt = decode_attempt(message["attempt"], self.pictures)
+            return encode_episode(await worker.run_attempt(attempt, cut=cut))
         finally:
             del self.playing[message["key"]]
 
     def _judges(self, request: int) -> Mapping[str, Judge]:
         """The judges that the episode of a request may ask."""
-        distant = {name: DistantJudge(name, partial(self._ask, request)) for name in self.distant_judges}
+        ask = partial(self._ask, request)
+        distant = {name: DistantJudge(name, ask, self.pictures) for name in self.distant_judges}
         return {**self.system.judges, **distant}
 
     async def _ask(self, request: int, judgement: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from turnwise.config.load import dump_resolved
 from turnwise.config.run import RunConfig
 from turnwise.core.checked import to_asking
 from turnwise.core.errors import DataError, EnvironmentFault, StoreError, boundary
-from turnwise.core.messages import ImagePart, describe_part
+from turnwise.core.messages import ImagePart, describe_part, list_images
 from turnwise.core.protocols import EnvironmentFamily, Opening
 from turnwise.core.types import Task, TrajectoryGroup
 from turnwise.exchange.conversations import Conversation, find_total, list_conversations
@@ -81,8 +81,11 @@ def export_sft(
     kept = [each for each in conversations if _is_kept(each, min_reward)]
     if not kept:
         raise DataError(f"none of {len(conversations)} conversations has a reward of {min_reward} or more")
-    to_url = embed(open_pictures(stored.path)) if pictures == "data" else partial(_find_file, open_pictures(stored.path))
-    write_rows(path, [to_sft_row(each, as_text=path.suffix == ".parquet", to_url=to_url) for each in kept])
+    store = open_pictures(stored.path)
+    to_url = embed(store) if pictures == "data" else partial(_find_file, store)
+    as_parts, as_text = any(list_images(each.messages) for each in kept), path.suffix == ".parquet"
+    rows = [to_sft_row(each, as_text=as_text, as_parts=as_parts, to_url=to_url) for each in kept]
+    write_rows(path, rows)
     return len(kept), len(conversations) - len(kept)
 
 

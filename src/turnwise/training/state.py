@@ -30,6 +30,7 @@ from turnwise.models.lora import is_adapter_name, list_adapter, read_adapter, sa
 from turnwise.models.rows import cut_rows, is_cut, is_shared, own_rows
 from turnwise.models.structure import list_saved
 from turnwise.models.tensor_names import compare_shapes
+from turnwise.models.vision.eyes import save_processor
 from turnwise.models.weight_files import read_tensors
 from turnwise.training.loss_scale import SCALE
 from turnwise.training.masters import SHORT, find_master, round_masters
@@ -80,6 +81,7 @@ def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedToken
     else:
         # Named like the parameters, so that `load_training_state` finds them; the original format splits experts.
         model.save_pretrained(folder, save_original_format=False)
+        save_processor(model, folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
 

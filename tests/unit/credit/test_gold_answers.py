@@ -171,7 +171,7 @@ def test_pictures_stay_at_the_tokens_that_show_them(renderer: TagRenderer) -> No
     group = make_group(3, parents=(None, 0, 0))
     [member] = group.trajectories
     shown = [replace(turn, images=(Span(start=0, length=1, digest=f"{at}"),)) for at, turn in enumerate(member.turns)]
-    places = []
+    places: list[list[tuple[int, str]]] = []
 
     async def score(samples: Sequence[Sample], column: Wanted = "policy_logprobs", /) -> list[Any]:
         places.extend([(span.start, span.digest) for span in sample.images] for sample in samples)

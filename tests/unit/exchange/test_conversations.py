@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turnwise.core.errors import DataError
 from turnwise.core.protocols import Opening
 from turnwise.core.types import (
     ConversationOpening,
@@ -254,10 +253,22 @@ def test_pictures_in_rows_are_data_urls_or_addresses() -> None:
     assert named["content"][1] == {"type": "image_url", "image_url": {"url": f"/run/{PICTURE.digest}.png"}}
 
 
-def test_rows_of_one_layout_refuse_pictures() -> None:
-    [conversation] = seeing()
-    with pytest.raises(DataError, match=r"trajectory 0/0 has pictures, .*; write a \.jsonl file"):
-        to_sft_row(conversation, as_text=True)
+def test_rows_with_and_without_pictures_have_one_layout(tmp_path: Path) -> None:
+    """Arrow takes no column with texts and lists."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    json_reader = pytest.importorskip("pyarrow.json")
+    conversations = [*seeing(), *list_conversations([group_of(answered())], openings())]
+    write_rows(tmp_path / "a.parquet", [to_sft_row(each, as_text=True, as_parts=True) for each in conversations])
+    write_rows(tmp_path / "a.jsonl", [to_sft_row(each, as_text=False, as_parts=True) for each in conversations])
+    for rows in (
+        parquet.read_table(tmp_path / "a.parquet").to_pylist(),
+        json_reader.read_json(tmp_path / "a.jsonl").to_pylist(),
+    ):
+        first, second = ([message["content"] for message in row["messages"]] for row in rows)
+        assert [part["text"] for part in first[0]] == ["Be brief."]
+        assert first[2] == second[2] == [], "the reply that only calls"
+        assert read_picture(first[3][1]["image_url"]["url"]) == PICTURE
+        assert [part["text"] for part in second[3]] == ["4"]
 
 
 def test_inspect_shows_pictures(tmp_path: Path) -> None:

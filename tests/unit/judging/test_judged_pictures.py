@@ -70,5 +70,5 @@ def test_an_anthropic_style_judge_gets_its_own_parts() -> None:
 def test_a_picture_that_no_store_has_is_no_verdict() -> None:
     built = build_api(make_parts(ApiOptions(url="http://127.0.0.1:9/v1", model="m", sends_pictures=True)))
     judge = LimitedJudge(built, name="grader", max_concurrent=1, timeout_s=20.0, max_retries=0, seed=0)
-    with pytest.raises(RewardError, match="judge 'grader' gave no verdict: .*has no pixels with it"):
+    with pytest.raises(RewardError, match=r"judge 'grader' gave no verdict: .*has no pixels with it"):
         asyncio.run(judge.judge(ASKED))

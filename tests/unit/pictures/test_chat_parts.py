@@ -24,16 +24,24 @@ def test_text_alone_is_text() -> None:
 
 
 def test_a_picture_is_a_data_url_that_reads_as_the_same_pixels() -> None:
-    before, shown, after = write_content(PARTS, embed(None))
+    content = write_content(PARTS, embed(None))
+    assert isinstance(content, list)
+    before, shown, after = content
     assert (before, after) == ({"type": "text", "text": "see "}, {"type": "text", "text": " there"})
-    assert isinstance(shown, dict)
     assert shown["type"] == "image_url"
     assert read_picture(shown["image_url"]["url"]) == PART
 
 
+def test_an_empty_text_beside_a_picture_is_left_out() -> None:
+    content = write_anthropic_content((TextPart(text=""), PART), None)
+    assert isinstance(content, list)
+    assert [part["type"] for part in content] == ["image"]
+
+
 def test_anthropic_takes_base64_and_its_type() -> None:
-    _, shown, _ = write_anthropic_content(PARTS, None)
-    assert isinstance(shown, dict)
+    content = write_anthropic_content(PARTS, None)
+    assert isinstance(content, list)
+    _, shown, _ = content
     assert shown["source"].keys() == {"type", "media_type", "data"}
     assert (shown["type"], shown["source"]["type"], shown["source"]["media_type"]) == ("image", "base64", "image/png")
     assert read_picture(base64.b64decode(shown["source"]["data"])) == PART

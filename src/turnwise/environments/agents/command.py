@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from turnwise.core.episodes import Endpoint
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.types import Task
+from turnwise.pictures.chat_parts import EMBEDDED, write_content
 
 
 def name_endpoint(endpoint: Endpoint) -> dict[str, str]:
@@ -26,8 +27,9 @@ def name_endpoint(endpoint: Endpoint) -> dict[str, str]:
 
 
 def describe_task(task: Task, *, with_payload: bool = True) -> bytes:
-    """Return the task as the JSON that a program finds on its standard input."""
-    prompt = [{"role": message.role, "content": message.text} for message in task.prompt]
+    """Return the task as the JSON that a program finds on its standard input; a message with pictures has a list of
+    OpenAI's content parts, with data URLs. Raises PictureError for a picture without its pixels."""
+    prompt = [{"role": message.role, "content": write_content(message.content, EMBEDDED)} for message in task.prompt]
     payload = {"payload": dict(task.payload)} if with_payload else {}
     return json.dumps({"id": task.id, "prompt": prompt, **payload}).encode()
 

@@ -7,15 +7,18 @@ and every tool of the environment takes it as the argument `episode`.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise.core.episodes import Ask
 from turnwise.core.errors import EnvironmentFault, TurnwiseError
+from turnwise.core.messages import list_images, to_plain_text
 from turnwise.core.protocols import EnvironmentFamily, GoldAnswers, Split
 from turnwise.core.seeds import derive_seed
 from turnwise.core.types import Invalid, Message, Reward, Task, ToolCall, ToolSpec, text_message
+from turnwise.pictures.pixels import to_png
 from turnwise.serving.desk import Desk
 from turnwise.serving.episode import Answer, OutsideEpisode
 
@@ -87,7 +90,7 @@ class EpisodeDesk:
         """Make a call and return its result as a JSON object of the protocol; an error is a result marked as one."""
         try:
             if name == OPEN:
-                return _structured(await self._open(arguments))
+                return await self._open(arguments)
             return await self._play(name, dict(arguments))
         except (TurnwiseError, IndexError) as cause:
             return _text(str(cause), True)
@@ -99,6 +102,7 @@ class EpisodeDesk:
         await self._desk.close()
 
     async def _open(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Open an episode and show its task."""
         index = arguments.get("index")
         if index is None:
             index = self._num_opened
@@ -110,10 +114,11 @@ class EpisodeDesk:
         async with self._desk.use(key, lambda: (self._family.build_environment(task), task), seed=seed) as episode:
             self._learn(episode, episode.wanted)
             if not episode.is_single:
-                return {EPISODE: key, "asks": self._describe_asks(episode.wanted)}
+                value: dict[str, Any] = {EPISODE: key, "asks": self._describe_asks(episode.wanted)}
+                return _structured(value, shown=_list_shown(episode.wanted))
             [ask] = episode.wanted
-            text = "\n".join(message.text for message in ask.messages)
-            return {EPISODE: key, "task": text, "tools": [_with_episode(spec, _NAMED) for spec in ask.tools]}
+            tools = [_with_episode(spec, _NAMED) for spec in ask.tools]
+            return _structured({EPISODE: key, "task": _join(ask.messages), "tools": tools}, shown=ask.messages)
 
     async def _play(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Step an episode with a call or an answer."""
@@ -126,15 +131,18 @@ class EpisodeDesk:
             answers = await episode.reply(reply, None if conversation is None else str(conversation))
             self._learn(episode, episode.wanted)
             shown = _show_single(answers) if episode.is_single else self._show_all(answers)
+            messages = _list_answers(answers)
             if not episode.is_over and not (name == SUBMIT and episode.is_single):
                 failed = any(record.error is not None for each in answers for record in each.asked.tool_records)
-                return _text(shown["observation"], failed) if episode.is_single else _structured(shown, failed=failed)
+                if episode.is_single:
+                    return _text(shown["observation"], failed, shown=messages)
+                return _structured(shown, failed=failed, shown=messages)
             try:
                 rewards = {role: _describe(reward) for role, reward in (await episode.score()).items()}
             finally:
                 await episode.close()
         told = next(iter(rewards.values())) if episode.is_single else {"rewards": rewards}
-        return _structured({**told, **{what: value for what, value in shown.items() if value}})
+        return _structured({**told, **{what: value for what, value in shown.items() if value}}, shown=messages)
 
     def _read_reply(self, name: str, arguments: Mapping[str, Any], episode: OutsideEpisode) -> Message:
         """Return the reply that a call means."""
@@ -156,7 +164,7 @@ class EpisodeDesk:
         ended = [(answer.ask.conversation, message) for answer in answers for message in answer.asked.observations]
         asks = [ask for answer in answers for ask in answer.asked.asks]
         return {
-            "observations": [{CONVERSATION: name, "text": message.text} for name, message in ended],
+            "observations": [{CONVERSATION: name, "text": to_plain_text(message)} for name, message in ended],
             "asks": self._describe_asks(asks),
         }
 
@@ -165,7 +173,7 @@ class EpisodeDesk:
             {
                 CONVERSATION: ask.conversation,
                 "role": ask.role,
-                "text": "\n".join(message.text for message in ask.messages),
+                "text": _join(ask.messages),
                 "tools": [_with_episode(spec, self._named) for spec in ask.tools],
                 **({"caller": ask.caller, "inherits": ask.inherits} if ask.caller is not None else {}),
             }
@@ -214,15 +222,31 @@ def _describe(reward: Reward) -> dict[str, Any]:
 
 def _show_single(answers: Sequence[Answer]) -> dict[str, str]:
     """Show the answer of an environment with one conversation: its continuation or its end."""
-    asked = [answer.asked for answer in answers]
-    messages = [m for each in asked for m in (*each.observations, *(m for ask in each.asks for m in ask.messages))]
-    return {"observation": "\n".join(message.text for message in messages)}
+    return {"observation": _join(_list_answers(answers))}
 
 
-def _structured(value: Mapping[str, Any], *, failed: bool = False) -> dict[str, Any]:
-    text = json.dumps(value, ensure_ascii=False)
-    return {"content": [{"type": "text", "text": text}], "structuredContent": dict(value), "isError": failed}
+def _list_answers(answers: Sequence[Answer]) -> list[Message]:
+    """Return what was observed and what is asked next."""
+    return [message for each in answers for message in (*each.asked.observations, *_list_shown(each.asked.asks))]
 
 
-def _text(text: str, is_error: bool) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+def _list_shown(asks: Sequence[Ask]) -> list[Message]:
+    return [message for ask in asks for message in ask.messages]
+
+
+def _join(messages: Sequence[Message]) -> str:
+    """Return the texts of messages, which name their pictures."""
+    return "\n".join(map(to_plain_text, messages))
+
+
+def _structured(value: Mapping[str, Any], *, failed: bool = False, shown: Sequence[Message] = ()) -> dict[str, Any]:
+    return {**_text(json.dumps(value, ensure_ascii=False), failed, shown=shown), "structuredContent": dict(value)}
+
+
+def _text(text: str, is_error: bool, *, shown: Sequence[Message] = ()) -> dict[str, Any]:
+    """Return a result with a text, followed by the pictures of the messages it was made of."""
+    pictures = [
+        {"type": "image", "data": base64.b64encode(to_png(part)).decode(), "mimeType": "image/png"}
+        for part in list_images(shown)
+    ]
+    return {"content": [{"type": "text", "text": text}, *pictures], "isError": is_error}

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
-from turnwise.core.keys import Span
 from turnwise.core.pictures import Pictures
 from turnwise.models.vision.family import Prepared
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.inputs import take_deep_features
 from turnwise.models.vision.layout import FamilyLayout, find_place
 from turnwise.models.vision.placeholder import silence_placeholder
-from turnwise.models.vision.positions import number_axes
 from turnwise.models.vision.sight import Sight, read_sight
 from turnwise.pictures.store import PictureStore
 
@@ -33,11 +30,21 @@ class Eyes:
     def __init__(self, sight: Sight, pictures: Pictures, layout: FamilyLayout | None = None) -> None:
         self.sight = sight
         self.pictures = pictures
-        self.layout = layout
-        """None in a process without a tokenizer."""
+        self._layout = layout
+
+    @property
+    def layout(self) -> FamilyLayout:
+        """How pictures are written into prompts. Raises EngineError in a process without a tokenizer."""
+        if self._layout is None:
+            raise EngineError("this process has no tokenizer, so it cannot write pictures into prompts")
+        return self._layout
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Eyes:
         return self
+
+    def __reduce__(self) -> tuple[type[Eyes], tuple[Sight, Pictures]]:
+        # Layouts hold a tokenizer, which only the process that renders needs.
+        return Eyes, (self.sight, self.pictures)
 
     def encode(self, model: PreTrainedModel, digests: Sequence[str]) -> list[Features]:
         """Encode pictures of the store, one `Features` each in the same order; a repeated digest is encoded once.
@@ -60,10 +67,10 @@ class Eyes:
                 found.update(zip(batch, features, strict=True))
         return [found[digest] for digest in digests]
 
-    def number(self, num_tokens: int, spans: Sequence[Span]) -> NDArray[np.int64]:
-        """Return the positions of a sequence's tokens: `[T]`, or `[3, T]` for a model whose positions have axes. The
-        position of the next token is that of the last of `num_tokens + 1`."""
-        return number_axes(num_tokens, spans) if self.sight.family.has_axes else np.arange(num_tokens)
+    def encode_blank(self, model: PreTrainedModel) -> Features:
+        """Encode a black picture that no prompt shows."""
+        blank = self.sight.prepare(np.zeros((64, 64, 3), np.uint8))
+        return self.sight.family.encode(model, [blank])[0]
 
 
 def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures) -> None:
@@ -73,9 +80,16 @@ def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures
 
 def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
     """Attach these eyes to a model, whose placeholder is never sampled from then on."""
-    take_deep_features(model)
     silence_placeholder(model, find_place(model.config))
+    take_deep_features(model)
     setattr(model, _ATTRIBUTE, eyes)
+
+
+def save_processor(model: PreTrainedModel, folder: Path) -> None:
+    """Write the files of the processor of a model that sees into the folder where it is saved."""
+    eyes = find_eyes(model)
+    if eyes is not None:
+        eyes.sight.save(folder)
 
 
 def describe_eyes(model: PreTrainedModel) -> dict[str, Any] | None:
@@ -95,6 +109,11 @@ def build_eyes(model: PreTrainedModel, description: Mapping[str, Any] | None) ->
     if description is not None:
         sight = read_sight(model.config, description["sight"])
         place_eyes(model, Eyes(sight, PictureStore(Path(description["pictures"]))))
+
+
+def take_off_eyes(model: PreTrainedModel) -> None:
+    """Take the eyes off a model that is sent to another process, where `build_eyes` gives it others."""
+    setattr(model, _ATTRIBUTE, None)
 
 
 def find_eyes(model: PreTrainedModel) -> Eyes | None:

@@ -39,13 +39,12 @@ class Family(Protocol):
         ...
 
     @property
-    def has_axes(self) -> bool:
-        """Whether positions have three axes: time, row and column (M-RoPE, arXiv 2409.12191)."""
-        ...
-
-    @property
     def options(self) -> Settings:
         """Arguments with which the family's processor calls its image processor, for one picture."""
+        ...
+
+    def describe(self) -> Settings:
+        """Return the name and the arguments of the family's processor, as processor_config.json contains them."""
         ...
 
     def write(self, prepared: Prepared) -> str:
@@ -53,7 +52,8 @@ class Family(Protocol):
         ...
 
     def find_grid(self, prepared: Prepared) -> tuple[int, int, int] | None:
-        """Return time, rows and columns of a picture's places; None unless positions have axes."""
+        """Return time, rows and columns of a picture's places where positions have these axes (M-RoPE, arXiv
+        2409.12191); None elsewhere."""
         ...
 
     def encode(self, model: PreTrainedModel, pictures: Sequence[Prepared]) -> list[Features]:

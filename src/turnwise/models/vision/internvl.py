@@ -24,12 +24,15 @@ class InternVl:
     tokens: tuple[str, ...] = (PLACE, BEGIN, END)
     marker: str = PLACE
     replaced: str = PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:
         """See `Family`."""
         return {"crop_to_patches": True}
+
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {"processor_class": "InternVLProcessor", "image_seq_length": self.num_places}
 
     def write(self, prepared: Prepared) -> str:
         """See `Family`."""

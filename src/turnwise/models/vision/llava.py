@@ -29,12 +29,20 @@ class Llava:
     tokens: tuple[str, ...] = (PLACE,)
     marker: str = PLACE
     replaced: str = PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:
         """See `Family`."""
         return {}
+
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {
+            "processor_class": "LlavaProcessor",
+            "patch_size": self.patch_size,
+            "num_additional_image_tokens": self.num_extra,
+            "vision_feature_select_strategy": "default" if self.drops_first else "full",
+        }
 
     def write(self, prepared: Prepared) -> str:
         """See `Family`."""
@@ -61,12 +69,15 @@ class PixtralLlava:
     tokens: tuple[str, ...] = (PIXTRAL_PLACE, ROW_END, END)
     marker: str = PIXTRAL_PLACE
     replaced: str = PIXTRAL_PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:
         """See `Family`."""
         return {"patch_size": self.patch_size}
+
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {"processor_class": "PixtralProcessor", "patch_size": self.patch_size}
 
     def write(self, prepared: Prepared) -> str:
         """See `Family`: one row of places after another."""
@@ -121,5 +132,5 @@ def find_llava_processor(config: PreTrainedConfig) -> str:
     return kind.removesuffix("_vision_model") if kind != "pixtral" else kind
 
 
-def _is_pixtral(kind: Any) -> bool:
+def _is_pixtral(kind: object) -> bool:
     return kind == "pixtral"

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
 from turnwise.core.pictures import PlacedImages
-from turnwise.models.vision.eyes import Eyes, find_eyes
+from turnwise.models.vision.eyes import Eyes
 from turnwise.models.vision.features import Features, join_features
 from turnwise.models.vision.inputs import embed
 
@@ -25,20 +25,15 @@ class Placed:
     """P rows, in the order of `places`."""
 
 
-def encode_placed(model: PreTrainedModel, images: PlacedImages | None, eyes: Eyes | None = None) -> Placed | None:
-    """Encode the pictures of a batch, each of them once, with the tower of `model`; differentiable.
-
-    `eyes` None: those of `model`. Raises EngineError if the model reads text only.
-    """
-    if images is None:
-        return None
-    eyes = eyes or find_eyes(model)
+def encode_pictures(model: PreTrainedModel, images: PlacedImages, eyes: Eyes | None) -> list[Features]:
+    """Encode the pictures of a batch, each of them once, with the tower of `model`; differentiable. Raises EngineError
+    without `eyes`."""
     if eyes is None:
         raise EngineError(
             f"the batch shows {len(images.digests)} pictures, but {type(model).__name__} has no store of pictures or "
             "reads text only; use a vision-language model"
         )
-    return place_features(eyes.encode(model, images.digests), images, model.device)
+    return eyes.encode(model, images.digests)
 
 
 def place_features(encoded: list[Features], images: PlacedImages, device: torch.device) -> Placed:

@@ -14,6 +14,7 @@ from turnwise.models.vision.family import Prepared, Settings
 from turnwise.models.vision.features import Features
 
 PLACE, BEGIN, END = "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"
+PROCESSORS = {"qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen3_vl": "Qwen3VLProcessor"}
 LEAST, MOST = 4, 1280
 """Places of the smallest and the largest picture, for random weights: transformers' defaults."""
 
@@ -22,17 +23,22 @@ LEAST, MOST = 4, 1280
 class QwenVl:
     """Implements `Family`."""
 
+    processor: str
+    """Its processor in transformers."""
     merged: int
     """Patches per side that become one place."""
     tokens: tuple[str, ...] = (PLACE, BEGIN, END)
     marker: str = BEGIN + PLACE + END
     replaced: str = PLACE
-    has_axes: bool = True
 
     @property
     def options(self) -> Settings:
         """See `Family`."""
         return {}
+
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {"processor_class": self.processor}
 
     def write(self, prepared: Prepared) -> str:
         """See `Family`: places only, the tokens around them are written by the chat template."""
@@ -58,7 +64,7 @@ class QwenVl:
 def read_qwen_vl(config: PreTrainedConfig, processor: Settings) -> QwenVl:
     """Build the family from a model's config."""
     owner: Any = config
-    return QwenVl(merged=int(owner.vision_config.spatial_merge_size))
+    return QwenVl(processor=PROCESSORS[owner.model_type], merged=int(owner.vision_config.spatial_merge_size))
 
 
 def list_qwen_tokens(config: Settings) -> Mapping[str, str]:

@@ -23,6 +23,8 @@ from turnwise.models.vision.table import find_row
 
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 """Files of a model's folder, one of which describes its image processor."""
+OTHER_FILES = ("video_preprocessor_config.json", "chat_template.json")
+"""Files that transformers' processor of the family reads too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +38,8 @@ class Sight:
     processor: Any
     """transformers' image processor."""
     family: Family
+    files: Mapping[str, str]
+    """What a model's folder says of its pictures, by file; empty in a process that saves no model."""
 
     def prepare(self, pixels: Pixels) -> Prepared:
         """Return the tensors that the image processor makes of one picture, those that count among them."""
@@ -44,25 +48,33 @@ class Sight:
         return {name: value if isinstance(value, torch.Tensor) else torch.tensor(value) for name, value in made.items()}
 
     def describe(self) -> dict[str, Any]:
-        """Return the same as plain data, for `read_sight`."""
+        """Return the same without its files as plain data, for `read_sight`."""
         return {"settings": dict(self.settings), "processor": json.loads(self.processor.to_json_string())}
+
+    def save(self, folder: Path) -> None:
+        """Write the files of the image processor, and of the family's processor, into a model's folder."""
+        for name, text in self.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
 
 
 def build_sight(config: PreTrainedConfig) -> Sight:
     """Build the image processor for a model with random weights. Raises ConfigError for an unknown family."""
     row = find_row(config)
     with boundary(ConfigError, f"cannot build the image processor for model.model_type={config.model_type!r}"):
-        processor = _find_class(row.find_processor(config))(**row.shape(config))
-        return Sight(config, {}, processor, row.read(config, {}))
+        kind = find_class(IMAGE_PROCESSOR_MAPPING_NAMES[row.find_processor(config)]["pil"])
+        processor, family = kind(**row.shape(config)), row.read(config, {})
+        table = json.dumps(family.describe(), indent=2, sort_keys=True) + "\n"
+        files = dict(zip(PROCESSOR_FILES, (processor.to_json_string(), table), strict=True))
+        return Sight(config, {}, processor, family, files)
 
 
 def read_sight(config: PreTrainedConfig, description: Mapping[str, Any]) -> Sight:
     """Build what `Sight.describe` described, for a model of this config."""
     with boundary(ConfigError, "cannot build the trainer's image processor here"):
         table = dict(description["processor"])
-        kind = find_class(str(table["image_processor_type"]))
+        kind = find_class(str(table["image_processor_type"]).removesuffix("Pil") + "Pil")
         settings = description["settings"]
-        return Sight(config, settings, kind.from_dict(table), find_row(config).read(config, settings))
+        return Sight(config, settings, kind.from_dict(table), find_row(config).read(config, settings), {})
 
 
 def load_sight(folder: Path, where: str) -> Sight:
@@ -78,7 +90,9 @@ def load_sight(folder: Path, where: str) -> Sight:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
         settings = _read_settings(folder)
-        return Sight(config, settings, processor, find_row(config).read(config, settings))
+        names = (*PROCESSOR_FILES, *OTHER_FILES)
+        files = {name: (folder / name).read_text(encoding="utf-8") for name in names if (folder / name).is_file()}
+        return Sight(config, settings, processor, find_row(config).read(config, settings), files)
 
 
 def _read_settings(folder: Path) -> Settings:
@@ -87,7 +101,3 @@ def _read_settings(folder: Path) -> Settings:
         return {}
     table = json.loads(file.read_text(encoding="utf-8"))
     return {name: value for name, value in table.items() if not isinstance(value, dict)}
-
-
-def _find_class(model_type: str) -> Any:
-    return find_class(IMAGE_PROCESSOR_MAPPING_NAMES[model_type]["pil"])

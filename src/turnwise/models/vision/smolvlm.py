@@ -19,17 +19,22 @@ PLACE, AROUND, OVERVIEW = "<image>", "<fake_token_around_image>", "<global-img>"
 class SmolVlm:
     """Implements `Family`."""
 
+    processor: str
+    """Its processor in transformers."""
     num_places: int
     """Places per tile."""
     tokens: tuple[str, ...] = (PLACE, AROUND, OVERVIEW)
     marker: str = PLACE
     replaced: str = PLACE
-    has_axes: bool = False
 
     @property
     def options(self) -> Settings:
         """See `Family`."""
         return {"return_row_col_info": True}
+
+    def describe(self) -> Settings:
+        """See `Family`."""
+        return {"processor_class": self.processor, "image_seq_len": self.num_places}
 
     def write(self, prepared: Prepared) -> str:
         """See `Family`: tiles row by row, each after its number, and the overview at the end."""
@@ -64,7 +69,8 @@ def read_smolvlm(config: PreTrainedConfig, processor: Settings) -> SmolVlm:
     """Build the family from a model's config and the arguments of its processor."""
     vision: Any = config.vision_config
     own = (vision.image_size // vision.patch_size) ** 2 // config.scale_factor**2
-    return SmolVlm(num_places=int(processor.get("image_seq_len", own)))
+    name = "SmolVLMProcessor" if config.model_type == "smolvlm" else "Idefics3Processor"
+    return SmolVlm(processor=name, num_places=int(processor.get("image_seq_len", own)))
 
 
 def list_smolvlm_tokens(config: Settings) -> Mapping[str, str]:

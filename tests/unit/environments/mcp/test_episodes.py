@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import subprocess
@@ -10,11 +11,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from panel import PanelFamily
 
-from turnwise.core.types import Message, Task
+from turnwise.core.types import ImagePart, Message, Task, TextPart
 from turnwise.environments.mcp.episodes import EpisodeDesk
+from turnwise.pictures.pixels import to_part
+from turnwise.pictures.read import read_picture
 from turnwise.testing.notes import Notes, NotesFamily
 
 PROGRAM = [
@@ -233,3 +237,37 @@ def test_our_own_client_plays_over_http_and_strangers_are_refused():
             assert httpx.post(url, headers={"host": "rebinding.example"}, json={}).status_code == 421
         finally:
             server.terminate()
+
+
+PAGE, CROP = (to_part(np.full((2, width, 3), width, np.uint8)) for width in (4, 3))
+
+
+class Looks(Notes):
+    """Opens with a picture; its tool returns a part of it."""
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        return (Message(role="user", content=(TextPart(text="page "), PAGE)),), (self.look,)
+
+    def look(self) -> ImagePart:
+        """Look closer."""
+        return CROP
+
+
+class LooksFamily(NotesFamily):
+    def build_environment(self, task: Task) -> Looks:
+        return Looks()
+
+
+def test_pictures_follow_the_text_that_names_them() -> None:
+    async def run() -> tuple[dict[str, Any], dict[str, Any]]:
+        table = EpisodeDesk(LooksFamily(), split="heldout")
+        opened = await table.call("open_episode", {})
+        return opened, await table.call("look", {"episode": read(opened)["episode"]})
+
+    opened, looked = asyncio.run(run())
+    assert read(opened)["task"] == f"page [picture 4x2 {PAGE.digest[:12]}]"
+    assert looked["content"][0]["text"].strip() == f"[picture 3x2 {CROP.digest[:12]}]"
+    for result, part in ((opened, PAGE), (looked, CROP)):
+        [shown] = result["content"][1:]
+        assert (shown["type"], shown["mimeType"]) == ("image", "image/png")
+        assert read_picture(base64.b64decode(shown["data"])) == part

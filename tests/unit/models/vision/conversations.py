@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.keys import Span
 from turnwise.core.messages import ImagePart
+from turnwise.core.positions import number_positions
 from turnwise.models.attention import PackedAttention
 from turnwise.models.vision.eyes import Eyes
 from turnwise.models.vision.features import Features, join_features
@@ -58,11 +59,14 @@ def look(model: PreTrainedModel, eyes: Eyes, spans: Sequence[Span]) -> Features:
 
 def compute_packed(model: PreTrainedModel, eyes: Eyes, *conversations: Seen) -> torch.Tensor:
     """Compute logits `[T, V]` of conversations laid end to end, features first, on the fast path."""
-    positions = [eyes.number(len(each.token_ids), each.spans) for each in conversations]
+    positions = [number_positions(len(each.token_ids), each.spans) for each in conversations]
     starts = np.cumsum([0, *(len(each.token_ids) for each in conversations)])
     spans = [span.shift(int(start)) for start, each in zip(starts, conversations, strict=False) for span in each.spans]
     ids = torch.tensor([[token for each in conversations for token in each.token_ids]])
-    laid = torch.from_numpy(np.concatenate(positions, -1))
+    axes = max(each.ndim for each in positions)
+    laid = torch.from_numpy(
+        np.concatenate([np.tile(each, (3, 1)) if each.ndim < axes else each for each in positions], -1)
+    )
     inputs: dict[str, Any] = {"input_ids": ids}
     if spans:
         inputs = embed(model, ids, torch.tensor(list_places(spans)), look(model, eyes, spans))
@@ -91,7 +95,7 @@ def compute_whole(model: PreTrainedModel, eyes: Eyes, conversation: Seen) -> tor
         inputs = {name: value.flatten(0, 1)[None] for name, value in inputs.items()}
     ids = torch.tensor([conversation.token_ids])
     if "image_grid_thw" in inputs:
-        inputs["mm_token_type_ids"] = (ids == eyes.layout.place_id).int()
+        inputs["mm_token_type_ids"] = ids.eq(eyes.layout.place_id).int()
     inputs = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
     logits: torch.Tensor = model(input_ids=ids, use_cache=False, **inputs).logits[0]
     return logits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 from conversations import list_places
@@ -102,12 +101,6 @@ def test_copies_of_a_model_keep_the_eyes() -> None:
     model, _, eyes = build_seeing()
     assert find_eyes(copy.deepcopy(model)) is eyes
     assert find_eyes(with_tensors(model, list_tensors(model))) is eyes
-
-
-def test_positions_are_counted() -> None:
-    _, _, eyes = build_seeing()
-    spans = eyes.layout.lay_out(draw(0)).images
-    assert np.array_equal(eyes.number(9, spans), np.arange(9))
 
 
 def test_a_tokenizer_without_the_special_tokens_is_refused_by_name() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from conversations import compute_packed, compute_whole, list_places, look, write
@@ -10,6 +9,7 @@ from PIL import Image
 from their_processors import build_processor
 from tiny_seeing import CONFIGS, build_seeing, draw
 
+from turnwise.core.positions import number_positions
 from turnwise.models.paths import ModelPath, find_path, set_path
 from turnwise.models.vision.inputs import embed
 
@@ -27,7 +27,7 @@ def test_features_first_give_the_logits_of_the_models_own_forward(kind: str) -> 
         ids = torch.tensor([conversation.token_ids])
         places = torch.tensor(list_places(conversation.spans))
         inputs = embed(model, ids, places, look(model, eyes, conversation.spans))
-        positions = torch.from_numpy(eyes.number(ids.shape[1], conversation.spans))[..., None, :]
+        positions = torch.from_numpy(number_positions(ids.shape[1], conversation.spans))[..., None, :]
         ours = model(**inputs, position_ids=positions, use_cache=False).logits[0]
         blind = model(input_ids=ids, position_ids=positions, use_cache=False).logits[0]
     assert torch.equal(ours, whole)
@@ -58,9 +58,9 @@ def test_prompts_are_those_of_the_familys_processor(kind: str) -> None:
     _, tokenizer, eyes = build_seeing(kind)
     processor, layout = build_processor(kind, eyes, tokenizer), eyes.layout
     parts = [draw(3, *size) for size in SIZES]
-    images = [
-        Image.fromarray(np.frombuffer(part.pixels, np.uint8).reshape(part.height, part.width, 3)) for part in parts
-    ]
+    for part in parts:
+        eyes.pictures.put(part)
+    images = [Image.fromarray(eyes.pictures.read(part.digest)) for part in parts]
     text = "the cat " + " saw ".join(layout.marker for _ in parts) + " the dog"
     theirs = [int(token) for token in processor(text=[text], images=images, return_tensors="pt")["input_ids"][0]]
     ours: list[int] = []
