@@ -112,7 +112,8 @@ def test_a_swapped_picture_is_not_what_was_sampled(run: Path) -> None:
     found = breaches(run)
     assert set(found) == {"ledger", "logprobs", "crops", "tools"}
     assert f"crop {WRONG.digest[:12]} is not what its source {PAGE.digest[:12]} shows at 1,0,2,2" in found["crops"]
-    assert f"gives 'see [picture 1x2 {COLUMN.digest[:12]}]', on record is 'see [picture 1x2 {WRONG.digest[:12]}" in found["tools"]
+    names = [f"'see [picture 1x2 {part.digest[:12]}]'" for part in (COLUMN, WRONG)]
+    assert f"gives {names[0]}, on record is {names[1]}" in found["tools"]
     assert "pictures or turns are not those that were reconciled" in found["ledger"]
 
 
