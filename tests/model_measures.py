@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -244,13 +244,18 @@ def _weights_of(model: PreTrainedModel) -> torch.Tensor:
 
 def train_alone(model: PreTrainedModel, sequences: Sequence[np.ndarray]) -> None:
     """One step of AdamW on the mean cross-entropy of all tokens but the first, by one sequence at a time."""
+    total = sum(len(ids) - 1 for ids in sequences)
+    step_alone(model, (-_run_alone(model, ids).sum() / total for ids in sequences))
+
+
+def step_alone(model: PreTrainedModel, losses: Iterable[torch.Tensor]) -> None:
+    """One step of AdamW on the sum of losses."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, foreach=False)
-    total = sum(len(ids) - 1 for ids in sequences)
-    for ids in sequences:
-        (-_run_alone(model, ids).sum() / total).backward()
+    for loss in losses:
+        loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
     optimizer.step()
 

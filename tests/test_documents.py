@@ -41,7 +41,8 @@ PRODUCED = frozenset(
         *("metrics.jsonl", "report.html", "summary.json", "writer.json", "bugs.ledger.jsonl"),
         # a model's folder
         *("generation_config.json", "model.safetensors", "adapter_model.safetensors", "tokenizer.json"),
-        *("tokenizer.model", "turnwise_usage.json", "state.safetensors"),
+        *("tokenizer.model", "turnwise_usage.json", "state.safetensors", "preprocessor_config.json"),
+        "processor_config.json",
         # what trackers and other libraries write
         *("mlflow-artifacts", "tensorboard", "wandb", "dist"),
         # tasks of Harbor, rows and packages of others

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from every_model import draw_weights
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.messages import ImagePart, hash_pixels
 from turnwise.core.pictures import Pixels
 from turnwise.models.build import build_model
+from turnwise.models.paths import ModelPath, set_path
 from turnwise.models.vision.building import complete_config
 from turnwise.models.vision.eyes import Eyes, attach_eyes, find_eyes
 from turnwise.models.vision.layout import FamilyLayout
@@ -120,14 +122,20 @@ def train_seeing_tokenizer(model_type: str, config: Mapping[str, Any]) -> PreTra
 
 
 def build_seeing(
-    kind: str = "smolvlm", *, seed: int = 0, dtype: str = "float32", **changes: Any
+    kind: str = "smolvlm", *, seed: int = 0, dtype: str = "float32", visible: bool = False, **changes: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Eyes]:
-    """Build a model with random weights and eyes on pictures in memory, and its tokenizer."""
+    """Build a model with random weights and eyes on pictures in memory, and its tokenizer.
+
+    `visible` draws weights so that everything the model does shows in its logits; it then has its own attention.
+    """
     config = {**CONFIGS[kind], **changes}
     model_type = find_type(kind)
     tokenizer = train_seeing_tokenizer(model_type, config)
     completed = {"bos_token_id": 0, "eos_token_id": 0, **complete_config(model_type, config, tokenizer)}
     model = build_model(model_type, completed, vocab_size=count_ids(tokenizer), seed=seed, dtype=dtype)
+    if visible:
+        set_path(model, ModelPath(kind="generic", reason="drawn"))
+        draw_weights(model, seed)
     attach_eyes(model, FamilyLayout(build_sight(model.config), tokenizer, where="test"), Memory())
     eyes = find_eyes(model)
     assert eyes is not None

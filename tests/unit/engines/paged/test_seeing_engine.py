@@ -1,0 +1,242 @@
+"""Conversations with pictures: what an engine samples is what the trainer scores, for every family, however cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from tiny_seeing import CONFIGS, build_seeing, draw
+from transformers import PreTrainedModel
+
+from turnwise.batching.collate import UNTRAINED
+from turnwise.core.errors import EngineError
+from turnwise.core.keys import Span
+from turnwise.core.types import (
+    Completion,
+    ImagePart,
+    Prompt,
+    Sample,
+    SamplingParams,
+    Session,
+    to_floats,
+    to_ids,
+    to_mask,
+)
+from turnwise.engines.paged.engine import PagedEngine
+from turnwise.models.build import build_model
+from turnwise.models.vision.eyes import Eyes
+from turnwise.models.vision.tower import freeze_tower
+from turnwise.training.forward import score_logprobs
+
+REPLY = 5
+
+
+def append(prompt: Prompt, eyes: Eyes, *parts: int | ImagePart) -> Prompt:
+    """The prompt with tokens and pictures after it."""
+    ids, spans = [prompt.token_ids], list(prompt.images)
+    for part in parts:
+        length = sum(map(len, ids))
+        if isinstance(part, int):
+            ids.append(to_ids([part]))
+            continue
+        eyes.pictures.put(part)
+        assert eyes.layout is not None
+        shown = eyes.layout.lay_out(part)
+        ids.append(shown.token_ids)
+        spans += [span.shift(length) for span in shown.images]
+    return Prompt(token_ids=to_ids(np.concatenate(ids)), images=tuple(spans))
+
+
+def extend(prompt: Prompt, completion: Completion) -> Prompt:
+    """The prompt with what was sampled after it."""
+    return Prompt(token_ids=to_ids(np.concatenate([prompt.token_ids, completion.token_ids])), images=prompt.images)
+
+
+def to_sample(prompt: Prompt, completions: Sequence[tuple[int, Completion]]) -> Sample:
+    """One sample in which every completion, at its start, trains."""
+    mask, logprobs = np.zeros(len(prompt.token_ids), bool), np.zeros(len(prompt.token_ids))
+    for start, completion in completions:
+        mask[start : start + len(completion.token_ids)] = True
+        logprobs[start : start + len(completion.token_ids)] = completion.logprobs
+    return Sample(
+        token_ids=prompt.token_ids,
+        loss_mask=to_mask(mask),
+        behavior_logprobs=to_floats(logprobs),
+        advantages=to_floats(np.zeros(len(mask))),
+        version_first=0,
+        version_last=0,
+        origin=UNTRAINED.origin,
+        images=prompt.images,
+    )
+
+
+async def converse(engine: PagedEngine, eyes: Eyes, name: str, seeds: Sequence[int]) -> Sample:
+    """A turn for every picture, and one more without; the whole as a sample."""
+    prompt, completions = Prompt(token_ids=to_ids([40, 41])), []
+    for turn, seed in enumerate([*seeds, None]):
+        parts = [42] if seed is None else [draw(seed), 43]
+        prompt = append(prompt, eyes, *parts)
+        params = SamplingParams(max_tokens=REPLY, seed=turn)
+        completion = await engine.generate_seeing(prompt, params, session=Session("g", name))
+        completions.append((len(prompt.token_ids), completion))
+        prompt = extend(prompt, completion)
+    await engine.release(Session("g", name))
+    return to_sample(prompt, completions)
+
+
+def build_engine(model: PreTrainedModel, **changes: int) -> PagedEngine:
+    options = {"max_concurrency": 4, "max_context": 512, "max_batch_tokens": 64, "page_size": 16, **changes}
+    return PagedEngine(model, **options)  # type: ignore[arg-type]
+
+
+def gap(model: PreTrainedModel, samples: Sequence[Sample], *, shared: bool) -> float:
+    """The largest difference between what was sampled and what the trainer scores."""
+    scored = score_logprobs(model, samples, 1.0, micro_batch_tokens=100_000, shared_prefix=shared)
+    return max(
+        float(np.abs(column - sample.behavior_logprobs[sample.loss_mask]).max())
+        for column, sample in zip(scored, samples, strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_three_pictures_in_four_turns_are_sampled_as_they_are_scored(kind: str) -> None:
+    model, _, eyes = build_seeing(kind)
+    # Steps of 7 tokens cut pictures; two conversations begin with the same picture, one with another.
+    engine = build_engine(model, max_batch_tokens=7)
+
+    async def play() -> list[Sample]:
+        plans = {"a": (0, 1, 2), "b": (0, 3, 1), "c": (4, 1, 2)}
+        return list(await asyncio.gather(*(converse(engine, eyes, name, seeds) for name, seeds in plans.items())))
+
+    samples = asyncio.run(play())
+    assert gap(model, samples, shared=False) < 5e-5
+    assert gap(model, samples, shared=True) < 5e-5
+    counts = engine.statistics()
+    assert counts.num_encoded_pictures == 5  # each of them once
+    assert counts.num_reused_tokens > 0
+    assert counts.num_image_places > 0
+
+
+def test_a_prompt_with_another_picture_of_equal_ids_samples_otherwise() -> None:
+    model, _, eyes = build_seeing()
+    engine = build_engine(model)
+
+    async def ask(seed: int, name: str) -> Completion:
+        prompt = append(Prompt(token_ids=to_ids([40])), eyes, draw(seed), 41)
+        return await engine.generate_seeing(
+            prompt, SamplingParams(max_tokens=3, temperature=0.0), session=Session("g", name)
+        )
+
+    async def play() -> list[Completion]:
+        return [await ask(0, "a"), await ask(1, "b"), await ask(0, "c")]
+
+    first, other, again = asyncio.run(play())
+    assert first.logprobs.tolist() != other.logprobs.tolist()
+    assert first.logprobs.tolist() == again.logprobs.tolist()
+
+
+def test_the_placeholder_is_never_sampled_and_costs_nothing_where_it_was() -> None:
+    model, _, eyes = build_seeing()
+    assert eyes.layout is not None
+    place = eyes.layout.place_id
+    with torch.no_grad():
+        model.lm_head.weight[place] += 100.0 * model.lm_head.weight.norm()
+    engine = build_engine(model)
+
+    async def play() -> list[Completion]:
+        asked = (
+            engine.generate_seeing(
+                append(Prompt(token_ids=to_ids([40])), eyes, draw(0), 41),
+                SamplingParams(max_tokens=20, seed=seed),
+                session=Session("g", str(seed)),
+            )
+            for seed in range(20)
+        )
+        return list(await asyncio.gather(*asked))
+
+    completions = asyncio.run(play())
+    assert all(place not in completion.token_ids for completion in completions)
+    # A placeholder that a prompt has outside its spans is an ordinary token: no error, no picture.
+    written = to_sample(append(Prompt(token_ids=to_ids([40, place])), eyes, draw(0), 41, 42), [])
+    mask = np.zeros(len(written.token_ids), bool)
+    mask[-1] = True
+    sample = Sample(
+        token_ids=written.token_ids,
+        loss_mask=to_mask(mask),
+        behavior_logprobs=written.behavior_logprobs,
+        advantages=written.advantages,
+        version_first=0,
+        version_last=0,
+        origin=UNTRAINED.origin,
+        images=written.images,
+    )
+    assert np.isfinite(score_logprobs(model, [sample], 1.0, micro_batch_tokens=1000)[0]).all()
+
+
+def test_features_are_forgotten_when_weights_change() -> None:
+    model, _, eyes = build_seeing()
+    engine = build_engine(model)
+
+    async def play() -> list[Sample]:
+        before = await converse(engine, eyes, "a", (0,))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.3)
+        await engine.adopt(1)
+        return [before, await converse(engine, eyes, "b", (0,))]
+
+    before, after = asyncio.run(play())
+    assert gap(model, [after], shared=False) < 5e-5
+    assert gap(model, [before], shared=False) > 1e-3
+    assert engine.statistics().num_encoded_pictures == 2
+
+
+def test_a_frozen_tower_encodes_a_picture_once_whatever_the_text_learns() -> None:
+    model, _, eyes = build_seeing()
+    engine = build_engine(freeze_tower(model))
+
+    async def play() -> Sample:
+        await converse(engine, eyes, "a", (0,))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(1.3)
+        await engine.adopt(1)
+        return await converse(engine, eyes, "b", (0,))
+
+    assert gap(model, [asyncio.run(play())], shared=False) < 5e-5
+    assert engine.statistics().num_encoded_pictures == 1
+
+
+def test_a_picture_that_is_gone_fails_its_own_request() -> None:
+    model, _, eyes = build_seeing()
+    engine = build_engine(model)
+
+    async def play() -> list[Completion | BaseException]:
+        whole = append(Prompt(token_ids=to_ids([40])), eyes, draw(0), 41)
+        lost = Prompt(
+            token_ids=whole.token_ids,
+            images=tuple(Span(start=each.start, length=each.length, digest="f" * 64) for each in whole.images),
+        )
+        asked = (
+            engine.generate_seeing(prompt, SamplingParams(max_tokens=3), session=Session("g", str(number)))
+            for number, prompt in enumerate((whole, lost))
+        )
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    good, bad = asyncio.run(play())
+    assert isinstance(good, Completion)
+    assert isinstance(bad, EngineError)
+    assert "f" * 12 in str(bad)
+
+
+def test_a_model_of_text_refuses_pictures() -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = build_model("llama", sizes, vocab_size=300, seed=0)
+    engine = build_engine(model)
+    prompt = Prompt(token_ids=to_ids([5, 6, 6, 7]), images=(Span(start=1, length=2, digest="a"),))
+    with pytest.raises(EngineError, match="shows 1 pictures, but the model reads text only"):
+        asyncio.run(engine.generate_seeing(prompt, SamplingParams(max_tokens=3), session=Session("g", "a")))
