@@ -18,21 +18,32 @@ from turnwise.core.types import Task, text_message
 from turnwise.environments.classes.contract import read_contract
 from turnwise.environments.classes.rows import load_rows as load_class_rows
 from turnwise.environments.data_rows import load_rows
+from turnwise.environments.math_code.datasets import QUESTIONS as PROBLEMS
 from turnwise.environments.math_code.datasets import to_math_row
 from turnwise.environments.mcp.rows import to_row
-from turnwise.environments.search_qa.files import to_passage, to_question
+from turnwise.environments.published_rows import take_pictures
+from turnwise.environments.search_qa.files import QUESTIONS, to_passage, to_question
 from turnwise.exchange.convert import convert
 from turnwise.exchange.task_rows import LAYOUTS
+from turnwise.pictures.rows import RowPictures
 
 QUESTION = "What is 3 + 5?"
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
 ]
+PICTURE = "data:image/gif;base64,R0lGODdhAQABAIEAAAAAAAAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
+"""One black pixel."""
 KNOWN: list[dict[str, Any]] = [
     {"question": QUESTION, "answers": ["8"], "kind": "sums"},
     {"data_source": "x", "prompt": MESSAGES, "ability": "math", "reward_model": {"style": "rule", "ground_truth": "8"}},
     {"prompt": MESSAGES, "env_class": "x", "reward_spec": {"method": "rule", "ground_truth": {"target": ["8", 8]}}},
+    {"prompt": [{"role": "user", "content": f"<image>{QUESTION}"}], "images": [{"bytes": None, "path": PICTURE}]},
+    {
+        "prompt": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}],
+        "images": [PICTURE],
+    },
+    {"question": QUESTION, "image": {"type": "image_url", "image_url": {"url": PICTURE}}, "answer": "8"},
     {"problem": QUESTION, "solution": "It is $\\boxed{8}$.", "level": "Level 1", "type": "Prealgebra"},
     {"question": QUESTION, "answer": "3 + 5 = 8\n#### 8"},
     {"question": {"text": QUESTION}, "answer": ["8"], "golden_answers": ["8"]},
@@ -72,6 +83,9 @@ TEXTS = (
     "Question:",
     "<answer>",
     "{question}",
+    "<image>",
+    "image",
+    PICTURE,
     "[1, 2",
     "null",
     "Solve the following math problem step by step.",
@@ -136,6 +150,10 @@ def list_readers(folder: Path) -> Mapping[str, Callable[[Path], object]]:
         prompt = (*row.before, text_message("user", row.question))
         return Task(environment="x", prompt=prompt, payload={"answers": list(row.answers), "kind": row.kind})
 
+    def show(reader: Callable[[Any], Any], names: tuple[str, ...], row: Any) -> Any:
+        """Read a row that may have pictures."""
+        return reader(take_pictures(row, folder, names=names, pictures=RowPictures()))
+
     def read(reader: Callable[[Any], Any], make: Callable[[Any], object], path: Path) -> object:
         return make(load_rows(path, reader)[0][1])
 
@@ -148,12 +166,12 @@ def list_readers(folder: Path) -> Mapping[str, Callable[[Path], object]]:
     contract = read_contract(Anything)
     targets = dict(zip(LAYOUTS, [*LAYOUTS][1:] + [*LAYOUTS][:1], strict=True))
     return {
-        "math_code": partial(read, to_math_row, ask),
-        "search_qa": partial(read, to_question, ask),
+        "math_code": partial(read, partial(show, to_math_row, PROBLEMS), ask),
+        "search_qa": partial(read, partial(show, to_question, QUESTIONS), ask),
         "passages": partial(read, to_passage, lambda passage: passage),
         **{name: partial(read, *reader) for name, reader in list_readers_of_packages().items()},
         "mcp": partial(read, partial(to_row, needs_answer=True), lambda row: keep(row.model_dump(exclude_unset=True))),
-        "classes": lambda path: keep(load_class_rows(path, contract, max_bad_share=0.0).rows[0]),
+        "classes": lambda path: keep(load_class_rows(path, contract, RowPictures(), max_bad_share=0.0).rows[0]),
         **{f"convert {name}": partial(convert_all, name, target) for name, target in targets.items()},
     }
 

@@ -79,6 +79,7 @@ OTHER_INTERPRETERS = {
         "turnwise_errors",
         "turnwise_loader",
         "turnwise_messages",
+        "turnwise_pictures",
         "turnwise_receive",
     }
 }

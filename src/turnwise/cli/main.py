@@ -383,7 +383,7 @@ def tasks(
     config = _load(recipe)
     from turnwise.runs.tasks import iterate_tasks
 
-    rows = iterate_tasks(config, split, count)  # type: ignore[arg-type]
+    rows = iterate_tasks(config, split, count, with_pictures=export is not None)  # type: ignore[arg-type]
     if export is None:
         for row in rows:
             print(json.dumps(row, ensure_ascii=False, indent=1))

@@ -116,6 +116,18 @@ def without_pixels(message: Message) -> Message:
     return replace(message, content=tuple(parts))
 
 
+def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return parts with adjacent texts joined and empty ones left out; if nothing is left, one empty text."""
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if isinstance(part, TextPart) and isinstance(last, TextPart):
+            joined[-1] = TextPart(text=last.text + part.text)
+        elif part != TextPart(text=""):
+            joined.append(part)
+    return tuple(joined) or (TextPart(text=""),)
+
+
 def show_digest(digest: str) -> str:
     """Return the first 12 digits of a digest, by which people tell pictures apart."""
     return digest[:12]

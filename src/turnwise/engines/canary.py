@@ -10,7 +10,9 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError
-from turnwise.core.types import FloatArray
+from turnwise.core.pictures import PlacedImages
+from turnwise.core.positions import number_positions
+from turnwise.core.types import FloatArray, Prompt, to_ids
 from turnwise.models.forward import Runs, compute_logits
 
 NUM_CANARY_TOKENS = 48
@@ -65,18 +67,27 @@ def count_tokens(model: PreTrainedModel, max_context: int) -> int:
     return min(crossed + NUM_CANARY_TOKENS, max(NUM_CANARY_TOKENS, max_context - 1))
 
 
-@torch.no_grad()
 def score_canary(model: PreTrainedModel, num_tokens: int = NUM_CANARY_TOKENS) -> Canary:
     """Score a fixed sequence of tokens, spread over the vocabulary, with `model`."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.get_text_config().vocab_size, (num_tokens,), generator=generator)
+    return score_prompt(model, Prompt(token_ids=to_ids(ids.numpy())))
+
+
+@torch.no_grad()
+def score_prompt(model: PreTrainedModel, prompt: Prompt) -> Canary:
+    """Score a prompt with `model`, which sees its pictures."""
+    num_tokens = len(prompt.token_ids)
+    ids = torch.from_numpy(prompt.token_ids.astype(np.int64))
     everything = torch.arange(num_tokens, device=model.device)
+    sources = {span.start + k: (span.digest, span.offset + k) for span in prompt.images for k in range(span.length)}
     runs = Runs(
         token_ids=ids.to(model.device),
-        positions=everything,
+        positions=torch.from_numpy(number_positions(num_tokens, prompt.images)).to(model.device),
         lengths=[num_tokens],
         seen=None,
         num_seen=[num_tokens],
+        images=PlacedImages.of(sources) if sources else None,
     )
     was_training = model.training
     model.eval()

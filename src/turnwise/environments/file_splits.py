@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, get_args
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
-from turnwise.environments.data_rows import load_file
+from turnwise.environments.data_rows import RowFile, load_file
 
 Row = TypeVar("Row")
 Place = Callable[[int], str]
@@ -109,20 +109,33 @@ def load_splits(
     *,
     max_bad_rows: float = MAX_BAD_ROWS,
     asks: Callable[[Row], object] = repr,
+    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None,
 ) -> FileSplits[Row]:
-    """Load the file of each split. Rows with equal `asks` are copies of one another.
+    """Load the file of each split. Rows with equal `asks` are copies of one another. `prepare` changes a row before it
+    is converted; it gets the row and the folder of its file.
 
     Raises ConfigError for a missing path, and as `load_file` does if more than the share `max_bad_rows` is bad.
     """
     splits: tuple[Split, ...] = get_args(Split)
     for split in splits:
         check_path(f"{split}_path", paths[split])
-    loaded = {split: load_file(Path(paths[split]), convert, max_bad_share=max_bad_rows) for split in splits}
+    loaded = {split: _load(Path(paths[split]), convert, prepare, max_bad_rows) for split in splits}
     rows: dict[Split, Sequence[Row]] = {split: file.rows for split, file in loaded.items()}
     places: dict[Split, Place] = {split: file.place for split, file in loaded.items()}
     notes = [note for file in loaded.values() if (note := file.note) is not None]
     files = [DataFile(path=file.path, num_rows=len(file.rows)) for file in loaded.values()]
     return FileSplits(rows, seed, places=places, notes=[*notes, *describe_copies(rows, places, asks)], files=files)
+
+
+def _load(
+    path: Path,
+    convert: Callable[[dict[str, Any]], Row],
+    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] | None,
+    max_bad_rows: float,
+) -> RowFile[Row]:
+    if prepare is None:
+        return load_file(path, convert, max_bad_share=max_bad_rows)
+    return load_file(path, lambda row: convert(prepare(row, path.parent)), max_bad_share=max_bad_rows)
 
 
 def describe_copies(

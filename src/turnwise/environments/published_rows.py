@@ -1,6 +1,7 @@
 """Common parts of published row layouts: prompts of several messages, and right answers.
 
-    prompt    "...", or messages [{"role", "content"}], whose content is text or parts {"type": "text", "text"}
+    prompt    "...", or messages [{"role", "content"}], whose content is text or parts {"type": "text", "text"}; with
+              pictures where the family shows them (`pictures.rows`)
     answers   "answers", or the `ground_truth` of "reward_model" (verl) or "reward_spec" (SkyRL): a text, a number, a
               list of these, or {"target": any of them}
 
@@ -12,16 +13,20 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError
-from turnwise.core.types import Message, Role, text_message
+from turnwise.core.messages import join_texts
+from turnwise.core.types import ImagePart, Message, Part, Role, TextPart, text_message
+from turnwise.pictures.rows import Row, RowPictures
 
 ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 """Maps roles in a row's prompt to ours; "developer" is a newer name of "system"."""
 _PROMPTS = ("prompt", "messages", "conversations")
+_HERE = "\0"
 _GROUND_TRUTHS = ("reward_model", "reward_spec")
 
 
@@ -33,6 +38,24 @@ class Asked:
     """The system message and the turns before the question; usually empty."""
     question: str
     """The text of the last message."""
+    shown: tuple[Part, ...] = ()
+    """The parts of the last message if pictures are among them; else empty."""
+
+
+def take_pictures(row: Row, folder: Path, *, names: tuple[str, ...], pictures: RowPictures) -> Row:
+    """Return a row with its pictures at their places in what `read_asked` reads. Raises as `RowPictures.take` does."""
+    for name in _PROMPTS:
+        if isinstance(given := _read_listed(row.get(name)), list):
+            return pictures.take({**row, name: given}, (name,), folder)
+    return pictures.take(row, (*names, "prompt"), folder)
+
+
+def fill_template(template: str, question: str, shown: Sequence[Part]) -> Message:
+    """Return the user message that a template with `{question}` makes of a question: its text, or what is shown."""
+    if not shown:
+        return text_message("user", template.format(question=question))
+    before, _, after = template.format(question=_HERE).partition(_HERE)
+    return Message(role="user", content=join_texts((TextPart(text=before), *shown, TextPart(text=after))))
 
 
 def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
@@ -46,11 +69,17 @@ def read_asked(row: Mapping[str, Any], names: tuple[str, ...]) -> Asked:
                     f'"{name}" ends with a message from {messages[-1].role!r}; expected a user message at the end (a '
                     "partial reply is not continued)"
                 )
-            return Asked(before=messages[:-1], question=read_text(messages[-1].text, f"{name}[-1].content"))
+            return _to_asked(messages[:-1], messages[-1], f"{name}[-1].content")
     for name in (*names, "prompt"):
+        if isinstance(row.get(name), list) and any(isinstance(part, ImagePart) for part in row[name]):
+            return _to_asked((), Message(role="user", content=_read_parts(row[name], name)), name)
         if row.get(name) is not None:
             return Asked(before=(), question=read_text(row[name], name))
     raise DataError(f"no question under the keys {list_keys(row)}; expected {', '.join((*names, 'prompt'))}")
+
+
+def _to_asked(before: tuple[Message, ...], last: Message, name: str) -> Asked:
+    return Asked(before=before, question=read_text(last.text, name), shown=last.content if last.images else ())
 
 
 def _read_listed(value: object) -> object:
@@ -85,16 +114,28 @@ def _read_message(message: object, place: str) -> Message:
         raise DataError(f'"{place}" has {others}; expected a text message with only "role" and "content"')
     content = message.get("content")
     if isinstance(content, list):
-        content = "".join(_read_part(part, f"{place}.content[{index}]") for index, part in enumerate(content))
+        return Message(role=ROLES[role], content=_read_parts(content, f"{place}.content"))
     if not isinstance(content, str):
         raise DataError(f'"{place}.content" is {shorten(content)}; expected text')
     return text_message(ROLES[role], content)
 
 
-def _read_part(part: object, place: str) -> str:
-    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    raise DataError(f'"{place}" is {shorten(part)}; expected {{"type": "text", "text"}}: prompts contain only text')
+def _read_parts(content: list[Any], place: str) -> tuple[Part, ...]:
+    """Return pictures that were taken from the row, and the texts before, between and after them, joined."""
+    has_pictures = any(isinstance(part, ImagePart) for part in content)
+    parts: list[Part] = []
+    for index, part in enumerate(content):
+        if isinstance(part, ImagePart):
+            parts.append(part)
+        elif has_pictures and isinstance(part, str):  # a text around a picture's mark
+            parts.append(TextPart(text=part))
+        elif isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+            parts.append(TextPart(text=part["text"]))
+        else:
+            raise DataError(
+                f'"{place}[{index}]" is {shorten(part)}; expected {{"type": "text", "text"}}: prompts contain only text'
+            )
+    return join_texts(parts)
 
 
 def find_ground_truth(row: Mapping[str, Any]) -> tuple[str, Any] | None:

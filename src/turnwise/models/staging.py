@@ -56,15 +56,18 @@ class Staging:
         self._kept: list[Path] = []
         self._num_written = 0
 
-    def write(self, model: PreTrainedModel) -> Staged:
+    def write(self, model: PreTrainedModel, beside: Path | None = None) -> Staged:
         """Write the weights of `model` as a Hugging Face directory, under the names of `list_hub_tensors` (for a model
-        with an adapter, only the adapter's parameters), and remove all but the last two versions.
+        with an adapter, only the adapter's parameters), and remove all but the last two versions. Files in `beside`
+        become part of it.
 
         Raises EngineError when they do not fit.
         """
         sums = sum_tensors(dict(model.named_parameters()))
         tensors: Mapping[str, torch.Tensor] = list_adapter(model) or list_hub_tensors(model)
         with self._make_folder() as folder:
+            for file in () if beside is None else beside.iterdir():
+                shutil.copy(file, folder)
             _write_config(model, folder)
             _write_tensors(tensors, folder)
         self._forget()

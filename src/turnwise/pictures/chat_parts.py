@@ -15,7 +15,8 @@ ToUrl = Callable[[ImagePart], str]
 
 
 def write_content(parts: Sequence[Part], to_url: ToUrl) -> str | list[dict[str, Any]]:
-    """Return a message's content in OpenAI's layout: its text, or a list of parts if it has pictures."""
+    """Return a message's content in OpenAI's layout: its text, or a list of parts if it has pictures. Empty texts are
+    left out of the list, as some servers refuse them."""
     if not any(isinstance(part, ImagePart) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, TextPart))
     return [
@@ -23,6 +24,7 @@ def write_content(parts: Sequence[Part], to_url: ToUrl) -> str | list[dict[str, 
         if isinstance(part, TextPart)
         else {"type": "image_url", "image_url": {"url": to_url(part)}}
         for part in parts
+        if part != TextPart(text="")
     ]
 
 

@@ -25,6 +25,8 @@ from turnwise.pictures.pixels import to_data_url as to_data_url
 from turnwise.pictures.pixels import to_part as to_part
 from turnwise.pictures.pixels import to_png as to_png
 
+PICTURE_TYPES = ("image", "image_url", "input_image")
+"""Types of the parts of a message that are pictures, as chat APIs, processors and TRL name them."""
 KEYS = ("image", "image_url", "url", "bytes", "base64", "data", "source", "path")
 """Keys of a dict under which a picture is given; the first one that is present and not None is read."""
 _WANTED = (
@@ -33,6 +35,14 @@ _WANTED = (
 )
 _DEPTH = 4
 """Most dicts in each other: {"type": "image", "image": {"bytes": ...}} are two."""
+
+
+def is_picture(value: object) -> bool:
+    """Return whether a value is a picture whatever it is among: a Pillow image, an `ImagePart`, or a part of a message
+    whose type is one of `PICTURE_TYPES`."""
+    return isinstance(value, ImagePart | Image.Image) or (
+        isinstance(value, Mapping) and value.get("type") in PICTURE_TYPES
+    )
 
 
 def read_picture(value: Any, *, label: str = "", where: str = "", folder: Path | None = None) -> ImagePart:
@@ -77,7 +87,7 @@ def read_picture(value: Any, *, label: str = "", where: str = "", folder: Path |
             return _read_text(value, where, label, folder)
     if hasattr(value, "numpy") and hasattr(value, "permute"):
         raise PictureError(f"{where} is a tensor; give tensor.permute(1, 2, 0).numpy() as uint8 [height, width, 3]")
-    raise PictureError(f"{where} is {show(value)}, a {type(value).__name__}; {_WANTED}")
+    raise PictureError(f"{where} is {show(value)}, of type {type(value).__name__}; {_WANTED}")
 
 
 def _open(value: Mapping[str, Any], where: str) -> Any:

@@ -6,6 +6,9 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -25,8 +28,10 @@ KEPT_BYTES = 1 << 26
 class PictureStore:
     """Implements `core.pictures.Pictures`. Pictures of equal pixels are one file, `ab/abcdef....png`.
 
-    Several processes may write and read one folder at once. A deep copy of a store is the store itself:
-    models that hold it are copied.
+    A picture is in its file when `put` returns, so that other processes see it and a killed process loses nothing; it
+    reaches the disk a moment later, in a thread, because a run shows thousands of pictures and each wait for a disk
+    takes milliseconds. Several processes may write and read one folder at once. A deep copy of a store is the store
+    itself: models that hold it are copied.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -35,6 +40,9 @@ class PictureStore:
         self._kept: OrderedDict[str, Pixels] = OrderedDict()
         self._num_bytes = 0
         self._lock = threading.Lock()
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="pictures")
+        self._problem: OSError | None = None
+        """Why a picture did not reach the disk; raised by the next `put`."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -68,8 +76,24 @@ class PictureStore:
         if (fault := find_fault(part)) is not None:
             raise StoreError(f"cannot keep a picture {fault}; build it with read_picture")
         if path is not None:
-            _write(path, to_png(part))
+            with _naming(path):
+                if self._problem is not None:
+                    raise self._problem
+                _write(path, to_png(part))
+            self._disk.submit(self._wait_for_disk, path)
         self._keep(part.digest, to_pixels(part))
+
+    def _wait_for_disk(self, path: Path) -> None:
+        try:
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:  # a run that never began is removed with its folder
+            return
+        except OSError as cause:
+            self._problem = cause
 
     def read(self, digest: str) -> Pixels:
         """Return a picture, `[height, width, 3]`, which cannot be written to.
@@ -117,24 +141,27 @@ def open_pictures(run: Path) -> PictureStore:
     return PictureStore(run / FOLDER)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file at once: who sees it sees all of it, also after a crash of the machine. Each writer has a file of
-    its own until then."""
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that names the file and the remedy."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with open(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        yield
     except OSError as cause:
         raise StoreError(
             f"cannot write {path}: {cause.strerror or cause}; free disk space or change run.output, then continue with "
             "--resume"
         ) from cause
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file at once: who sees it sees all of it. Each writer has a file of its own until then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from PIL import Image
-
-from turnwise.core.messages import ImagePart, Part, TextPart
-from turnwise.pictures.read import read_picture
+from turnwise.core.messages import Part, TextPart
+from turnwise.pictures.read import is_picture, read_picture
 from turnwise.tools.text import mark_cut, to_text
-
-PICTURE_TYPES = ("image", "image_url", "input_image")
-"""Types of the parts of a message that are pictures, as chat APIs and TRL's tools name them."""
 
 
 def to_parts(result: object, where: str) -> tuple[Part, ...]:
     """Convert a tool's result to what the model sees.
 
-    A picture is a Pillow image, an `ImagePart`, or a dict whose "type" is one of `PICTURE_TYPES`. A list with a picture
-    in it is its items in order: pictures, texts (also `{"type": "text", "text": ...}`), and anything else as JSON. Any
-    other result is one text (see `to_text`).
+    What is a picture says `is_picture`. A list with a picture in it is its items in order: pictures, texts (also
+    `{"type": "text", "text": ...}`), and anything else as JSON. Any other result is one text (see `to_text`).
 
     Raises PictureError, which starts with `where`, for a picture that cannot be read.
     """
@@ -32,13 +26,6 @@ def to_parts(result: object, where: str) -> tuple[Part, ...]:
         if is_picture(item)
         else _read_text(item)
         for index, item in enumerate(items)
-    )
-
-
-def is_picture(item: object) -> bool:
-    """Return whether an item of a result is a picture."""
-    return isinstance(item, ImagePart | Image.Image) or (
-        isinstance(item, Mapping) and item.get("type") in PICTURE_TYPES
     )
 
 

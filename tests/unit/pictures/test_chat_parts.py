@@ -32,6 +32,12 @@ def test_a_picture_is_a_data_url_that_reads_as_the_same_pixels() -> None:
     assert read_picture(shown["image_url"]["url"]) == PART
 
 
+def test_an_empty_text_beside_a_picture_is_left_out() -> None:
+    content = write_anthropic_content((TextPart(text=""), PART), None)
+    assert isinstance(content, list)
+    assert [part["type"] for part in content] == ["image"]
+
+
 def test_anthropic_takes_base64_and_its_type() -> None:
     content = write_anthropic_content(PARTS, None)
     assert isinstance(content, list)

@@ -192,8 +192,8 @@ REFUSED = {
         Image.new("F", (1, 1)),
         "has pixels of Pillow's mode 'F', whose range is not known; scale them to 0..255 and convert them to 'L'",
     ),
-    "None": (None, "is None, a NoneType; " + WANTED),
-    "a number": (7, "is 7, a int; " + WANTED),
+    "None": (None, "is None, of type NoneType; " + WANTED),
+    "a number": (7, "is 7, of type int; " + WANTED),
     "placeholder": (
         {"type": "image"},
         "is a dict with 'type' and no picture; put it under 'image', 'bytes' or 'path'",

@@ -42,7 +42,8 @@ def test_a_server_sees_the_pictures_of_the_run() -> None:
     store.put(part)
     renderer = PictureRenderer(inner, NoLayout(), store)
     conversation = Conversation(renderer=renderer)
-    message = Message(role="user", content=(TextPart(text="who reads "), without_pixels(shown(part)).images[0]))
+    # Servers refuse pictures in the answer of a tool, so that too comes from the user.
+    message = Message(role="tool", content=(TextPart(text="who reads "), without_pixels(shown(part)).images[0]))
     conversation.openings.append(ConversationOpening(name="main", messages=(message,)))
     with chat_server(lambda content: "this") as (url, requests):
         role = ServedRole(api=ChatApi(url, "m", max_tokens=4, seed=0), renderer=renderer)

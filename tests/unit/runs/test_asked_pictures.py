@@ -3,13 +3,17 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from turnwise.config.load import load_config
 from turnwise.core.messages import Message, TextPart, to_plain_text, without_pixels
 from turnwise.core.protocols import Split
 from turnwise.core.types import Draw, Episode, StopReason, Task
 from turnwise.pictures.pixels import to_part
+from turnwise.pictures.read import read_picture
 from turnwise.pictures.store import open_pictures
 from turnwise.runs.ask import list_pictures, question_task
+from turnwise.runs.tasks import iterate_tasks
 from turnwise.testing import make_trajectory, make_turn
 from turnwise.testing.notes import NotesFamily
 
@@ -51,3 +55,15 @@ def test_pictures_are_listed_once_with_label_and_file(tmp_path: Path) -> None:
     first, second = list_pictures(episode, [PROMPT], store)
     assert first == f"[picture 4x2 {PAGE.digest[:12]}] 4 wide\ufffd[31m {store.find_path(PAGE.digest)}"
     assert second == f"[picture 3x2 {CROP.digest[:12]}] 3 wide\ufffd[31m which no prompt showed"
+
+
+def test_tasks_are_printed_with_names_and_exported_with_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = OnePage()
+    family.payload = {}
+    monkeypatch.setattr("turnwise.runs.tasks.build_family", lambda config: family)
+    [printed], [exported] = (
+        list(iterate_tasks(load_config([], []), "heldout", 1, with_pictures=with_pictures))
+        for with_pictures in (False, True)
+    )
+    assert printed["prompt"][0]["content"] == f"page [picture 4x2 {PAGE.digest[:12]}] who is red?"
+    assert read_picture(exported["prompt"][0]["content"][1]) == PAGE

@@ -19,5 +19,6 @@ LOCAL = EngineKind(
     options=LocalOptions,
     records_experts=False,
     follows_grammars=False,
+    reads_images=True,
     predict=lambda options: Footprint(has_pages=False),
 )

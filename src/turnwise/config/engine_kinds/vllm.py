@@ -66,6 +66,7 @@ VLLM = EngineKind(
     options=VllmOptions,
     records_experts=False,
     follows_grammars=False,
+    reads_images=True,
     max_adapter_rank=VLLM_RANKS[-1],
     has_weights_outside=True,
     predict=predict_guests,

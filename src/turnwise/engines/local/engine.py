@@ -19,12 +19,16 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from turnwise.core.asking import count_images
 from turnwise.core.errors import EngineError, boundary
+from turnwise.core.keys import Span, to_keys
 from turnwise.core.protocols import Interrupt
 from turnwise.core.seeds import uniforms
-from turnwise.core.types import Completion, FinishReason, IntArray, SamplingParams, Session, to_floats, to_ids
+from turnwise.core.types import Completion, FinishReason, IntArray, Prompt, SamplingParams, Session, to_floats, to_ids
 from turnwise.engines.admission import check_idle
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
+from turnwise.engines.paged.runner import MAX_PICTURES
+from turnwise.engines.paged.seeing import KnownPictures, Run, number_step
 from turnwise.engines.pump import Pump
 from turnwise.engines.sampling import sample_tokens
 from turnwise.engines.stops import completes_stop, looking_for_stop
@@ -32,6 +36,8 @@ from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS
 from turnwise.models.paths import find_path, is_fast
 from turnwise.models.shapes import measure_layers
+from turnwise.models.vision.eyes import find_eyes
+from turnwise.models.vision.placing import show
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +46,7 @@ class _Conversation:
 
     slot: int
     cached: list[int] = field(default_factory=list)
+    """Their keys, which tell pictures apart."""
     version: int = 0
 
 
@@ -50,6 +57,10 @@ class _Request:
     session: Session
     conversation: _Conversation
     prompt: list[int]
+    shown_as: list[int]
+    """Keys of the prompt's tokens (`core.keys.to_keys`)."""
+    images: tuple[Span, ...]
+    """Places of pictures in the prompt."""
     pending: list[int]
     """Tokens known but not yet in the cache."""
     params: SamplingParams
@@ -111,6 +122,8 @@ class LocalEngine:
         self._vocab_size = int(model.config.get_text_config().vocab_size)
         self._conversations: dict[Session, _Conversation] = {}
         self._free = list(range(max_concurrency))
+        eyes = find_eyes(model)
+        self._pictures = None if eyes is None else KnownPictures(model, eyes, max_pictures=MAX_PICTURES)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._active: list[_Request] = []
         self._is_draining = False
@@ -122,14 +135,23 @@ class LocalEngine:
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Waits for a free slot when `max_concurrency` conversations are open; a session has
         one request at a time."""
-        prompt = prompt_ids.tolist()
-        self._check(prompt, params, session)
+        return await self.generate_seeing(Prompt(token_ids=prompt_ids), params, session=session)
+
+    async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
+        """See `SeeingEngine.generate_seeing`."""
+        ids, keys = prompt.token_ids.tolist(), to_keys(prompt.token_ids, prompt.images).tolist()
+        self._check(ids, params, session)
+        if prompt.images and self._pictures is None:
+            raise EngineError(
+                f"request of '{session}' shows {count_images(prompt)}, but the model reads text only; use a "
+                "vision-language model"
+            )
         conversation = self._conversations.get(session)
         if conversation is None:
             conversation = _Conversation(slot=await self._take_slot(session), version=self.version)
             self._conversations[session] = conversation
         shared = len(conversation.cached)
-        if conversation.version != self.version or prompt[:shared] != conversation.cached or shared >= len(prompt):
+        if conversation.version != self.version or keys[:shared] != conversation.cached or shared >= len(keys):
             # Older weights or a rewritten history: start over.
             conversation.cached.clear()
             conversation.version = self.version
@@ -137,8 +159,10 @@ class LocalEngine:
         request = _Request(
             session=session,
             conversation=conversation,
-            prompt=prompt,
-            pending=prompt[shared:],
+            prompt=ids,
+            shown_as=keys,
+            images=prompt.images,
+            pending=ids[shared:],
             params=params,
             uniforms=uniforms(params.seed, params.max_tokens),
             future=asyncio.get_running_loop().create_future(),
@@ -185,6 +209,8 @@ class LocalEngine:
         check_idle(version, 0 if self._pump.is_paused else len(self._active))
         await self._pump.wait_for_step()
         self.version = version
+        if self._pictures is not None:
+            self._pictures.forget()
         self._recompute()
         with boundary(EngineError, f"the engine cannot read the weights of version {version}"):
             return await self._pump.run(lambda: compute_checksums(self._model))
@@ -267,10 +293,12 @@ class LocalEngine:
         """See `pump.Steps`."""
         ids: list[int] = []
         positions: list[int] = []
+        runs: list[Run] = []
         chunks: list[Chunk] = []
         rows: list[int] = []
-        for request, count in plan:
+        for index, (request, count) in enumerate(plan):
             start = len(request.conversation.cached)
+            runs.append((index, start, count, len(ids)))
             ids += request.pending[:count]
             positions += range(start, start + count)
             chunks.append(Chunk(request.conversation.slot, start, count))
@@ -280,9 +308,12 @@ class LocalEngine:
         num_padding = max(0, MIN_BATCH_ROWS - len(ids))
         rows += [rows[-1] if rows else 0] * (MIN_BATCH_ROWS - len(rows))
         device = self._model.device
+        shown = [request.images for request, _ in plan]
+        numbers = number_step(shown, runs, np.array(positions + [0] * num_padding))
+        placed = None if self._pictures is None else self._pictures.place(shown, runs)
         logits = self._model(
-            input_ids=torch.tensor([ids + [0] * num_padding], device=device),
-            position_ids=torch.tensor([positions + [0] * num_padding], device=device),
+            **show(self._model, torch.tensor([ids + [0] * num_padding], device=device), placed),
+            position_ids=torch.from_numpy(numbers).to(device)[..., None, :],
             use_cache=False,
             logits_to_keep=torch.tensor(rows, device=device),
             attention_plan=CachedAttention(self._cache, chunks),
@@ -305,7 +336,9 @@ class LocalEngine:
             if request not in self._active:
                 continue
             request.has_begun = True
-            request.conversation.cached += request.pending[:count]
+            known, cached = request.shown_as, request.conversation.cached
+            new = enumerate(request.pending[:count], len(cached))
+            cached += [known[at] if at < len(known) else token for at, token in new]
             del request.pending[:count]
             if not is_finite:
                 num_tokens = len(request.conversation.cached)

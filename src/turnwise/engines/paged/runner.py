@@ -179,7 +179,7 @@ class ModelRunner:
         self._graphs = None
         self._decoder = None
         if self.pictures is not None:
-            self.pictures.forget()
+            self.pictures.renew()
 
     def compute_checksums(self) -> dict[str, int]:
         """Return one checksum per parameter with which the next step samples; packs the weights if they are not packed.
@@ -218,6 +218,7 @@ class ModelRunner:
                 last[tile.item] = tile.at + tile.count - 1
         ids += [0] * (len(positions) - len(ids))
         starts = [(tile.item, tile.start, tile.count, tile.at) for tile in tiles]
+        shown = [item.request.images for item in items]
         written = torch.from_numpy(slots).to(self.model.device)
         # A drafted item is one tile, so its rows follow each other.
         rows = [
@@ -231,8 +232,8 @@ class ModelRunner:
         device = self.model.device
         return self._forward(
             torch.tensor(ids, device=device),
-            torch.from_numpy(number_step(items, starts, positions)).to(device),
-            None if self.pictures is None else self.pictures.place(items, starts),
+            torch.from_numpy(number_step(shown, starts, positions)).to(device),
+            None if self.pictures is None else self.pictures.place(shown, starts),
             self._plan(tiles, written),
             torch.tensor(rows, device=device),
             None if self.memory.experts is None else RecordedRouting(self.memory.experts, written),

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedModel
 
+from turnwise.core.keys import Span
 from turnwise.core.pictures import PlacedImages
 from turnwise.core.positions import number_positions
-from turnwise.engines.paged.scheduler import Item
 from turnwise.models.vision.eyes import Eyes
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.placing import Placed, place_features
+from turnwise.models.vision.tower import is_frozen
+
+Run = tuple[int, int, int, int]
+"""Adjacent tokens of a step: index of the request, position of the first one, their number, place in the flat batch."""
 
 
 @dataclass(slots=True)
@@ -29,7 +33,7 @@ class SeenCounts:
 
 
 class KnownPictures:
-    """Features of the pictures that requests showed last, until the weights change."""
+    """Features of the pictures that requests showed last, until the weights of the tower change."""
 
     def __init__(self, model: PreTrainedModel, eyes: Eyes, *, max_pictures: int) -> None:
         """`max_pictures`: most pictures whose features are kept; the least recently used is forgotten first."""
@@ -39,19 +43,18 @@ class KnownPictures:
         self._max_pictures = max_pictures
         self._features: OrderedDict[str, Features] = OrderedDict()
 
-    def forget(self) -> None:
-        """Forget all features: the weights changed."""
-        self._features.clear()
+    def renew(self) -> None:
+        """Take over changed weights: forgets all features unless the tower is frozen."""
+        if not is_frozen(self._model):
+            self._features.clear()
 
-    def place(self, items: Sequence[Item], starts: Sequence[tuple[int, int, int, int]]) -> Placed | None:
-        """Return the features of all places in a step; None if there are none.
-
-        `starts` are its runs of tokens: index of the item, first position, number of tokens, place in the flat batch.
-        """
+    def place(self, shown: Sequence[Sequence[Span]], starts: Sequence[Run]) -> Placed | None:
+        """Return the features of all places in a step; None if there are none. `shown` are the places in the prompts of
+        its requests."""
         sources = {
             at + token - start: (span.digest, span.offset + token - span.start)
             for index, start, count, at in starts
-            for span in items[index].request.images
+            for span in shown[index]
             for token in range(max(start, span.start), min(start + count, span.start + span.length))
         }
         if not sources:
@@ -76,15 +79,14 @@ class KnownPictures:
         return features
 
 
-def number_step(items: Sequence[Item], starts: Sequence[tuple[int, int, int, int]], counted: np.ndarray) -> np.ndarray:
+def number_step(shown: Sequence[Sequence[Span]], starts: Sequence[Run], counted: np.ndarray) -> np.ndarray:
     """Return the positions of a step's tokens: `counted [T]`, those counted from each request's start, or `[3, T]` if a
-    picture numbers its places by time, row and column. `starts` as in `KnownPictures.place`."""
-    axes = [start for start in starts if any(span.grid is not None for span in items[start[0]].request.images)]
+    picture numbers its places by time, row and column. `shown` as in `KnownPictures.place`."""
+    axes = [start for start in starts if any(span.grid is not None for span in shown[start[0]])]
     if not axes:
         return counted
     numbers = np.tile(counted, (3, 1))
     for index, start, count, at in axes:
-        request = items[index].request
-        length = max(len(request.tokens), start + count)
-        numbers[:, at : at + count] = number_positions(length, request.images)[:, start : start + count]
+        length = max(start + count, *(span.start + span.length for span in shown[index]))
+        numbers[:, at : at + count] = number_positions(length, shown[index])[:, start : start + count]
     return numbers

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from turnwise.config.lora import VLLM_RANKS
 from turnwise.core.errors import EngineError
 from turnwise.models.lora import describe_adapter, list_adapter
+from turnwise.models.vision.eyes import find_eyes
 
 REMEDY = "use engine.kind='paged'"
 PATTERNS = ("rank_pattern", "alpha_pattern", "target_parameters", "layer_replication", "fan_in_fan_out")
@@ -24,6 +25,8 @@ def plan_room(model: PreTrainedModel) -> dict[str, Any] | None:
     config = describe_adapter(model)
     if config is None:
         return None
+    if find_eyes(model) is not None:
+        raise EngineError(f"vLLM is given adapters of models that read text only; {REMEDY}")
     for option in PATTERNS:
         if config.get(option):
             raise EngineError(f"vLLM does not support adapters with {option}={config[option]!r}; {REMEDY}")

@@ -17,19 +17,20 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from transformers import PreTrainedModel
 
-from turnwise.core.errors import EngineError
+from turnwise.core.errors import EngineError, boundary
 from turnwise.core.protocols import Interrupt, Receive
 from turnwise.core.types import Completion, FinishReason, IntArray, Prompt, SamplingParams, Session
 from turnwise.engines.admission import check_idle, check_plain_request
-from turnwise.engines.canary import NUM_CANARY_TOKENS, count_tokens, score_canary
+from turnwise.engines.canary import NUM_CANARY_TOKENS, Canary, count_tokens, score_canary, score_prompt
 from turnwise.engines.stops import find_stop, looking_for_stop
 from turnwise.engines.vllm.adapters import plan_room
 from turnwise.engines.vllm.broadcast import DEADLINE_S, broadcast_weights
 from turnwise.engines.vllm.guests import Guests, Weights, check_sums
+from turnwise.engines.vllm.pictures import find_layout, paint_canary, plan_eyes, show, write_processor
 from turnwise.engines.workers.link import Link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
@@ -38,6 +39,7 @@ from turnwise.hosts.local import LocalHost
 from turnwise.models.hub_tensors import list_hub_tensors
 from turnwise.models.paths import is_fast
 from turnwise.models.staging import Staged, Staging
+from turnwise.models.vision.eyes import find_eyes
 
 Transport = Literal["files", "broadcast"]
 
@@ -109,6 +111,7 @@ class VllmEngine:
                 "seed": seed,
                 "lora": self._room,
                 "is_hybrid": not is_fast(model),
+                "eyes": plan_eyes(model, max_context),
             },
             logs=self._staging.root,
             num_threads=num_threads,
@@ -120,8 +123,7 @@ class VllmEngine:
         # Nothing that ends the processes may reference the engine, or it would never be collected.
         self._pool = WorkerPool(self._guests.start, num_workers=num_workers, max_open=share, name="vLLM engine")
         weakref.finalize(self, self._pool.kill)
-        self._staging_lock = asyncio.Lock()
-        self._num_open = 0
+        self._staging_lock, self._num_open = asyncio.Lock(), 0
         self._is_paused = self._is_closed = False
         self.seconds: Mapping[str, float] = {}
         """Seconds taken by parts of the last adoption: `write` by this process, `verify` until all engines had computed
@@ -155,15 +157,25 @@ class VllmEngine:
 
     async def generate(self, prompt_ids: IntArray, params: SamplingParams, *, session: Session) -> Completion:
         """See `Engine.generate`. Also raises EngineError for a grammar, and for stop strings without `decode`."""
-        return await self.stream(prompt_ids, params, session=session, receive=None)
+        return await self._sample(Prompt(token_ids=prompt_ids), params, session, None)
+
+    async def generate_seeing(self, prompt: Prompt, params: SamplingParams, *, session: Session) -> Completion:
+        """See `SeeingEngine.generate_seeing`. Also raises EngineError if vLLM's processor makes other tokens of the
+        pictures."""
+        return await self._sample(prompt, params, session, None)
 
     async def stream(
         self, prompt_ids: IntArray, params: SamplingParams, *, session: Session, receive: Receive | None
     ) -> Completion:
         """See `StreamingEngine.stream`."""
+        return await self._sample(Prompt(token_ids=prompt_ids), params, session, receive)
+
+    async def _sample(
+        self, prompt: Prompt, params: SamplingParams, session: Session, receive: Receive | None
+    ) -> Completion:
         if self._is_closed:
             raise EngineError(f"the engine is closed and rejected the request of '{session}'")
-        check_plain_request("vllm", prompt_ids, params, session, self._model, self._max_context, self._decode)
+        check_plain_request("vllm", prompt.token_ids, params, session, self._model, self._max_context, self._decode)
         await self._stage_first()
         if self._is_closed:
             raise EngineError(f"the engine was closed before the reply of '{session}' ended")
@@ -180,7 +192,8 @@ class VllmEngine:
             is_thrown_away = is_thrown_away or (has_told and part is None)
 
         is_watched = watch is not None or receive is not None
-        fields = {**encode_request(Prompt(token_ids=prompt_ids), params, session), "watch": is_watched}
+        shown = await asyncio.to_thread(show, prompt, find_eyes(self._model)) if prompt.images else None
+        fields = {**encode_request(prompt, params, session), "watch": is_watched, "shown": shown}
         self._num_open += 1
         try:
             answer = await self._pool.ask_one("generate", fields, session, hear=hear if is_watched else None)
@@ -263,16 +276,35 @@ class VllmEngine:
 
         def write() -> Weights:
             canary = score_canary(self._model, num_tokens)
-            return Weights(staged=self._write(), canary=canary, version=version)
+            return Weights(staged=self._write(), canary=canary, version=version, seen=self._score_seeing())
 
         return await asyncio.to_thread(write)
 
+    def _score_seeing(self) -> tuple[Canary, Mapping[str, Any]] | None:
+        layout = find_layout(self._model)
+        if layout is None:
+            return None
+        looking, prompt = paint_canary(self._model, layout)
+        shown = show(prompt, find_eyes(looking))
+        assert shown is not None
+        return score_prompt(looking, prompt), shown
+
     def _write(self) -> Staged:
         if self._room is None:
-            return self._staging.write(self._model)
+            return self._staging.write(self._model, self._find_processor())
         if self._guests.base is None:
             self._guests.base = self._staging.write_base(self._model)
         return self._staging.write_adapter(self._model, self._guests.base)
+
+    def _find_processor(self) -> Path | None:
+        """Return the folder of what vLLM needs to prepare pictures; None for a model that reads text."""
+        folder, layout = self._staging.root / "processor", find_layout(self._model)
+        if layout is None:
+            return None
+        if not folder.exists():
+            with boundary(EngineError, f"cannot write the model's processor to {folder}; free space there"):
+                write_processor(layout, folder)
+        return folder
 
 
 class _StopWatch:

@@ -29,6 +29,8 @@ class Weights:
     canary: Canary
     """The canary as scored by the trainer's model with these weights."""
     version: int
+    seen: tuple[Canary, Mapping[str, Any]] | None = None
+    """The canary with pictures, and its prompt as vLLM's processor takes it; None for a model that reads text."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +116,7 @@ class Guests:
             for staged in (weights.staged,) if self.base is None else (self.base, weights.staged):
                 check_sums(link, staged, await link.ask("sum", folder=str(await link.carry(staged.folder))))
             try:
-                await _check_canary(link, weights.canary)
+                await _check_canaries(link, weights)
             except EngineError as error:
                 raise EngineRefusal(
                     f"vLLM cannot sample {self.model} in its own implementation: {error}; {REMEDY}"
@@ -144,11 +146,12 @@ class Guests:
         weights = self.weights
         folder = await link.carry(weights.staged.folder) if carries else weights.staged.folder
         await link.ask("adopt", version=weights.version, folder=str(folder))
-        await _check_canary(link, weights.canary)
+        await _check_canaries(link, weights)
 
 
-async def _check_canary(link: Link, canary: Canary) -> None:
-    canary.check_scores(await link.ask("score", token_ids=list(canary.token_ids)), link.name)
+async def _check_canaries(link: Link, weights: Weights) -> None:
+    for canary, shown in ((weights.canary, None), *(() if weights.seen is None else (weights.seen,))):
+        canary.check_scores(await link.ask("score", token_ids=list(canary.token_ids), shown=shown), link.name)
 
 
 def check_sums(link: Link, staged: Staged, sums: Mapping[str, int]) -> None:

@@ -33,6 +33,7 @@ from turnwise.engines.workers.link import WorkerPlan, start_link
 from turnwise.engines.workers.messages import decode_completion, encode_request
 from turnwise.engines.workers.pool import WorkerPool
 from turnwise.models.checksums import compute_checksums
+from turnwise.models.vision.eyes import describe_eyes, take_off_eyes
 
 
 class WorkerEngine:
@@ -94,7 +95,9 @@ class WorkerEngine:
             "grammars": grammars,
             "decode": decode,
         }
-        plan = WorkerPlan(model=_share(model), settings=settings, start_s=start_s, silence_s=silence_s)
+        plan = WorkerPlan(
+            model=_share(model), eyes=describe_eyes(model), settings=settings, start_s=start_s, silence_s=silence_s
+        )
         self._pool = WorkerPool(partial(start_link, plan=plan), num_workers=num_workers, max_open=share)
         self._num_open = 0
         self._is_paused = False
@@ -203,4 +206,6 @@ def _share(model: PreTrainedModel) -> PreTrainedModel:
     ):
         for tensor in tensors:
             tensor.share_memory_()
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    shared = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    take_off_eyes(shared)
+    return shared

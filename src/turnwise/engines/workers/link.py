@@ -37,7 +37,9 @@ class WorkerPlan:
     """What every worker is started with."""
 
     model: PreTrainedModel
-    """The model, with its parameters in shared memory."""
+    """The model, with its parameters in shared memory and without eyes."""
+    eyes: Mapping[str, Any] | None
+    """Its eyes (`models.vision.eyes.describe_eyes`); None for a model that reads text."""
     settings: Mapping[str, Any]
     """Settings for `PagedEngine`."""
     start_s: float
@@ -230,7 +232,7 @@ async def start_link(name: str, plan: WorkerPlan) -> Link:
     ours, theirs = socket.socketpair()
     process = multiprocessing.get_context("spawn").Process(
         target=run_worker,
-        args=(theirs, os.getpid(), plan.model, plan.settings, min(ALIVE_S, plan.silence_s / 8)),
+        args=(theirs, os.getpid(), plan.model, plan.eyes, plan.settings, min(ALIVE_S, plan.silence_s / 8)),
         name=name,
         daemon=True,
     )

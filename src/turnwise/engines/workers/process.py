@@ -23,13 +23,19 @@ from turnwise.engines.workers.serving import Say, follow_parent, serve
 from turnwise.models.allocator import keep_freed_memory
 from turnwise.models.attention import register_attention
 from turnwise.models.experts import register_experts
+from turnwise.models.vision.eyes import build_eyes
 
 
 def run_worker(
-    end: socket.socket, parent_pid: int, model: PreTrainedModel, settings: Mapping[str, Any], alive_s: float
+    end: socket.socket,
+    parent_pid: int,
+    model: PreTrainedModel,
+    eyes: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    alive_s: float,
 ) -> None:
-    """Run a worker from start to end. `model` is in shared memory, `settings` are those of `PagedEngine`; `alive_s` is
-    the time between heartbeats."""
+    """Run a worker from start to end. `model` is in shared memory and gets `eyes`; `settings` are those of
+    `PagedEngine`; `alive_s` is the time between heartbeats."""
     if not follow_parent(parent_pid):
         return
     torch.set_num_threads(1)
@@ -38,6 +44,7 @@ def run_worker(
     register_experts()
 
     async def build(_: Mapping[str, Any], say: Say) -> _Worker:
+        build_eyes(model, eyes)
         return _Worker(PagedEngine(model, **settings), say)
 
     asyncio.run(serve(end, build, {"alive_s": alive_s}))

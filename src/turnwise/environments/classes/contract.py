@@ -16,16 +16,16 @@ TRL.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, PictureError, boundary
+from turnwise.core.messages import join_texts
 from turnwise.core.types import Message, Part, TextPart, ToolSpec, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise.pictures.read import read_picture
-from turnwise.tools.output import is_picture
+from turnwise.pictures.read import is_picture, read_picture
 from turnwise.tools.tool import to_tool
 
 RESERVED = ("reset", "get_reward")
@@ -147,7 +147,7 @@ def read_messages(prompt: object, observation: object, where: str) -> tuple[Mess
     elif observation is not None:
         content = read_content(observation, f"{where}.reset")
         last = messages.pop() if messages and messages[-1].role != "assistant" else text_message("user", "")
-        messages.append(Message(role=last.role, content=_join((*last.content, *content))))
+        messages.append(Message(role=last.role, content=join_texts((*last.content, *content))))
     if not any(message.text or message.images for message in messages):
         raise EnvironmentFault(
             f"{where}.reset returned {observation!r:.100} and the row has no prompt, so the model would see no text; "
@@ -199,19 +199,7 @@ def read_content(content: object, where: str) -> tuple[Part, ...]:
             raise EnvironmentFault(
                 f"{where} returned {content!r:.200}; return text, parts of text and images, messages, or None"
             )
-    return _join(parts)
-
-
-def _join(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Join adjacent texts; at least one part is left."""
-    joined: list[Part] = []
-    for part in parts:
-        if isinstance(part, TextPart) and joined and isinstance(joined[-1], TextPart):
-            part = TextPart(text=joined.pop().text + part.text)  # type: ignore[union-attr]
-        joined.append(part)
-    if len(joined) > 1:
-        joined = [part for part in joined if not isinstance(part, TextPart) or part.text]
-    return tuple(joined) or (TextPart(text=""),)
+    return join_texts(parts)
 
 
 def read_next(step: object, contract: Contract) -> tuple[str, dict[str, Any]] | str:

@@ -7,13 +7,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from PIL import Image
+
 from turnwise.core.errors import ConfigError, EnvironmentFault, PictureError, ToolFailure, boundary
 from turnwise.core.holding import named
+from turnwise.core.messages import ImagePart, show_digest
 from turnwise.core.returned import read_truth
 from turnwise.core.threads import run_method
 from turnwise.core.types import Message, Reward, StopReason, Task, ToolCall, ToolRecord
 from turnwise.environments.classes.contract import Contract, read_messages, read_next
+from turnwise.environments.classes.rows import PROMPT
 from turnwise.environments.tool_environment import ToolEnvironment
+from turnwise.pictures.pixels import to_pixels
+from turnwise.pictures.rows import RowPictures, from_plain
 from turnwise.rewards.guard import score_guarded
 from turnwise.tools.text import clip, to_text
 
@@ -28,34 +34,50 @@ class ClassEnvironment(ToolEnvironment):
     `tool_timeout_s` makes the trajectory Invalid, and so does a reward that is missing or not a finite number.
     """
 
-    def __init__(self, contract: Contract, *, tool_timeout_s: float, max_observation_chars: int) -> None:
-        """`tool_timeout_s` also limits the constructor, `reset`, `get_reward` and `_close`."""
+    def __init__(
+        self, contract: Contract, pictures: RowPictures, *, tool_timeout_s: float, max_observation_chars: int
+    ) -> None:
+        """`pictures` are those of the family's rows; `tool_timeout_s` also limits the constructor, `reset`,
+        `get_reward` and `_close`."""
         super().__init__(tool_timeout_s=tool_timeout_s, max_observation_chars=max_observation_chars)
         self._contract = contract
+        self._pictures = pictures
         self._played: Any = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
-        """Build the object and open it with the task's row. The seed comes with the row and identifies the task; the
-        argument `seed` is not used."""
-        contract, row = self._contract, dict(task.payload["row"])
+        """Build the object and open it with the task's row, whose pictures are Pillow images. The seed comes with the
+        row and identifies the task; the argument `seed` is not used."""
+        contract = self._contract
         if "question" in task.payload:  # set by `turnwise ask`, which changes a task's words
             raise EnvironmentFault(
                 f"{contract.name} starts with what reset returns and cannot be asked another question"
             )
         self._played = await self._run(contract.build, f"{contract.name}()")
+        row = from_plain(task.payload["row"], PROMPT, self._show)
         observation = await self._run(lambda: self._played.reset(**row), f"{contract.name}.reset")
         if not contract.has_reward and not hasattr(self._played, "reward"):
             raise ConfigError(
                 f"class {contract.name} has neither a method get_reward nor, after reset, an attribute reward; "
                 "define get_reward(self) -> float"
             )
-        messages = read_messages(row.get("prompt"), observation, contract.name)
+        prompt = from_plain(task.payload["row"], PROMPT, self._pictures.find).get(PROMPT)
+        messages = read_messages(prompt, observation, contract.name)
         if messages[-1].role == "assistant":
             raise EnvironmentFault(
                 f"{contract.name} starts with a message from the assistant, but the model has to reply to it; end "
                 "prompt, or what reset returns, with a user message"
             )
         return messages, [getattr(self._played, name) for name in contract.tools]
+
+    def _show(self, part: ImagePart) -> Image.Image:
+        """Return a picture of the row. Raises EnvironmentFault if none of the family's rows has it."""
+        found = self._pictures.find(part)
+        if found.pixels is None:
+            raise EnvironmentFault(
+                f"picture {show_digest(part.digest)} of the task is in no row of {self._contract.name}; play it with "
+                "the rows that it was made from"
+            )
+        return Image.fromarray(to_pixels(found))
 
     async def _call(self, call: ToolCall) -> ToolRecord:
         try:

@@ -18,10 +18,11 @@ from turnwise.environments.arguments import FamilyArguments, Share, check_index,
 from turnwise.environments.classes.contract import check_row, read_contract, read_messages
 from turnwise.environments.classes.environment import ClassEnvironment
 from turnwise.environments.classes.policies import NaivePolicy, OraclePolicy, RandomPolicy
-from turnwise.environments.classes.rows import Row, check_rows, load_rows, split_rows
+from turnwise.environments.classes.rows import PROMPT, Row, check_rows, load_rows, split_rows
 from turnwise.environments.data_rows import RowFile
 from turnwise.environments.episodes import Played, play_episode, run_apart
 from turnwise.environments.file_splits import MAX_BAD_ROWS, FromFiles
+from turnwise.pictures.rows import RowPictures, from_plain
 from turnwise.rendering.calls import format_calls
 
 MAX_EPISODES = 200
@@ -83,16 +84,17 @@ class ClassFamily(FromFiles):
         self._contract = contract = read_contract(plain)
         if chosen.naive_skill and not contract.has_oracle:
             raise ConfigError(f"naive_skill={chosen.naive_skill} but {contract.name} has no _oracle; {_REMEDY}")
+        self._pictures = RowPictures()
         rows: list[Row] | RowFile[Row] | None = None
         if chosen.rows is not None:
-            rows = check_rows(chosen.rows, contract)
+            rows = check_rows(chosen.rows, contract, self._pictures)
         elif chosen.path:
-            rows = load_rows(Path(chosen.path), contract, max_bad_share=chosen.max_bad_rows)
+            rows = load_rows(Path(chosen.path), contract, self._pictures, max_bad_share=chosen.max_bad_rows)
         else:
             check_row(contract, {"seed": 0} if contract.takes_seed else {})
         heldout = None
         if chosen.heldout_path:
-            heldout = load_rows(Path(chosen.heldout_path), contract, max_bad_share=chosen.max_bad_rows)
+            heldout = load_rows(Path(chosen.heldout_path), contract, self._pictures, max_bad_share=chosen.max_bad_rows)
         self._files = self._rows = None if rows is None else split_rows(rows, heldout, contract, chosen.seed)
 
     @property
@@ -117,8 +119,8 @@ class ClassFamily(FromFiles):
         if self._contract.takes_seed and "seed" not in row:
             row["seed"] = derive_seed(self._chosen.seed, "row", split, index) % (MAX_SEED + 1)
         name = self._contract.name
-        if row.get("prompt") is not None:
-            prompt = read_messages(row["prompt"], None, name)
+        if row.get(PROMPT) is not None:
+            prompt = read_messages(from_plain(row, PROMPT, self._pictures.find)[PROMPT], None, name)
         else:  # the prompt is known only after reset
             columns = ", ".join(f"{key}={value!r}" for key, value in row.items())
             prompt = (text_message("user", f"{name}.reset({columns})"),)
@@ -131,7 +133,10 @@ class ClassFamily(FromFiles):
     def _build(self) -> ClassEnvironment:
         chosen = self._chosen
         return ClassEnvironment(
-            self._contract, tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars
+            self._contract,
+            self._pictures,
+            tool_timeout_s=chosen.tool_timeout_s,
+            max_observation_chars=chosen.max_observation_chars,
         )
 
     def policy(self, name: str) -> ScriptedPolicy:

@@ -12,16 +12,21 @@ from turnwise.core.seeds import rng
 from turnwise.environments.classes.contract import Contract, check_row, read_messages
 from turnwise.environments.data_rows import RowFile, check_plain, load_file
 from turnwise.environments.file_splits import DataFile, FileSplits, Place, describe_copies
+from turnwise.pictures.rows import RowPictures, from_plain, to_plain
 
 Row = Mapping[str, Any]
+PROMPT = "prompt"
+"""The column with an episode's first messages."""
 HELDOUT_SHARE = 0.1
 """Share of the rows that are held out if there is no file of held-out rows; at least one row."""
 
 
-def load_rows(path: Path, contract: Contract, *, max_bad_share: float) -> RowFile[Row]:
-    """Load the rows of a file, in order; rows that `reset` does not accept count as bad. Raises as `load_file` does."""
+def load_rows(path: Path, contract: Contract, pictures: RowPictures, *, max_bad_share: float) -> RowFile[Row]:
+    """Load the rows of a file, in order, their pictures by digest; rows that `reset` does not accept count as bad.
+    Raises as `load_file` does."""
 
     def check(row: dict[str, Any]) -> Row:
+        row = to_plain(pictures.take(row, (PROMPT,), path.parent), PROMPT)
         check_plain(row)
         try:
             return _check(row, contract)
@@ -31,16 +36,19 @@ def load_rows(path: Path, contract: Contract, *, max_bad_share: float) -> RowFil
     return load_file(path, check, max_bad_share=max_bad_share)
 
 
-def check_rows(rows: Sequence[Row], contract: Contract) -> list[Row]:
-    """Return the rows of a recipe. Raises ConfigError naming the first that does not fit."""
+def check_rows(rows: Sequence[Row], contract: Contract, pictures: RowPictures) -> list[Row]:
+    """Return the rows of a recipe, their pictures by digest. Raises ConfigError naming the first that does not fit."""
+    checked = []
     for index, row in enumerate(rows):
         try:
-            _check(row, contract)
-        except (ConfigError, EnvironmentFault) as error:
+            if isinstance(row, dict):
+                row = to_plain(pictures.take(row, (PROMPT,), None), PROMPT)
+            checked.append(_check(row, contract))
+        except (ConfigError, DataError, EnvironmentFault) as error:
             raise ConfigError(f"rows[{index}]: {error}") from None
     if not rows:
         raise ConfigError("rows=[] is empty; add at least one row, or leave rows out")
-    return list(rows)
+    return checked
 
 
 def split_rows(
@@ -83,6 +91,6 @@ def _check(row: object, contract: Contract) -> Row:
     if not isinstance(row, dict):
         raise ConfigError(f"{type(row).__name__} instead of an object; expected one JSON object per row")
     check_row(contract, {"seed": 0, **row} if contract.takes_seed else row)
-    if row.get("prompt") is not None:
-        read_messages(row["prompt"], None, contract.name)
+    if row.get(PROMPT) is not None:
+        read_messages(from_plain(row, PROMPT, lambda part: part)[PROMPT], None, contract.name)
     return row

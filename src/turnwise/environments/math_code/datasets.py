@@ -8,6 +8,8 @@ r"""Mathematical problems from a user's file, in our layout and the published on
     AIME         {"problem", "answer"} or {"Problem", "Answer"}
     OpenAI       {"messages": [{"role", "content"}]} with an answer as in any of these
 
+Any of them may have pictures (`pictures.rows`).
+
 In a prompt of messages the last one is the question, and the earlier ones are kept before it. Anything that does not
 fit raises DataError with file and row. Parquet needs pyarrow, an optional dependency.
 """
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.core.errors import DataError
-from turnwise.core.types import Message
+from turnwise.core.types import Message, Part
 from turnwise.environments.published_rows import (
     find_ground_truth,
     read_answers,
@@ -31,6 +33,8 @@ from turnwise.environments.published_rows import (
 from turnwise.rewards.boxes import extract_boxed
 from turnwise.rewards.math_spelling import says_nothing
 
+QUESTIONS = ("question", "problem", "Problem")
+"""Columns with a problem as text."""
 _LAYOUTS = '"answers", "reward_model", "reward_spec", "answer", "Answer" or "solution"'
 # DAPO-Math puts the problem between an instruction and a reminder, separated by blank lines.
 _DAPO_BEFORE, _DAPO_AFTER = "Solve the following math problem step by step.", "Remember to put your answer"
@@ -43,6 +47,8 @@ class MathRow:
     before: tuple[Message, ...] = ()
     """The system message and the turns before the problem; usually empty."""
     question: str
+    shown: tuple[Part, ...] = ()
+    """The parts of the problem if pictures are among them; else empty."""
     answers: tuple[str, ...]
     """Accepted answers, at least one."""
     kind: str
@@ -51,16 +57,16 @@ class MathRow:
     @property
     def asks(self) -> tuple[object, ...]:
         """What the model reads: rows with equal values are copies."""
-        return self.before, self.question
+        return self.before, self.question, self.shown
 
 
 def to_math_row(row: Mapping[str, Any]) -> MathRow:
     """Convert a row in any of the layouts. Raises DataError naming the field that is missing or wrong."""
     names = ("kind",) if "answers" in row else ("data_source", "type", "subject")
     kind = next((row[name] for name in names if row.get(name)), "file")
-    asked = read_asked(row, ("question", "problem", "Problem"))
+    asked = read_asked(row, QUESTIONS)
     text = asked.question
-    if text.startswith(_DAPO_BEFORE):
+    if text.startswith(_DAPO_BEFORE) and not asked.shown:
         text = text.partition("\n\n")[2].rpartition(_DAPO_AFTER)[0] or text
     answers = _answers(row)
     if empty := next((answer for answer in answers if says_nothing(answer)), None):
@@ -68,6 +74,7 @@ def to_math_row(row: Mapping[str, Any]) -> MathRow:
     return MathRow(
         before=asked.before,
         question=read_text(text, "prompt without its instruction"),
+        shown=asked.shown,
         answers=answers,
         kind=read_text(kind, "kind"),
     )

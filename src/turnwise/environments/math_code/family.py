@@ -9,18 +9,20 @@ from typing import Any
 
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Part, Task
 from turnwise.environments.file_splits import FromFiles, load_splits
 from turnwise.environments.generated import GeneratedFamily
 from turnwise.environments.math_code.arguments import MathArguments, Prompt
-from turnwise.environments.math_code.datasets import MathRow, to_math_row
+from turnwise.environments.math_code.datasets import QUESTIONS, MathRow, to_math_row
 from turnwise.environments.math_code.environment import MathEnvironment
 from turnwise.environments.math_code.policies import NaivePolicy, OraclePolicy, RandomPolicy, answer_message, plan_of
 from turnwise.environments.math_code.problems import build_problem
 from turnwise.environments.math_code.reasoning import check_installed, draw_entry
 from turnwise.environments.math_code.stories import draw_story
+from turnwise.environments.published_rows import fill_template, take_pictures
 from turnwise.environments.shared_sandbox import SharedSandbox, load_sandbox
 from turnwise.environments.texts import mix_texts
+from turnwise.pictures.rows import RowPictures
 from turnwise.rewards.math_answer import parse_integer
 from turnwise.rewards.math_verifier import MathVerifier
 
@@ -53,12 +55,18 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
         super().__init__(**arguments)
         chosen = self._chosen
         self._kinds = chosen.weights
+        self._pictures = RowPictures()
         self._sandbox = SharedSandbox(load_sandbox(chosen.sandbox, chosen.sandbox_args))
         self._verifier = MathVerifier(timeout_s=chosen.compare_timeout_s)
         if chosen.mode == "files":
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
             self._files = load_splits(
-                paths, to_math_row, chosen.seed, max_bad_rows=chosen.max_bad_rows, asks=lambda row: row.asks
+                paths,
+                to_math_row,
+                chosen.seed,
+                max_bad_rows=chosen.max_bad_rows,
+                asks=lambda row: row.asks,
+                prepare=partial(take_pictures, names=QUESTIONS, pictures=self._pictures),
             )
             self._verifier.check()
         if chosen.mode == "reasoning_gym":
@@ -70,14 +78,15 @@ class MathCode(FromFiles, GeneratedFamily[MathArguments]):
         """Generate a task; splits are endless and share no question. From files, "train" starts over in a new order
         after each pass and "heldout" ends. Raises IndexError past the end."""
         before: tuple[Message, ...] = ()
+        shown: tuple[Part, ...] = ()
         if self._files is None:
             payload = self._drawn_payload(split, index)
         else:
             row: MathRow = self._files.row(split, index)
-            before = row.before
+            before, shown = row.before, row.shown
             payload = {"kind": row.kind, "question": row.question, "answers": list(row.answers)}
-        prompt = PROMPTS[self._chosen.prompt].format(question=payload["question"])
-        return (*before, text_message("user", prompt)), {**payload, "split": split}
+        asked = fill_template(PROMPTS[self._chosen.prompt], payload["question"], shown)
+        return tuple(map(self._pictures.fill, (*before, asked))), {**payload, "split": split}
 
     def _drawn_payload(self, split: Split, index: int) -> dict[str, Any]:
         path = (self._chosen.seed, "task", split, index)

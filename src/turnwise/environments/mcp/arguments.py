@@ -46,6 +46,9 @@ class ServedArguments(FamilyArguments):
     check_tool: str = ""
     """For `reward="tool"`: the server's tool that judges. It receives the row's `check` arguments and the model's
     answer as the text `answer`, and returns a number or a truth value."""
+    show_images: bool = False
+    """Shows the images in tools' results to the model, which must be one that sees. Otherwise text names each with its
+    type and size."""
     naive_skill: Share = 0.1
     """Probability that the policy "naive" makes all calls of the row instead of only the first."""
 

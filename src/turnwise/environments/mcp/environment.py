@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, ToolTimeout
-from turnwise.core.types import Invalid, Message, Reward, RewardPart, Scored, StopReason, Task, ToolRecord
+from turnwise.core.types import Invalid, Message, Part, Reward, RewardPart, Scored, StopReason, Task, ToolRecord
 from turnwise.environments.mcp.arguments import ServedArguments
 from turnwise.environments.mcp.connections import Connection, MakeSessions, SharedConnections, connect
 from turnwise.environments.mcp.rows import Row, from_payload
 from turnwise.environments.tool_environment import ToolEnvironment, hash_calls
 from turnwise.rewards.answers import AnswerCase, exact_match, f1, final_answer
 from turnwise.rewards.guard import score_guarded
-from turnwise.tools.mcp.results import ServerTool, hide_parameters, to_text
+from turnwise.tools.mcp.results import ServerTool, hide_parameters, to_seen, to_text
 from turnwise.tools.tool import Tool
 
 RowReward = Callable[[Mapping[str, Any], Sequence[Message], Sequence[ToolRecord]], Any]
@@ -111,20 +111,21 @@ class McpEnvironment(ToolEnvironment):
 
     def _bound(self, tool: ServerTool) -> dict[str, Any]:
         """Return the row's values for a tool's parameters."""
-        return {
-            key: value for key, value in self._row.bind.items() if key in tool.spec.properties
-        }
+        return {key: value for key, value in self._row.bind.items() if key in tool.spec.properties}
 
-    async def _answer(self, tool: ServerTool, /, **arguments: Any) -> str:
+    async def _answer(self, tool: ServerTool, /, **arguments: Any) -> str | tuple[Part, ...]:
         """Return the answer to the model's call of a tool. Raises ToolFailure for a parameter that the model was not
-        shown."""
+        shown, PictureError for an image that cannot be read."""
         assert self._connection is not None
         bound = self._bound(tool)
         if taken := [key for key in arguments if key in bound]:
             shown = ", ".join(key for key in tool.spec.properties if key not in bound) or "no arguments"
             raise ToolFailure(f"{tool.spec.name} takes {shown}; unknown: {', '.join(taken)}")
         try:
-            return to_text(await self._connection.call(tool, {**arguments, **bound}))
+            result = await self._connection.call(tool, {**arguments, **bound})
+            if not self._rules.chosen.show_images:
+                return to_text(result)
+            return to_seen(result, f"the result of tool {tool.name!r} of server {tool.server!r}")
         finally:
             self.done = self._connection.is_over
 

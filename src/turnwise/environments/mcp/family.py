@@ -21,8 +21,9 @@ from turnwise.environments.mcp.arguments import McpArguments, Scope, ServedArgum
 from turnwise.environments.mcp.connections import MakeSessions, SharedConnections
 from turnwise.environments.mcp.environment import McpEnvironment, RowReward, Rules
 from turnwise.environments.mcp.policies import NaivePolicy, OraclePolicy, RandomPolicy
-from turnwise.environments.mcp.rows import from_payload, to_row
+from turnwise.environments.mcp.rows import from_payload, take_pictures, to_row, write_prompt
 from turnwise.environments.replies import answer_message
+from turnwise.pictures.rows import RowPictures
 from turnwise.rendering.calls import format_calls
 from turnwise.tools.mcp.sdk import require_sdk
 from turnwise.tools.mcp.session import McpSession
@@ -43,7 +44,14 @@ class ServedTasks(FromFiles):
         self._chosen = chosen
         paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
         convert = partial(to_row, needs_answer=chosen.reward in ("exact_match", "f1"))
-        self._files = self._splits = load_splits(paths, convert, chosen.seed, max_bad_rows=chosen.max_bad_rows)
+        self._pictures = RowPictures()
+        self._files = self._splits = load_splits(
+            paths,
+            convert,
+            chosen.seed,
+            max_bad_rows=chosen.max_bad_rows,
+            prepare=partial(take_pictures, pictures=self._pictures),
+        )
         shared = SharedConnections(make_sessions, chosen.connect_timeout_s) if chosen.scope == "run" else None
         self._rules = Rules(
             chosen=chosen, make_sessions=make_sessions, shared=shared, reward=_load_reward(chosen.reward)
@@ -56,9 +64,8 @@ class ServedTasks(FromFiles):
         """
         check_index(split, index)
         row = self._splits.row(split, index)
-        prompt = self._chosen.prompt.replace("{question}", row.question)
-        payload = row.model_dump(exclude_unset=True)
-        return Task(environment=self._name, prompt=(text_message("user", prompt),), payload=payload)
+        prompt = write_prompt(self._chosen.prompt, row, self._pictures)
+        return Task(environment=self._name, prompt=(prompt,), payload=row.model_dump(exclude_unset=True))
 
     def build_environment(self, task: Task) -> Environment:
         """Build a fresh, single-use `McpEnvironment`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,22 +12,24 @@ from turnwise.config.catalog import find_model
 from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
-from turnwise.core.types import Message, Task, text_message
+from turnwise.core.types import Message, Part, Task
 from turnwise.environments.file_splits import DataFile, FromFiles, check_path, load_splits
 from turnwise.environments.generated import GeneratedFamily
+from turnwise.environments.published_rows import fill_template, take_pictures
 from turnwise.environments.replies import answer_message
 from turnwise.environments.search_qa.arguments import Prompt, SearchArguments
 from turnwise.environments.search_qa.corpus import Corpus, Passage, write_corpus
 from turnwise.environments.search_qa.dense import DenseRetriever, HybridRetriever
 from turnwise.environments.search_qa.embedder import cache_folder, load_embedder
 from turnwise.environments.search_qa.environment import SearchEnvironment, format_documents
-from turnwise.environments.search_qa.files import QuestionRow, load_corpus, to_question
+from turnwise.environments.search_qa.files import QUESTIONS, QuestionRow, load_corpus, to_question
 from turnwise.environments.search_qa.policies import NaivePolicy, OraclePolicy, RandomPolicy, write_search
 from turnwise.environments.search_qa.projection import to_text
 from turnwise.environments.search_qa.questions import WITHOUT_SEARCH, Question, build_question
 from turnwise.environments.search_qa.retrieval import Retriever, WordRetriever
 from turnwise.environments.search_qa.wordings import Style
 from turnwise.environments.search_qa.world import World, build_world
+from turnwise.pictures.rows import RowPictures
 from turnwise.rewards.selfcheck import load_reward
 
 PROMPTS: dict[Prompt, str] = {
@@ -78,6 +80,7 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
         super().__init__(**arguments)
         chosen = self._chosen
         self._kinds = chosen.weights
+        self._pictures = RowPictures()
         self._style = Style(wording=chosen.wording, num_phrasings=chosen.num_phrasings)
         self._reward = load_reward(chosen.reward)
         self._fresh_scene = lru_cache(maxsize=CACHED_SCENES)(self._build_fresh_scene)
@@ -85,7 +88,12 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
             check_path("corpus_path", chosen.corpus_path)
             paths: dict[Split, str] = {"train": chosen.train_path, "heldout": chosen.heldout_path}
             self._files = load_splits(
-                paths, to_question, chosen.seed, max_bad_rows=chosen.max_bad_rows, asks=lambda row: row.asks
+                paths,
+                to_question,
+                chosen.seed,
+                max_bad_rows=chosen.max_bad_rows,
+                asks=lambda row: row.asks,
+                prepare=partial(take_pictures, names=QUESTIONS, pictures=self._pictures),
             )
             self._corpus_file = corpus = load_corpus(Path(chosen.corpus_path), max_bad_share=chosen.max_bad_rows)
             self._file_scene = self._build_scene({}, Corpus(passages=tuple(corpus.rows), evidence={}))
@@ -113,9 +121,10 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
         Raises IndexError past the end, ConfigError if no world has the wanted question.
         """
         before: tuple[Message, ...] = ()
+        shown: tuple[Part, ...] = ()
         if self._files is not None:
             row: QuestionRow = self._files.row(split, index)
-            before = row.before
+            before, shown = row.before, row.shown
             kind, text, query, evidence, answers, world_seed = row.kind, row.question, None, [], list(row.answers), None
         else:
             world_seed, question = self._question(split, index)
@@ -131,7 +140,8 @@ class SearchQA(FromFiles, GeneratedFamily[SearchArguments]):
             "split": split,
             "world": world_seed,
         }
-        return (*before, text_message("user", PROMPTS[self._chosen.prompt].format(question=text))), payload
+        asked = fill_template(PROMPTS[self._chosen.prompt], text, shown)
+        return tuple(map(self._pictures.fill, (*before, asked))), payload
 
     def _question(self, split: Split, index: int) -> tuple[int | None, Question]:
         """Return the seed of the task's own world (None in the fixed corpus) and its question."""

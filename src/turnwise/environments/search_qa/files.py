@@ -13,7 +13,7 @@
                 {"messages": [{"role", "content"}]} with answers as in any of these                    OpenAI
 
 In a prompt of messages the last one is the question, and the earlier ones are kept before it. Blank lines are skipped;
-anything else that does not fit raises DataError with file and line.
+anything else that does not fit raises DataError with file and line. Questions may have pictures (`pictures.rows`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError
-from turnwise.core.types import Message
+from turnwise.core.types import Message, Part
 from turnwise.environments.data_rows import RowFile, load_file, load_rows
 from turnwise.environments.published_rows import (
     find_ground_truth,
@@ -36,6 +36,8 @@ from turnwise.environments.published_rows import (
 )
 from turnwise.environments.search_qa.corpus import Passage
 
+QUESTIONS = ("question",)
+"""Columns with a question as text."""
 _QUESTION_LAYOUTS = '"answers", "golden_answers", "reward_model", "reward_spec" or "answer"'
 _MARK = "Question:"
 """The mark before the question in prompts of Search-R1's kind, including ours."""
@@ -51,6 +53,8 @@ class QuestionRow:
     before: tuple[Message, ...] = ()
     """The system message and the turns before the question; usually empty."""
     question: str
+    shown: tuple[Part, ...] = ()
+    """The parts of the question if pictures are among them; else empty."""
     answers: tuple[str, ...]
     """Accepted answers, at least one."""
     kind: str
@@ -59,7 +63,7 @@ class QuestionRow:
     @property
     def asks(self) -> tuple[object, ...]:
         """What the model reads: rows with equal values are copies."""
-        return self.before, self.question
+        return self.before, self.question, self.shown
 
 
 def load_corpus(path: Path, *, max_bad_share: float = 0.0) -> RowFile[Passage]:
@@ -100,14 +104,15 @@ def to_question(row: Mapping[str, Any]) -> QuestionRow:
     kind, question = row.get(name), row.get("question")
     if isinstance(question, dict):  # Natural Questions
         row = {**row, "question": question.get("text")}
-    asked = read_asked(row, ("question",))
+    asked = read_asked(row, QUESTIONS)
     text = asked.question
     head, mark, tail = text.partition(_MARK)
-    if mark and (not head.strip() or any(sign in head for sign in _SIGNS)):
+    if mark and not asked.shown and (not head.strip() or any(sign in head for sign in _SIGNS)):
         text = tail
     return QuestionRow(
         before=asked.before,
         question=read_text(text, "question after 'Question:'"),
+        shown=asked.shown,
         answers=_answers(row),
         kind="file" if kind is None else read_text(kind, name),
     )

@@ -111,6 +111,11 @@ def build_eyes(model: PreTrainedModel, description: Mapping[str, Any] | None) ->
         place_eyes(model, Eyes(sight, PictureStore(Path(description["pictures"]))))
 
 
+def take_off_eyes(model: PreTrainedModel) -> None:
+    """Take the eyes off a model that is sent to another process, where `build_eyes` gives it others."""
+    setattr(model, _ATTRIBUTE, None)
+
+
 def find_eyes(model: PreTrainedModel) -> Eyes | None:
     """Return the eyes of a model; None for one that sees nothing."""
     return getattr(model, _ATTRIBUTE, None)

@@ -47,7 +47,7 @@ class FamilyLayout:
         if len(marked) != 1:
             raise ConfigError(f"{where}: the tokenizer writes {self.marker!r} without one token for the picture")
         self.marker_id = marked[0]
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._lay_out = lru_cache(MAX_SIZES)(self._write)
 
     def lay_out(self, part: ImagePart) -> Prompt:
@@ -64,7 +64,7 @@ class FamilyLayout:
         blank = np.zeros((height, width, 3), np.uint8)
         with boundary(RenderError, f"a picture of {width} x {height} pixels cannot be shown to this model"):
             prepared = self.sight.prepare(blank)
-            token_ids = np.array(_encode(self._tokenizer, self.sight.family.write(prepared)), np.int32)
+            token_ids = np.array(_encode(self.tokenizer, self.sight.family.write(prepared)), np.int32)
         token_ids.setflags(write=False)
         is_place = np.concatenate([[False], token_ids == self.place_id, [False]])
         edges = np.flatnonzero(is_place[1:] != is_place[:-1])

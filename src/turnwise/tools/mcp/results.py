@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.core.errors import ConfigError
-from turnwise.core.types import ToolSpec
+from turnwise.core.messages import join_texts
+from turnwise.core.types import Part, TextPart, ToolSpec
+from turnwise.pictures.decode import FORMATS
+from turnwise.pictures.read import read_picture
 
+IMAGE_TYPES = ("image/jpg", *(f"image/{name.lower()}" for name in FORMATS))
+"""Types of images that are read."""
 MAX_NAME = 64
 """Maximum length of a tool's name in chat templates and providers' APIs."""
 _UNWRITABLE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -79,6 +84,30 @@ def to_text(result: Mapping[str, Any]) -> str:
     if not content and "structuredContent" in result:
         return json.dumps(result["structuredContent"], ensure_ascii=False)
     return "\n".join(map(_part_to_text, content))
+
+
+def to_seen(result: Mapping[str, Any], where: str) -> tuple[Part, ...]:
+    """Return a tool's result for a model that sees: as `to_text`, with the pictures of image parts, and of embedded
+    image files, in their places. Images of types that are not read, such as image/svg+xml, are named as in text.
+
+    Raises PictureError, which starts with `where`, for an image that cannot be read.
+    """
+    parts: list[Part] = []
+    for index, part in enumerate(result.get("content", ())):
+        if (encoded := _find_image(part)) is not None:
+            parts.append(read_picture({"data": encoded}, where=f"image {index} of {where}"))
+            continue
+        if parts and isinstance(parts[-1], TextPart):
+            parts.append(TextPart(text="\n"))
+        parts.append(TextPart(text=_part_to_text(part)))
+    return join_texts(parts) if parts else (TextPart(text=to_text(result)),)
+
+
+def _find_image(part: Mapping[str, Any]) -> str | None:
+    """Return the base64 of a part that is an image of a type that is read; None for any other part."""
+    holder, key = (part.get("resource") or {}, "blob") if part.get("type") == "resource" else (part, "data")
+    is_image = part.get("type") in ("image", "resource") and str(holder.get("mimeType")).lower() in IMAGE_TYPES
+    return holder[key] if is_image and isinstance(holder.get(key), str) else None
 
 
 def _part_to_text(part: Mapping[str, Any]) -> str:

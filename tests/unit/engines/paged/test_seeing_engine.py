@@ -28,6 +28,7 @@ from turnwise.core.types import (
 from turnwise.engines.paged.engine import PagedEngine
 from turnwise.models.build import build_model
 from turnwise.models.vision.eyes import Eyes
+from turnwise.models.vision.tower import freeze_tower
 from turnwise.training.forward import score_logprobs
 
 REPLY = 5
@@ -191,6 +192,23 @@ def test_features_are_forgotten_when_weights_change() -> None:
     assert gap(model, [after], shared=False) < 5e-5
     assert gap(model, [before], shared=False) > 1e-3
     assert engine.statistics().num_encoded_pictures == 2
+
+
+def test_a_frozen_tower_encodes_a_picture_once_whatever_the_text_learns() -> None:
+    model, _, eyes = build_seeing()
+    engine = build_engine(freeze_tower(model))
+
+    async def play() -> Sample:
+        await converse(engine, eyes, "a", (0,))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(1.3)
+        await engine.adopt(1)
+        return await converse(engine, eyes, "b", (0,))
+
+    assert gap(model, [asyncio.run(play())], shared=False) < 5e-5
+    assert engine.statistics().num_encoded_pictures == 1
 
 
 def test_a_picture_that_is_gone_fails_its_own_request() -> None:

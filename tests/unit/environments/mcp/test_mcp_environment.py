@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("mcp")
 
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, ToolTimeout
-from turnwise.core.types import Message, Reward, Scored, StopReason, ToolCall, ToolRecord
+from turnwise.core.types import Message, Reward, Scored, StopReason, TextPart, ToolCall, ToolRecord
 from turnwise.environments.mcp.environment import McpEnvironment
 from turnwise.environments.mcp.family import McpTasks
 from turnwise.environments.replies import answer_message as answer
+from turnwise.pictures.pixels import to_part, to_png
 
 SERVER = Path(__file__).parents[2] / "tools" / "mcp" / "hostile_server.py"
 EXAMPLE = Path(__file__).parents[4] / "recipes" / "mcp" / "server.py"
@@ -317,3 +320,47 @@ def test_the_example_server_answers_as_its_rows_say(tmp_path: Path):
         assert texts[0].startswith("error: ")
 
     asyncio.run(run())
+
+
+def test_images_are_shown_or_named_and_a_damaged_one_fails_the_episode(tmp_path: Path):
+    picture = to_part(np.full((2, 3, 3), 10, np.uint8))
+    encoded = base64.b64encode(to_png(picture)).decode()
+
+    async def look(data: str, **arguments: Any) -> Message:
+        family = build(tmp_path, "paints", **arguments)
+        task = family.task("heldout", 0)
+        environment = family.build_environment(task)
+        try:
+            await environment.reset(task, 0)
+            return (await environment.step(call("echo", text=data))).observations[0]
+        finally:
+            await environment.close()
+
+    assert asyncio.run(look(encoded, show_images=True)).content == (TextPart(text="see"), picture)
+    assert asyncio.run(look(encoded)).text == f"see\n[image image/png, {len(to_png(picture))} bytes]"
+    with pytest.raises(EnvironmentFault) as raised:
+        asyncio.run(look(encoded[:-40], show_images=True))
+    assert str(raised.value).startswith(
+        "image 1 of the result of tool 'echo' of server 'hostile' cannot be decoded; give a whole, undamaged picture"
+    )
+
+
+def test_questions_show_their_pictures(tmp_path: Path):
+    parts = [to_part(np.full((2, 3, 3), shade, np.uint8)) for shade in (10, 20)]
+    for number, part in enumerate(parts):
+        (tmp_path / f"{number}.png").write_bytes(to_png(part))
+    rows: list[dict[str, Any]] = [
+        {"question": "Is <image> like <image>?", "answer": "no", "images": ["0.png", "1.png"]},
+        {"question": "Which?", "answer": "this", "image": "1.png"},
+        {"question": "What is <image>?", "answer": "text"},
+    ]
+    family = build(tmp_path, rows=rows, prompt="Look: {question} Now.")
+    texts = [TextPart(text=text) for text in ("Look: Is ", " like ", "? Now.", "Look: ", "Which? Now.")]
+    tasks = [family.task("heldout", index) for index in range(3)]
+    assert tasks[0].prompt[0].content == (texts[0], parts[0], texts[1], parts[1], texts[2])
+    assert tasks[1].prompt[0].content == (texts[3], parts[1], texts[4])
+    assert tasks[2].prompt[0].text == "Look: What is <image>? Now."
+    assert all(part.pixels is not None for task in tasks for part in task.prompt[0].images)
+    json.dumps([dict(task.payload) for task in tasks])
+    with pytest.raises(DataError, match=r"rows.jsonl:1: the row has 1 pictures and its prompt 2 times <image>"):
+        build(tmp_path, rows=[{**rows[0], "images": ["0.png"]}], max_bad_rows=0)

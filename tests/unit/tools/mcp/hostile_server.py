@@ -93,6 +93,9 @@ def call(request, params):  # noqa: C901 - one case per hostile answer
         send({"id": request["id"], "error": {"code": -32602, "message": "text is too rude"}})
     elif MODE == "is_error":
         answer(request, "no such file", isError=True)
+    elif MODE == "paints":
+        image = {"type": "image", "mimeType": "image/png", "data": params["arguments"]["text"]}
+        send({"id": request["id"], "result": {"content": [{"type": "text", "text": "see"}, image]}})
     elif MODE == "silent_error":
         send({"id": request["id"], "result": {"content": [], "isError": True}})
     elif MODE == "leaves_a_child":  # which keeps the output open

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+from fnmatch import fnmatchcase
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.core.errors import ConfigError
-from turnwise.core.types import ToolSpec
-from turnwise.tools.mcp.results import MAX_NAME, hide_parameters, name_tools, to_text
+from turnwise.core.errors import ConfigError, PictureError
+from turnwise.core.types import TextPart, ToolSpec
+from turnwise.pictures.pixels import to_part, to_png
+from turnwise.tools.mcp.results import MAX_NAME, hide_parameters, name_tools, to_seen, to_text
 
 
 def test_a_schema_is_handed_on_as_it_is():
@@ -82,3 +85,41 @@ def test_text_parts_are_joined_and_others_are_named_with_their_size():
 def test_structured_content_stands_in_for_missing_parts():
     assert to_text({"content": [], "structuredContent": {"bay": 3}}) == '{"bay": 3}'
     assert to_text({"content": []}) == ""
+
+
+def test_pictures_are_shown_in_their_places():
+    picture = to_part(np.full((2, 3, 3), 10, np.uint8))
+    image = base64.b64encode(to_png(picture)).decode()
+    content = [
+        {"type": "text", "text": "first"},
+        {"type": "text", "text": "second"},
+        {"type": "image", "mimeType": "image/PNG", "data": image},
+        {"type": "text", "text": "third"},
+        {"type": "image", "mimeType": "image/svg+xml", "data": image},
+        {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
+        {"type": "resource", "resource": {"uri": "file:///b", "mimeType": "image/jpg", "blob": image}},
+    ]
+    assert to_seen({"content": content}, "the result") == (
+        TextPart(text="first\nsecond"),
+        picture,
+        TextPart(text=f"third\n[image image/svg+xml, {len(to_png(picture))} bytes]\n[audio audio/wav, 3 bytes]"),
+        picture,
+    )
+    assert to_seen({"content": [], "structuredContent": {"bay": 3}}, "the result") == (TextPart(text='{"bay": 3}'),)
+    assert to_seen({"content": []}, "the result") == (TextPart(text=""),)
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ("!", "image 0 of the result is no base64 (*); encode the whole file with base64.b64encode"),
+        ("", "image 0 of the result is empty; give a whole file"),
+        ("AAAA", "image 0 of the result is no picture that can be read; give PNG, JPEG, WebP, GIF or BMP, undamaged"),
+        ("/etc/passwd.png", "image 0 of the result is no base64 (*"),
+        ("file:///etc/passwd", "image 0 of the result is no base64 (*"),
+    ],
+)
+def test_an_image_that_is_none_is_named(data: str, line: str):
+    with pytest.raises(PictureError) as raised:
+        to_seen({"content": [{"type": "image", "mimeType": "image/png", "data": data}]}, "the result")
+    assert fnmatchcase(str(raised.value), line)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from turnwise_pictures import NEVER
 from turnwise_receive import receive
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -79,6 +80,19 @@ class Loader:
             # made of the old ones.
             if isinstance(layer, ParallelLMHead):
                 layer.quant_method.process_weights_after_loading(layer)
+
+    def turnwise_silence(self, token: int) -> None:
+        """Never sample a token, and give it the probability that the trainer gives it."""
+        model = self.model_runner.model
+        compute = model.compute_logits
+
+        def compute_silenced(*args: Any, **options: Any) -> Any:
+            logits = compute(*args, **options)
+            if logits is not None:
+                logits[..., token] = NEVER
+            return logits
+
+        model.compute_logits = compute_silenced
 
     def take_staged(self) -> dict[str, torch.Tensor]:
         """Return the staged tensors and drop them here. Raises ValueError if nothing is staged."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from turnwise_errors import describe_error
 from turnwise_messages import LENGTH, Message, Request, read_all
+from turnwise_pictures import make_prompt, use_pillow
 
 PR_SET_PDEATHSIG = 1
 
@@ -48,6 +49,8 @@ class Worker:
         self._num_started = 0
         self._counts = {"num_sampled_tokens": 0, "num_prompt_tokens": 0, "num_cached_tokens": 0}
         self._engine = build_engine(settings)
+        if settings["eyes"] is not None:
+            self._call("turnwise_silence", settings["eyes"]["placeholder"])
         self._adapter = None if settings["lora"] is None else build_adapter(self._engine)
         """The adapter; None if all weights change."""
         if self._adapter is not None:
@@ -122,7 +125,7 @@ class Worker:
             case "adopt":
                 self._adopt(message, number)
             case "score":
-                self._say(id=number, answer=self._score(message["token_ids"]))
+                self._say(id=number, answer=self._score(message["token_ids"], message["shown"]))
             case "release":
                 pass  # the prefix cache drops old entries by itself
             case kind:
@@ -130,14 +133,19 @@ class Worker:
 
     def _begin(self, request: Request) -> None:
         """Let vLLM sample a reply, or the rest of one."""
-        from vllm import SamplingParams, TokensPrompt
+        from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         message, self._num_started = request.message, self._num_started + 1
         params, name = message["params"], str(self._num_started)
         self._engine.add_request(
             name,
-            TokensPrompt(prompt_token_ids=[*message["prompt_ids"], *request.token_ids], cache_salt=str(self._version)),
+            make_prompt(
+                self._engine,
+                [*message["prompt_ids"], *request.token_ids],
+                message["shown"],
+                cache_salt=str(self._version),
+            ),
             SamplingParams(
                 max_tokens=params["max_tokens"] - len(request.token_ids),
                 temperature=params["temperature"],
@@ -247,23 +255,25 @@ class Worker:
                 self._adapter.replace(folder)
             if not self._engine.reset_prefix_cache():
                 raise RuntimeError("the prefix cache could not be emptied")
+            # Features of pictures are kept by picture alone.
+            self._engine.reset_encoder_cache()
             self._folder, self._staged_folder = folder, None
         self._version = message["version"]
         if number is not None:
             self._say(id=number, answer=None)
 
-    def _score(self, token_ids: list[int]) -> list[float]:
-        """Return log-probabilities at temperature 1 of every token but the first.
+    def _score(self, token_ids: list[int], shown: Message | None) -> list[float]:
+        """Return log-probabilities at temperature 1 of every token but the first; `shown` is that of `make_prompt`.
 
         Call this only while no request is running: if the output layer has room for an adapter, vLLM 0.32 fails on a
         prompt's log-probabilities beside other requests."""
-        from vllm import SamplingParams, TokensPrompt
+        from vllm import SamplingParams
 
         if self._requests:
             raise RuntimeError(f"the canary must be scored alone, but {len(self._requests)} requests are in progress")
         self._engine.add_request(
             "score",
-            TokensPrompt(prompt_token_ids=token_ids),
+            make_prompt(self._engine, token_ids, shown),
             SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False),
             lora_request=None if self._adapter is None else self._adapter.request,
         )
@@ -296,6 +306,10 @@ def build_engine(settings: Message) -> Any:
             "max_lora_rank": lora["max_rank"],
             "lora_target_modules": lora["layers"],
         }
+    eyes: Message | None = settings["eyes"]
+    if eyes is not None:
+        use_pillow()
+        options |= {"limit_mm_per_prompt": {"image": eyes["max_pictures"], "video": 0}, "skip_mm_profiling": True}
     if settings["is_hybrid"]:
         # On a CPU vLLM 0.32 rotates only the first query head if a model passes queries head by head, as LFM2 does.
         options["compilation_config"] = {"custom_ops": ["-rotary_embedding"]}
@@ -303,7 +317,7 @@ def build_engine(settings: Message) -> Any:
         EngineArgs(
             model=settings["folder"],
             dtype=settings["dtype"],
-            skip_tokenizer_init=True,
+            skip_tokenizer_init=eyes is None,  # processors of pictures need it
             max_model_len=settings["max_context"],
             max_num_seqs=settings["max_concurrency"],
             kv_cache_memory_bytes=settings["cache_bytes"],

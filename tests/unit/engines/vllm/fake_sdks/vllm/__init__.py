@@ -39,12 +39,8 @@ class SamplingParams:
     output_kind: Any = None
 
 
-@dataclass
-class TokensPrompt:
+class TokensPrompt(dict[str, Any]):
     """A prompt."""
-
-    prompt_token_ids: list[int]
-    cache_salt: str | None = None
 
 
 class EngineArgs:

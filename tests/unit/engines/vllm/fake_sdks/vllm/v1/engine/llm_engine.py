@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor
 
 from vllm import EngineArgs, SamplingParams, TokensPrompt, has_fault
 from vllm.lora.manager import Manager
@@ -21,11 +21,17 @@ class Model(torch.nn.Module):
     def __init__(self, folder: str, *, blank: bool) -> None:
         super().__init__()
         given = {"sliding_window": None} if has_fault("no_window") else {}
-        self.inner = AutoModelForCausalLM.from_pretrained(folder, **given).eval()
+        self.sees = hasattr(AutoConfig.from_pretrained(folder), "vision_config")
+        kind = AutoModelForImageTextToText if self.sees else AutoModelForCausalLM
+        self.inner = kind.from_pretrained(folder, **given).eval()
         for parameter in self.inner.parameters() if blank else ():
             torch.nn.init.normal_(parameter, std=1e-3)
         if self.inner.config.tie_word_embeddings:
             self.inner.lm_head = ParallelLMHead(self.inner.model.embed_tokens.weight)
+
+    def compute_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """As vLLM's, of what is computed already."""
+        return logits
 
     def load_weights(self, weights: Any) -> None:
         """Copy what is given."""
@@ -48,6 +54,12 @@ class LLMEngine:
         self.worker.model_config = None
         self.requests: dict[str, tuple[TokensPrompt, list[int], SamplingParams, LoRARequest | None]] = {}
         self.cache: set[Any] = set()
+        self.renderer = SimpleNamespace(render_cmpl=self.render)
+        self.features: dict[str, torch.Tensor] = {}
+        """Of pictures, by the name that the guest gives them."""
+        self.processor: Any = None
+        if self.worker.model_runner.model.sees:
+            self.processor = AutoProcessor.from_pretrained(args["model"])
         self.adapters: Manager | None = None
         if args.get("enable_lora"):
             self.adapters = Manager(
@@ -72,9 +84,48 @@ class LLMEngine:
         self, name: str, prompt: TokensPrompt, params: SamplingParams, lora_request: LoRARequest | None = None
     ) -> None:
         """As vLLM's: a prompt outside the vocabulary is refused."""
-        if max(prompt.prompt_token_ids) >= self.worker.model_runner.model.inner.config.vocab_size:
+        config = self.worker.model_runner.model.inner.config.get_text_config()
+        if max(prompt["prompt_token_ids"]) >= config.vocab_size:
             raise ValueError("token id out of range")
         self.requests[name] = (prompt, [], params, lora_request)
+
+    def render(self, prompts: list[TokensPrompt]) -> list[TokensPrompt]:
+        """As vLLM's: a token that is a picture's marker becomes what the processor writes for the next picture."""
+        return [self._expand(prompt) for prompt in prompts]
+
+    def _expand(self, prompt: TokensPrompt) -> TokensPrompt:
+        mark = self.processor.tokenizer.convert_tokens_to_ids(self.processor.image_token)
+        pictures = iter(prompt["multi_modal_data"]["image"])
+        names = prompt["multi_modal_uuids"]["image"]
+        ids: list[int] = []
+        shown = []
+        for token in prompt["prompt_token_ids"]:
+            if token != mark:
+                ids.append(token)
+                continue
+            made = self.processor(text=self.processor.image_token, images=[next(pictures)], return_tensors="pt")
+            shown.append({name: made[name] for name in ("pixel_values", "pixel_attention_mask")})
+            ids += made["input_ids"][0].tolist()[int(has_fault("other_places")) :]
+        return TokensPrompt({**prompt, "prompt_token_ids": ids, "shown": dict(zip(names, shown, strict=True))})
+
+    def reset_encoder_cache(self) -> None:
+        """As vLLM's."""
+        if not has_fault("stale_features"):
+            self.features.clear()
+
+    def _embed(self, prompt: TokensPrompt, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The inputs of the model, with features of pictures that are kept until they are reset."""
+        if "shown" not in prompt:
+            return {"input_ids": ids}
+        inner = self.worker.model_runner.model.inner
+        for name, made in prompt["shown"].items():
+            if name not in self.features:
+                self.features[name] = torch.cat(list(inner.get_image_features(**made).pooler_output))
+        rows = torch.cat([self.features[name] for name in prompt["shown"]])
+        embedded = inner.get_input_embeddings()(ids)
+        at = torch.nonzero(ids[0] == inner.config.image_token_id)[: len(rows), 0]
+        embedded[0, at] = rows
+        return {"inputs_embeds": embedded}
 
     def add_lora(self, request: LoRARequest) -> bool:
         """As vLLM's."""
@@ -131,16 +182,18 @@ class LLMEngine:
             time.sleep(600)
         outputs = []
         for name, (given, reply, params, adapter) in list(self.requests.items()):
-            prompt, num_cached = list(given.prompt_token_ids), 0
+            prompt, num_cached = list(given["prompt_token_ids"]), 0
             if self.adapters is not None:
                 self.adapters.use(adapter)
             if adapter is not None and params.prompt_logprobs is not None and len(self.requests) > 1:
                 raise RuntimeError("the log-probabilities of the prompt are mixed up with those of other requests")
             if not reply:
-                key = (given.cache_salt, adapter and adapter.lora_name, tuple(prompt))
+                key = (given.get("cache_salt"), adapter and adapter.lora_name, tuple(prompt))
                 num_cached = len(prompt) - 1 if key in self.cache else 0
                 self.cache.add(key)
-            logits = self.worker.model_runner.model.inner(input_ids=torch.tensor([prompt + reply])).logits[0].float()
+            model = self.worker.model_runner.model
+            inputs = self._embed(given, torch.tensor([prompt + reply]))
+            logits = model.compute_logits(model.inner(**inputs).logits[0].float())
             scored = None
             if params.prompt_logprobs is not None:
                 table = torch.log_softmax(logits, dim=-1)
