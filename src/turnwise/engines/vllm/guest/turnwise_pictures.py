@@ -52,8 +52,7 @@ def make_prompt(engine: Any, token_ids: Sequence[int], shown: Message | None, **
         at = next((at for at, pair in enumerate(zip(expanded, token_ids, strict=False)) if pair[0] != pair[1]), None)
         where = "" if at is None else f", the first other one at {at}"
         raise ValueError(
-            f"its processor makes {len(expanded)} tokens of a prompt with {len(pictures)} pictures, the trainer's "
-            f"{len(token_ids)}{where}"
+            f"its processor makes {len(expanded)} tokens of a prompt with pictures, the trainer's {len(token_ids)}{where}"
         )
     return prompt
 
