@@ -7,22 +7,17 @@ import numpy as np
 import pytest
 from chat_server import chat_server
 from judge_parts import make_parts
-from seeing_layouts import PlainLayout
 
 from turnwise.core.errors import RewardError
+from turnwise.core.judging import EpisodeJudges
 from turnwise.core.messages import Message, TextPart, without_pixels
 from turnwise.core.verdicts import Question, Verdict
-from turnwise.engines.scripted import ScriptedEngine
 from turnwise.judging.api import ApiOptions, build_api
-from turnwise.judging.engine import EngineOptions, build_policy
 from turnwise.judging.limits import LimitedJudge
 from turnwise.pictures.pixels import to_part
 from turnwise.pictures.read import read_picture
 from turnwise.pictures.store import PictureStore
 from turnwise.questions.prompts import write_prompt
-from turnwise.rendering.calls import CALLS_FORMAT, CallsRenderer
-from turnwise.rendering.images import PictureRenderer
-from turnwise.rendering.tokenizer import train_tokenizer
 
 PAGE, CROP = (to_part(np.full((2, width, 3), width, np.uint8)) for width in (4, 3))
 NAMES = [f"[picture {part.width}x2 {part.digest[:12]}]" for part in (PAGE, CROP)]
@@ -80,19 +75,20 @@ def test_a_picture_that_no_store_has_is_no_verdict() -> None:
         asyncio.run(judge.judge(ASKED))
 
 
-@pytest.mark.parametrize("sees", [True, False])
-def test_a_judge_on_an_engine_sees_what_its_model_can(sees: bool) -> None:
-    tokenizer = train_tokenizer(["score: 1"], vocab_size=400, special_tokens=[*CALLS_FORMAT.special_tokens, "<image>"])
-    layout: Any = PlainLayout(int(tokenizer.convert_tokens_to_ids("<image>")))
-    store = PictureStore(None)
-    store.put(PAGE)
-    store.put(CROP)
-    inner = CallsRenderer(tokenizer, marker=layout.marker if sees else None)
-    renderer = PictureRenderer(inner, layout, store) if sees else inner
-    engine = ScriptedEngine(renderer, ["score: 1"])
-    parts = make_parts(EngineOptions(), load_policy=lambda: (engine, renderer))
-    assert asyncio.run(build_policy(parts).judge(ASKED)).score == 1.0
-    # A place for two pixels of width; each picture once.
-    shown = [(span.digest, span.length) for span in engine.images[0]]
-    assert shown == ([(PAGE.digest, 2), (CROP.digest, 1)] if sees else [])
-    assert (layout.marker_id in engine.requests[0][1]) == sees
+def test_an_episode_keeps_questions_without_pixels() -> None:
+    """Trajectories wait in memory until they train."""
+
+    class Sees:
+        async def judge(self, question: Question) -> Verdict:
+            assert all(part.pixels is not None for part in question.messages[0].images)
+            return Verdict(score=1.0)
+
+        async def close(self) -> None: ...
+
+    judges = EpisodeJudges({"grader": Sees()})
+    for _ in range(2):
+        asyncio.run(judges.ask("grader", [SEEN]))
+    first, second = (each.question for each in judges.judgements)
+    assert (first.seed, second.seed) == (0, 1)
+    assert first.messages == (SEEN,)
+    assert [part.pixels for part in first.messages[0].images] == [None] * 3
