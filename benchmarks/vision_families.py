@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/vision_families.py [NAME ...] [--json FILE]
 
-Each model is tiny, with random weights, on the CPU. `tests/unit/models/vision/family_measures.py` says what is measured.
-In bfloat16, "sampled" and "scored" are printed too: how far the replies of five turns are from the model's own forward,
-and from what training scores."""
+Each model is tiny, with random weights, on the CPU. `tests/unit/models/vision/family_measures.py` says what is
+measured. In bfloat16, "sampled" and "scored" are printed too: how far the replies of five turns are from the model's
+own forward, and from what training scores."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-sys.path.insert(0, str(ROOT / "tests/unit/models/vision"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/unit/models/vision"))
 
 import torch
 from family_measures import NAMES, SIZES, Measured, measure_family

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnwise.forecast.held import BYTES
+from turnwise.forecast.held import BYTES, is_frozen
 from turnwise.forecast.settings import ForecastSettings
-from turnwise.models.shape import ModelShape
+from turnwise.models.shape import ModelShape, Tower
 
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
@@ -69,14 +69,24 @@ def count_training(settings: ForecastSettings, shape: ModelShape, *, device: str
     if has_logits:
         arrays += _list_logits(settings, shape, tokens)
     live = sum(count * size for count, size in arrays)
+    # A tower's arrays are freed last, and its gradients settle in what the text's left.
+    pictures = 0 if shape.tower is None else _count_pictures(settings, shape, tokens, shape.tower)
     if device != "cpu":
-        return int(live)
+        return int(live + pictures)
     small = sum(count * size for count, size in arrays if size < LARGE_ARRAY_BYTES)
     # A large array takes what small ones left free, where there is that much, and is cut up with it.
     waste = WASTE if settings.model.lora is None else ADAPTER_WASTE
     if settings.train.recompute_activations:
         waste = RECOMPUTED_WASTE
-    return int(live + waste * (small + min(small, live - small)))
+    return int(live + pictures + waste * (small + min(small, live - small)))
+
+
+def _count_pictures(settings: ForecastSettings, shape: ModelShape, tokens: Tokens, tower: Tower) -> float:
+    """Bytes that the pictures of a micro-batch keep for the backward pass: their features, and unless the tower is
+    frozen its activations. At most, everything that was not sampled shows pictures, each shown once."""
+    pictures = tokens.computed * (1 - tokens.share) / tower.places
+    kept = 0 if is_frozen(settings) else tower.num_saved
+    return pictures * (kept + tower.places * shape.hidden_size) * BYTES[settings.model.dtype]
 
 
 def _list_logits(settings: ForecastSettings, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:

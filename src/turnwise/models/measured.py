@@ -3,6 +3,7 @@ device, where tensors have shapes but no memory."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,17 +11,28 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from turnwise.config.catalog import find_model
 from turnwise.config.model import ModelSection
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.build import DTYPES, read_config_of
-from turnwise.models.shape import Measured, ModelShape, parse_shape, read_section_shape, read_shape_at
+from turnwise.models.shape import Measured, ModelShape, Tower, parse_shape, read_section_shape, read_shape_at
+from turnwise.models.vision.table import is_seeing
+from turnwise.models.vision.tower import list_tower
 
 LENGTHS = (256, 512, 1024)
 """Lengths of the rows for measuring what a forward pass keeps: three numbers for a polynomial of degree two; multiples
 of the pieces that recurrent layers compute."""
+
+USUAL_SIDE = 448
+"""Pixels of a side of a picture, for towers that take any size."""
 
 
 def measure_policy(section: ModelSection, *, vocab_size: int) -> ModelShape | None:
@@ -35,13 +47,17 @@ def measure_at(section: ModelSection, path: str, *, vocab_size: int) -> ModelSha
     shape = read_shape_at(path) if path else read_section_shape(section, vocab_size=vocab_size)
     try:
         with boundary(ConfigError, "cannot read the config"):
-            structure = _read_config(section, path, vocab_size).get_text_config()
+            config = _read_config(section, path, vocab_size)
+            structure = config.get_text_config()
             types = getattr(structure, "layer_types", None) or getattr(structure, "layers_block_type", None)
             names = ("hidden_size", "num_attention_heads", "num_hidden_layers")
             sizes = {name: getattr(structure, name, None) for name in names}
             filled = {**structure.to_dict(), **sizes, "layer_types": types}
         shape = parse_shape(filled, is_complete=True) or shape
-        return None if shape is None else measure_model(structure, shape, section)
+        if shape is None:
+            return None
+        tower = measure_tower(config) if is_seeing(config.model_type) else None
+        return replace(measure_model(structure, shape, section), tower=tower)
     except ConfigError:  # of an architecture unknown to transformers: the formula applies
         return shape
 
@@ -54,6 +70,33 @@ def _read_config(section: ModelSection, path: str, vocab_size: int) -> PreTraine
         return found
     wanted: Any = section.config.get("vocab_size", vocab_size)
     return read_config_of(section.model_type, section.config, vocab_size=wanted)
+
+
+def measure_tower(config: PreTrainedConfig) -> Tower:
+    """Return the sizes of the tower of a vision-language model. Raises ConfigError if transformers cannot build it."""
+    with boundary(ConfigError, "cannot build the model"), torch.device("meta"):
+        # A copy, because transformers writes the attention into the config.
+        model: PreTrainedModel = AutoModelForImageTextToText.from_config(copy.deepcopy(config))
+    vision: Any = config.vision_config
+
+    def read(*names: str, default: Any = None) -> Any:
+        values = (getattr(owner, name, None) for owner in (vision, config) for name in names)
+        value = next((value for value in values if value is not None), default)
+        return value[0] if isinstance(value, list | tuple) else value
+
+    width = int(read("embed_dim", "hidden_size"))
+    side = int(read("image_size", default=USUAL_SIDE)) // int(read("patch_size"))
+    merged = int(read("spatial_merge_size", "scale_factor", default=1))
+    if (ratio := read("downsample_ratio")) is not None:  # InternVL's, of one side
+        merged = round(1 / float(ratio))
+    return Tower(
+        parameters=sum(p.numel() for module in list_tower(model).values() for p in module.parameters()),
+        num_layers=int(read("num_hidden_layers", "depth")),
+        hidden_size=width,
+        intermediate_size=int(read("intermediate_size", default=4 * width)),
+        patches=side**2,
+        places=side**2 // merged**2,
+    )
 
 
 def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:

@@ -40,12 +40,13 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
 
 
 def choose_vocab_size(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the number of embedding rows for a model with random weights: `vocab_size` in `model.config`, or one for
-    each id.
+    """Return the number of embedding rows for a model with random weights: `vocab_size` in `model.config` or in its
+    `text_config`, or one for each id.
 
     Raises ConfigError if `model.config` specifies fewer rows than the tokenizer has ids.
     """
-    num_ids, wanted = count_ids(tokenizer), config.get("vocab_size")
+    num_ids, text = count_ids(tokenizer), config.get("text_config")
+    wanted = config.get("vocab_size", text.get("vocab_size") if isinstance(text, Mapping) else None)
     if wanted is None:
         return num_ids
     if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < num_ids:

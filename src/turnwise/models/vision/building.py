@@ -21,7 +21,7 @@ def build_config(model_type: str, config: Mapping[str, Any], *, vocab_size: int)
     """Build the config of a vision-language model from `model.config`: what belongs to the text goes into its
     `text_config`.
 
-    `config` must contain `image_token_id`. What an outer config fills in for ids beyond the vocabulary is left out.
+    `config` contains the ids of the family's special tokens (`complete_config`).
     """
     outer = {name: value for name, value in config.items() if name not in _OF_TEXT}
     given = {name: config[name] for name in _OF_TEXT if name in config}

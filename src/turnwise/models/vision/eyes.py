@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from turnwise.core.errors import EngineError, boundary
 from turnwise.core.pictures import Pictures
+from turnwise.models.vision.axes import check_axes
 from turnwise.models.vision.family import Prepared
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.inputs import take_deep_features
@@ -64,8 +65,20 @@ class Eyes:
                 batch = names[start : start + BATCH]
                 with boundary(EngineError, f"{type(model).__name__} cannot encode picture {batch[0]}"):
                     features = self.sight.family.encode(model, [group[name] for name in batch])
+                for name, made in zip(batch, features, strict=True):
+                    self._check_rows(name, group[name], len(made.rows))
                 found.update(zip(batch, features, strict=True))
         return [found[digest] for digest in digests]
+
+    def _check_rows(self, digest: str, prepared: Prepared, num_rows: int) -> None:
+        """Raise EngineError unless a picture has as many rows as its prompt has places: with more, all later places
+        would show something else, silently."""
+        num_places = self.sight.count_places(prepared)
+        if num_rows != num_places:
+            raise EngineError(
+                f"the tower makes {num_rows} rows of picture {digest}, but its prompt has {num_places} places; "
+                "processor_config.json does not fit config.json: copy both from the model"
+            )
 
     def encode_blank(self, model: PreTrainedModel) -> Features:
         """Encode a black picture that no prompt shows."""
@@ -74,7 +87,11 @@ class Eyes:
 
 
 def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures) -> None:
-    """Let a vision-language model, and its later copies, see the pictures in a store."""
+    """Let a vision-language model, and its later copies, see the pictures in a store.
+
+    Raises ConfigError if the model's axes of positions do not fit its heads.
+    """
+    check_axes(model)
     place_eyes(model, Eyes(layout.sight, pictures, layout))
 
 

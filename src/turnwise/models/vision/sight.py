@@ -47,6 +47,10 @@ class Sight:
         made = self.processor(Image.fromarray(pixels), return_tensors="pt", **self.family.options)
         return {name: value if isinstance(value, torch.Tensor) else torch.tensor(value) for name, value in made.items()}
 
+    def count_places(self, prepared: Prepared) -> int:
+        """Return how many places a picture has in a prompt."""
+        return self.family.write(prepared).count(self.family.tokens[0])
+
     def describe(self) -> dict[str, Any]:
         """Return the same without its files as plain data, for `read_sight`."""
         return {"settings": dict(self.settings), "processor": json.loads(self.processor.to_json_string())}

@@ -247,7 +247,9 @@ def compare_steps(
     )
     total = sum(int(sample.loss_mask.sum()) for sample in samples)
     pairs = zip(conversations, samples, strict=True)
-    step_alone(alone, (-run_whole(alone, eyes, seen)[sample.loss_mask[1:].tolist()].sum() / total for seen, sample in pairs))
+    step_alone(
+        alone, (-run_whole(alone, eyes, seen)[sample.loss_mask[1:].tolist()].sum() / total for seen, sample in pairs)
+    )
     after = _weights_of(alone)
     return float((_weights_of(ours) - after).norm() / (after - before).norm())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from conversations import list_places
@@ -88,6 +89,18 @@ def test_places_get_rows_and_a_placeholder_elsewhere_is_an_ordinary_token(kind: 
     others = [at for at in range(ids.shape[1]) if at not in places.tolist()]
     assert torch.equal(given[0, others], own[0, others])
     assert ids[0, others].tolist().count(place) == 1
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("size", [(40, 3), (3, 40), (3, 3), (1, 1), (1, 3)])
+def test_a_picture_of_three_rows_is_not_taken_for_three_channels(kind: str, size: tuple[int, int]) -> None:
+    _, _, eyes = build_seeing(kind)
+    pixels = np.zeros((size[1], size[0], 3), np.uint8)
+    pixels[:] = (255, 0, 128)
+    values = eyes.sight.prepare(pixels)["pixel_values"]
+    values = values.unflatten(-1, (3, -1, 1)) if values.ndim == 2 else values.flatten(0, -4)
+    for channel in range(3):
+        assert len(values[:, channel].unique()) == 1
 
 
 def test_features_can_be_joined_and_taken() -> None:

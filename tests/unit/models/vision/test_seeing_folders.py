@@ -94,6 +94,29 @@ def test_a_folder_without_a_processor_is_refused_in_one_line(tmp_path: Path) -> 
         load_sight(tmp_path, "m")
 
 
+def test_a_processor_that_counts_other_places_than_the_tower_makes_is_refused(tmp_path: Path) -> None:
+    model, tokenizer, eyes = build_seeing("internvl")
+    save_processor(model, tmp_path)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    file = tmp_path / "processor_config.json"
+    for count in (3, 5):
+        table = json.loads(file.read_text(encoding="utf-8")) | {"image_seq_length": count}
+        file.write_text(json.dumps(table), encoding="utf-8")
+        other = Eyes(load_sight(tmp_path, "m"), eyes.pictures, eyes.layout)
+        eyes.pictures.put(part := draw(0))
+        with pytest.raises(EngineError, match=f"makes 4 rows of picture {part.digest}, but its prompt has {count} pla"):
+            other.encode(model, [part.digest])
+
+
+def test_axes_that_do_not_share_all_frequencies_are_refused() -> None:
+    text = dict(CONFIGS["qwen3_vl"]["text_config"]) | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    with pytest.raises(
+        ConfigError, match=r"mrope_section=\[24, 20, 20\] shares out 64 frequencies, .* 4; use \[2, 1, 1\]"
+    ):
+        build_seeing("qwen3_vl", text_config=text)
+
+
 def test_a_size_that_the_processor_refuses_is_an_error_of_its_conversation() -> None:
     _, _, eyes = build_seeing("qwen2_vl")
     with pytest.raises(
