@@ -70,11 +70,12 @@ def find_precision(settings: ForecastSettings) -> Precision:
 
 
 def count_trained(settings: ForecastSettings, shape: ModelShape) -> int:
-    """Parameters of the policy that are trained: all, or those of its adapter. An adapter that cannot be read counts as
-    the default one; where the model was not measured, layers that Llama-like decoders lack are not counted."""
+    """Parameters of the policy that are trained: all but a frozen tower, or those of its adapter. An adapter that
+    cannot be read counts as the default one; where the model was not measured, layers that Llama-like decoders lack are
+    not counted."""
     lora = settings.model.lora
     if lora is None:
-        return shape.num_parameters
+        return shape.num_parameters - (shape.measured.frozen if shape.measured else 0)
     rank, targets = lora.rank, lora.target_modules
     if lora.path:
         try:

@@ -3,6 +3,7 @@ device, where tensors have shapes but no memory."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,13 +11,21 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from turnwise.config.catalog import find_model
 from turnwise.config.model import ModelSection
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.build import DTYPES, read_config_of
 from turnwise.models.shape import Measured, ModelShape, parse_shape, read_section_shape, read_shape_at
+from turnwise.models.vision.table import is_seeing
+from turnwise.models.vision.tower import list_tower, match_tower
 
 LENGTHS = (256, 512, 1024)
 """Lengths of the rows for measuring what a forward pass keeps: three numbers for a polynomial of degree two; multiples
@@ -35,13 +44,18 @@ def measure_at(section: ModelSection, path: str, *, vocab_size: int) -> ModelSha
     shape = read_shape_at(path) if path else read_section_shape(section, vocab_size=vocab_size)
     try:
         with boundary(ConfigError, "cannot read the config"):
-            structure = _read_config(section, path, vocab_size).get_text_config()
+            whole = _read_config(section, path, vocab_size)
+            structure = whole.get_text_config()
             types = getattr(structure, "layer_types", None) or getattr(structure, "layers_block_type", None)
             names = ("hidden_size", "num_attention_heads", "num_hidden_layers")
             sizes = {name: getattr(structure, name, None) for name in names}
             filled = {**structure.to_dict(), **sizes, "layer_types": types}
         shape = parse_shape(filled, is_complete=True) or shape
-        return None if shape is None else measure_model(structure, shape, section)
+        if shape is None:
+            return None
+        if is_seeing(whole.model_type):
+            return measure_seeing(whole, shape, section)
+        return measure_model(structure, shape, section)
     except ConfigError:  # of an architecture unknown to transformers: the formula applies
         return shape
 
@@ -74,19 +88,33 @@ def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: Model
     return replace(shape, measured=measured, is_packed=is_packed)
 
 
-def _count(model: PreTrainedModel, shape: ModelShape) -> Measured:
+def measure_seeing(structure: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:
+    """Do the same for a vision-language model. What its tower keeps for the backward pass is not counted."""
+    with boundary(ConfigError, "cannot build the model"), torch.device("meta"):
+        model: PreTrainedModel = AutoModelForImageTextToText.from_config(structure, dtype=DTYPES[section.dtype])
+    tower = match_tower(model)
+    kept = sum(p.numel() for module in list_tower(model).values() for p in module.parameters())
+    measured = _count(model, shape, left_out=tower if section.freezes_vision else None)
+    text = _count(model, shape, left_out=tower)
+    measured = replace(measured, multiplied=text.multiplied, frozen=kept if section.freezes_vision else 0)
+    return replace(shape, measured=measured, is_packed=shape.is_packed and model._supports_attention_backend)
+
+
+def _count(model: PreTrainedModel, shape: ModelShape, left_out: str | None = None) -> Measured:
+    """Count a model; matrices of modules whose names `left_out` matches take part in nothing but the number of
+    parameters."""
     embedding = model.get_input_embeddings().weight
     is_tied = model.get_output_embeddings() is None or model.get_output_embeddings().weight is embedding
     total, multiplied = 0, 0.0
     for name, parameter in model.named_parameters():
         total += parameter.numel()
-        if parameter.ndim < 2 or (parameter is embedding and not is_tied):
+        if parameter.ndim < 2 or (parameter is embedding and not is_tied) or re.fullmatch(left_out or "", name):
             continue
         is_mixed = shape.num_experts > 1 and ".experts" in name and "shared" not in name
         multiplied += parameter.numel() * (shape.num_chosen / shape.num_experts if is_mixed else 1)
     linears: Counter[str] = Counter()
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear):
+        if isinstance(module, torch.nn.Linear) and not re.fullmatch(left_out or "", name):
             linears[name.split(".")[-1]] += module.in_features + module.out_features
     return Measured(parameters=total, multiplied=int(multiplied), linears=tuple(sorted(linears.items())))
 

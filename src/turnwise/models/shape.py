@@ -24,12 +24,14 @@ class Measured:
     """What a model has that was built from its config without memory, in the dtype of the recipe."""
 
     parameters: int
-    """Distinct ones."""
+    """Distinct ones, those of a vision tower among them."""
     multiplied: int
     """Numbers in all matrices that a token is multiplied by: of experts those that compute it, of embeddings the output
     layer."""
     linears: tuple[tuple[str, int], ...]
     """Of linear layers, by the last part of their names: inputs and outputs of all layers of that name together."""
+    frozen: int = 0
+    """Parameters of a vision tower that is not trained."""
     cached: int | None = None
     """Numbers that the model's own cache keeps per token; None if that could not be measured."""
     states: int | None = None
