@@ -63,6 +63,26 @@ SIZES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 6,
         "layer_types": 3 * ["conv", "conv", "full_attention"],
     },
+    "seeing": {  # a tower of 11M on pictures of 64 patches and 64 places, text of 16M
+        "scale_factor": 1,
+        "text_config": {
+            **MODEL,
+            "model_type": "llama",
+            "hidden_size": 384,
+            "intermediate_size": 1152,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 6,
+        },
+        "vision_config": {
+            "hidden_size": 384,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 6,
+            "image_size": 128,
+            "patch_size": 16,
+        },
+        "image_token_id": 1,
+    },
     "135M": {  # SmolLM2-135M's
         "hidden_size": 576,
         "intermediate_size": 1536,
@@ -102,10 +122,12 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "lora": ("60M", 8000, sections(8, 512, 2048, model={"lora": {"rank": 16}}, loss={"kl": {"coefficient": 0.01}})),
     "recompute": ("20M", 8000, sections(16, 512, 8192, train={"recompute_activations": True})),
     "hybrid": ("hybrid", 8000, sections(16, 256, 1024, model={"model_type": "lfm2"})),
+    "seeing": ("seeing", 8000, sections(8, 512, 2048, model={"model_type": "smolvlm"})),
+    "frozen": ("seeing", 8000, sections(8, 512, 2048, model={"model_type": "smolvlm", "freeze_vision": True})),
     "workers": ("20M", 8000, sections(32, 512, 2048, engine={"kind": "workers", "options": {"num_workers": 2}})),
 }
-"""Name to model, vocabulary and sections. "plain" runs the model's modules; in "shared" groups of 8 share their
-prompt."""
+"""Name to model, vocabulary and sections. In "seeing" and "frozen" prompts consist of pictures, each shown once.
+"plain" runs the model's modules; in "shared" groups of 8 share their prompt."""
 TURN_TOKENS = 64
 
 
@@ -118,7 +140,8 @@ def build_config(case: str) -> Any:
     rollout = {"group_size": 8, "max_tokens": context, "max_turns": 4, "max_turn_tokens": TURN_TOKENS}
     engine = tree["engine"]
     engine = {**engine, "options": {"max_batch_tokens": 2048, **engine.get("options", {})}}
-    model = {"config": {**MODEL, **SIZES[size]}, **tree.get("model", {})}
+    own = {} if "vision_config" in SIZES[size] else MODEL
+    model = {"config": {**own, **SIZES[size]}, **tree.get("model", {})}
     return RunConfig.model_validate(
         {**tree, "engine": engine, "model": model, "tokenizer": {"vocab_size": vocab_size}, "rollout": rollout}
     )
@@ -131,7 +154,37 @@ def read_memory(name: str) -> int:
     return int(match[1]) * 1024
 
 
-def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
+class Album:
+    """Pictures in memory, a new one for every place that is asked for."""
+
+    def __init__(self, model: Any) -> None:
+        from turnwise.models.measured import read_tower
+        from turnwise.models.vision.eyes import Eyes, place_eyes
+        from turnwise.models.vision.sight import build_sight
+        from turnwise.models.vision.table import is_seeing
+        from turnwise.pictures.store import PictureStore
+
+        self._num_places, self._count, self._pictures = 0, 0, PictureStore(None)
+        if is_seeing(model.config.model_type):
+            self._num_places, self._side = read_tower(model.config, 0).places, model.config.vision_config.image_size
+            place_eyes(model, Eyes(build_sight(model.config), self._pictures))
+
+    def cover(self, num_tokens: int) -> tuple[Any, ...]:
+        """Spans over the tokens of a prompt, the first one apart; none for a model of text only."""
+        from turnwise.core.keys import Span
+        from turnwise.core.messages import ImagePart, hash_pixels
+
+        spans = []
+        for start in range(1, num_tokens - self._num_places, self._num_places) if self._num_places else ():
+            self._count += 1
+            pixels = np.random.default_rng(self._count).integers(0, 256, 3 * self._side**2, np.uint8).tobytes()
+            digest = hash_pixels(pixels, self._side, self._side)
+            self._pictures.put(ImagePart(digest=digest, width=self._side, height=self._side, pixels=pixels))
+            spans.append(Span(start=start, length=self._num_places, digest=digest))
+        return tuple(spans)
+
+
+def build_samples(config: Any, draw: np.random.Generator, album: Album) -> list[Any]:
     """Trajectories with their full budget for two micro-batches of every update, and a shorter one that fills each."""
     from turnwise.core.types import Origin, Sample, TrajectoryId, to_floats, to_ids, to_mask
 
@@ -146,6 +199,7 @@ def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
         num_sampled = max(1, round(most * tokens / length))
         trained = np.arange(tokens) >= tokens - num_sampled
         prompt = draw.integers(0, config.tokenizer.vocab_size, tokens - num_sampled)
+        images = album.cover(len(prompt))
         for member in range(members):
             reply = draw.integers(0, config.tokenizer.vocab_size, num_sampled)
             samples.append(
@@ -158,6 +212,7 @@ def build_samples(config: Any, draw: np.random.Generator) -> list[Any]:
                     version_last=0,
                     origin=Origin(trajectory=TrajectoryId(draw=group, member=member), task_id="t"),
                     context_mask=to_mask(np.zeros(tokens, bool)),
+                    images=images,
                 )
             )
     return samples
@@ -201,23 +256,34 @@ def measure(case: str) -> dict[str, int]:
 
     torch.set_num_threads(1)
     keep_freed_memory()  # as `runs.build.build_system` does
-    # Libraries load parts of themselves at their first use.
-    tiny = build_config(case)
-    config_types = tiny.model.config.get("layer_types")
-    small = {**TINY, **({} if config_types is None else {"num_hidden_layers": 3, "layer_types": config_types[:3]})}
-    tiny = tiny.model_copy(update={"model": tiny.model.model_copy(update={"config": small})})
-    asyncio.run(play(tiny))
+    # Libraries load parts of themselves at their first use: a small model on few tokens, whose arrays are no matter.
+    config = build_config(case)
+    layers = config.model.config.get("layer_types")
+    small = {**TINY, **({} if layers is None else {"num_hidden_layers": 3, "layer_types": layers[:3]})}
+    if "vision_config" in config.model.config:
+        small = dict(config.model.config)
+        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+        small |= {name: {**small[name], **sizes} for name in ("text_config", "vision_config")}
+    few = {
+        "model": config.model.model_copy(update={"config": small}),
+        "tokenizer": config.tokenizer.model_copy(update={"vocab_size": 300}),
+        "engine": config.engine.model_copy(update={"max_concurrency": 2, "max_context": 128}),
+        "rollout": config.rollout.model_copy(update={"max_tokens": 128, "max_turns": 1}),
+        "train": config.train.model_copy(update={"micro_batch_tokens": 640}),
+    }
+    asyncio.run(play(config.model_copy(update=few)))
     before = read_memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    return {name: peak - before for name, peak in asyncio.run(play(build_config(case))).items()}
+    return {name: peak - before for name, peak in asyncio.run(play(config)).items()}
 
 
 async def play(config: Any) -> dict[str, int]:
     """Sample, train and publish three times; returns the largest resident memory up to the first step, and overall."""
     from turnwise.building.resolved import resolve
     from turnwise.building.trainer import build_local_trainer
+    from turnwise.core.asking import ask_engine
     from turnwise.core.batch import Columns, TrainingBatch
-    from turnwise.core.types import SamplingParams, Session, to_ids
+    from turnwise.core.types import Prompt, SamplingParams, Session, to_ids
     from turnwise.engines.registry import build_engine
     from turnwise.models.build import build_model
     from turnwise.models.lora import add_adapter
@@ -231,6 +297,7 @@ async def play(config: Any) -> dict[str, int]:
         config.model.model_type, config.model.config, vocab_size=vocab_size, seed=1, dtype=config.model.dtype
     )
     settle_model(config, model)
+    album = Album(model)
     if config.model.lora is not None:
         lora = config.model.lora
         model = add_adapter(
@@ -261,7 +328,12 @@ async def play(config: Any) -> dict[str, int]:
         sessions = [Session(f"{name} {number}", "0") for number in range(len(prompts))]
         await asyncio.gather(
             *(
-                engine.generate(to_ids(prompt), SamplingParams(max_tokens=8, seed=number), session=session)
+                ask_engine(
+                    engine,
+                    Prompt(token_ids=to_ids(prompt), images=album.cover(len(prompt))),
+                    SamplingParams(max_tokens=8, seed=number),
+                    session,
+                )
                 for number, (prompt, session) in enumerate(zip(prompts, sessions, strict=True))
             )
         )
@@ -270,7 +342,7 @@ async def play(config: Any) -> dict[str, int]:
 
     await sample("first")
     sampling = read_memory("VmHWM")
-    samples = tuple(build_samples(config, draw))
+    samples = tuple(build_samples(config, draw, album))
     needs = resolve(config).build_credit().method.needs
     wanted: Any = frozenset(needs) & {"values", "implicit_rewards"}
     parts = config.loss.updates_per_step

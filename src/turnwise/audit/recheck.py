@@ -252,9 +252,9 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
     if len(before) != len(after):
         yield f"{len(before)} tool calls are on record, {len(after)} ran"
     for old, new in zip(before, after, strict=False):
-        if (old.observation, old.error, old.clipped_chars) != (new.observation, new.error, new.clipped_chars):
+        if _read_outcome(old) != _read_outcome(new):
             call = f"{old.call.name}({_short(old.call.arguments)})"
-            yield f"{call} gives {_short(new.observation)!r}, on record is {_short(old.observation)!r}"
+            yield f"{call} gives {_short(new.shown)!r}, on record is {_short(old.shown)!r}"
     shown, stored = list_images(result.observations), list_images(turn.observations)
     if shown != stored:
         names = [" ".join(map(describe_part, parts)) or "no picture" for parts in (shown, stored)]
@@ -264,6 +264,10 @@ def _step_problems(turn: Turn, result: StepResult) -> Iterator[str]:
     reward = result.scores.reward
     if reward is not None and not math.isclose(reward, turn.scores.reward or 0.0, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
         yield f"the turn gets the reward {reward:g}, on record is {turn.scores.reward}"
+
+
+def _read_outcome(record: ToolRecord) -> tuple[object, ...]:
+    return record.observation, record.content, record.error, record.clipped_chars
 
 
 def compare_rewards(stored: Reward, recomputed: Reward) -> list[str]:

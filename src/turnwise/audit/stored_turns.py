@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from turnwise.audit.breaches import Breach
-from turnwise.core.messages import show_digest
+from turnwise.core.messages import ImagePart, show_digest
 from turnwise.core.paths import take_received
 from turnwise.core.types import FinishReason, Invalid, StopReason, Trajectory, Turn
 
@@ -160,10 +160,12 @@ def _expert_problems(index: int, turn: Turn) -> Iterator[str]:
 
 
 def _record_problems(index: int, turn: Turn) -> Iterator[str]:
-    shown = {message.tool_call_id: message.text for message in turn.observations if message.tool_call_id is not None}
+    shown = {message.tool_call_id: message for message in turn.observations if message.tool_call_id is not None}
     asked = {call.id: call for call in turn.message.tool_calls}
     for record in turn.tool_records:
-        if shown.get(record.call.id, record.observation) != record.observation:
+        message = shown.get(record.call.id)
+        pictures = tuple(part for part in record.content if isinstance(part, ImagePart))
+        if message is not None and (message.text, message.images) != (record.observation, pictures):
             yield f"the record of tool call {record.call.id!r} of turn {index} is not what the model was shown"
         if asked.get(record.call.id) != record.call:
             yield f"the record of tool call {record.call.id!r} of turn {index} is not a call of that reply"

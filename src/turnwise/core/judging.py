@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import RewardError
-from turnwise.core.messages import Message, text_message
+from turnwise.core.messages import Message, text_message, without_pixels
 from turnwise.core.protocols import Environment, EnvironmentFamily, ScriptedPolicy, Split
 from turnwise.core.types import Task
 from turnwise.core.verdicts import NOTHING_USED, RATING, Form, Judgement, Question, Usage, Verdict, find_verdict
@@ -117,20 +117,21 @@ class EpisodeJudges:
             raise RewardError(f"no judge is named {judge!r}: {has}; use a recipe with [judges.{judge}]")
         messages = (text_message("user", about),) if isinstance(about, str) else tuple(about)
         question = Question(messages=messages, answers=tuple(answers), rubric=rubric, form=form)
-        number = self._asked.count((judge, question))
-        self._asked.append((judge, question))
-        question = replace(question, seed=number)
+        kept = replace(question, messages=tuple(map(without_pixels, messages)))
+        number = self._asked.count((judge, kept))
+        self._asked.append((judge, kept))
+        question, kept = replace(question, seed=number), replace(kept, seed=number)
         try:
             with free_slot(self._judges[judge], self._slot):
                 verdict = await self._judges[judge].judge(question)
         except RewardError as error:
             usage = error.usage if isinstance(error, NoVerdict) else NOTHING_USED
             self.judgements.append(
-                Judgement(judge=judge, question=question, verdict=None, problem=str(error), usage=usage, truth=truth)
+                Judgement(judge=judge, question=kept, verdict=None, problem=str(error), usage=usage, truth=truth)
             )
             raise
         self.judgements.append(
-            Judgement(judge=judge, question=question, verdict=verdict, usage=verdict.usage, truth=truth)
+            Judgement(judge=judge, question=kept, verdict=verdict, usage=verdict.usage, truth=truth)
         )
         return verdict
 

@@ -112,8 +112,12 @@ def without_pixels(message: Message) -> Message:
     pixels."""
     if all(part.pixels is None for part in message.images):
         return message
-    parts = (replace(part, pixels=None) if isinstance(part, ImagePart) else part for part in message.content)
-    return replace(message, content=tuple(parts))
+    return replace(message, content=drop_pixels(message.content))
+
+
+def drop_pixels(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts, pictures among them by their digests alone."""
+    return tuple(replace(part, pixels=None) if isinstance(part, ImagePart) else part for part in parts)
 
 
 def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:

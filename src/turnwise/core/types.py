@@ -37,7 +37,7 @@ from turnwise.core.messages import TextPart as TextPart
 from turnwise.core.messages import ToolCall as ToolCall
 from turnwise.core.messages import ToolCallError as ToolCallError
 from turnwise.core.messages import ToolSpec as ToolSpec
-from turnwise.core.messages import identify
+from turnwise.core.messages import describe_part, identify
 from turnwise.core.messages import reply_message as reply_message
 from turnwise.core.messages import text_message as text_message
 from turnwise.core.verdicts import Judgement
@@ -342,6 +342,11 @@ class ToolRecord:
     exception: str | None = None
     """`Type: message` of the exception that the tool's own code raised, if the model was told and the episode
     continued; None otherwise."""
+
+    @property
+    def shown(self) -> str:
+        """What went back as one text, which names its pictures (`messages.describe_part`)."""
+        return "".join(map(describe_part, self.content)) if self.content else self.observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@
     {"prompt": "...", "completion": "..."}          a question and a reply
     {"conversations": [{"from", "value"}, ...]}     ShareGPT's, with `system` and `tools` beside it
 
-Lists, tools and arguments may be JSON texts, as Parquet has them. Columns that are not named here are not read.
+Lists, tools and arguments may be JSON texts, as Parquet has them. Messages may show pictures, in themselves or from
+the columns `images` and `image` (`pictures.rows`). Columns that are not named here are not read.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.core.errors import DataError
+from turnwise.core.messages import ImagePart, Part, join_texts
 from turnwise.core.types import Message, Role, StopReason, TextPart, ToolCall, ToolSpec
 from turnwise.environments.data_rows import load_rows
+from turnwise.pictures.rows import COLUMNS, RowPictures
 
 Row = Mapping[str, Any]
 
@@ -50,6 +53,7 @@ _WEIGHTS = ("weight", "train", "training", "trainable", "loss_mask", "loss")
 _LAYOUTS = (
     'expected "messages", or "prompt" and "completion", or "conversations" (docs/data.md, conversations of your own)'
 )
+_NOTHING = (TextPart(text=""),)
 _MADE_UP = re.compile(r"call_\d+_\d+")
 """The id of a call that the row gave none."""
 _CUT = frozenset({StopReason.MAX_TURN_TOKENS.value, StopReason.MAX_TOKENS.value})
@@ -69,19 +73,28 @@ class ChatRow:
     """The opening messages: those before the first reply, or the whole prompt."""
 
 
-def load_chat_rows(path: Path) -> list[tuple[int, ChatRow | None]]:
-    """(line or row number, conversation) of every row; the conversation is None if a limit cut its only reply.
+def load_chat_rows(path: Path, pictures: RowPictures | None = None) -> list[tuple[int, ChatRow | None]]:
+    """(line or row number, conversation) of every row; the conversation is None if a limit cut its only reply. Its
+    pictures are without pixels: `pictures`, if given, finds them.
 
     Raises DataError naming file and line with the remedy, ConfigError for Parquet without pyarrow.
     """
     is_parquet = path.suffix == ".parquet"
-    return load_rows(path, lambda row: read_chat_row(_drop_nulls(row) if is_parquet else row))
+    pictures = pictures or RowPictures()
+    return load_rows(
+        path, lambda row: read_chat_row(_drop_nulls(row) if is_parquet else row, pictures=pictures, folder=path.parent)
+    )
 
 
-def read_chat_row(row: Row) -> ChatRow | None:
+def read_chat_row(row: Row, *, pictures: RowPictures | None = None, folder: Path | None = None) -> ChatRow | None:
     """The conversation in a row; None if the only reply that would train was cut by a limit (`"stop"` of `turnwise data
-    sft`). Raises DataError saying what is wrong with it."""
+    sft`). Paths of pictures are relative to `folder`. Raises DataError saying what is wrong with it."""
     prompt, replies = _find_messages(row)
+    shown = {name: row[name] for name in COLUMNS if name in row}
+    placed = (pictures or RowPictures()).take({**shown, "messages": [*prompt, *replies]}, ("messages",), folder)[
+        "messages"
+    ]
+    prompt, replies = placed[: len(prompt)], placed[len(prompt) :]
     messages = [read_message(message, index) for index, message in enumerate([*prompt, *replies])]
     messages = order_results(link_results(messages))
     weights = [_read_weight(message, index) for index, message in enumerate([*prompt, *replies])]
@@ -190,14 +203,16 @@ def read_message(message: Row, index: int) -> Message:
             raise DataError(f'{where}: a message of role {name!r} has no "content"; add text')
         tool = _read_text(message.get("name"), f"{where}: name")
         answers = _read_text(message.get("tool_call_id"), f"{where}: tool_call_id") or None
-        return Message(role=role, content=(TextPart(text=content),), tool_call_id=answers, name=tool)
+        return Message(role=role, content=content, tool_call_id=answers, name=tool)
+    if any(isinstance(part, ImagePart) for part in content):
+        raise DataError(f"{where}: an assistant message shows a picture, which no model writes; leave it out")
     thoughts = [message[key] for key in _THOUGHTS if message.get(key)]
     reasoning = _read_text(thoughts[0], f"{where}: reasoning_content") if thoughts else None
-    if not content and not calls and reasoning is None:
+    if content == _NOTHING and not calls and reasoning is None:
         raise DataError(f"{where}: an assistant message has neither text nor a call; leave it out")
     return Message(
         role="assistant",
-        content=(TextPart(text=content),) if content else (),
+        content=() if content == _NOTHING else content,
         reasoning=reasoning,
         tool_calls=tuple(
             _read_call(call, f"{where}: call {number}", f"call_{index}_{number}") for number, call in enumerate(calls)
@@ -205,20 +220,23 @@ def read_message(message: Row, index: int) -> Message:
     )
 
 
-def _read_content(value: Any, where: str) -> str:
-    """The text of a message's content: a text, parts of text, or nothing."""
+def _read_content(value: Any, where: str) -> tuple[Part, ...]:
+    """The parts of a message's content: a text, parts of text, pictures that were taken from the row, or nothing."""
     if value is None or isinstance(value, str):
-        return value or ""
+        return (TextPart(text=value or ""),)
     if not isinstance(value, list):
         raise DataError(f"{where}: content={_show(value)} is neither text nor a list of text parts")
-    texts = []
+    parts: list[Part] = []
     for part in value:
+        if isinstance(part, ImagePart):
+            parts.append(part)
+            continue
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise DataError(f"{where}: a part of its content is of type {kind!r}; only text parts are supported")
-        texts.append(text)
-    return "".join(texts)
+            raise DataError(f"{where}: a part of its content is of type {kind!r}; only text and images are supported")
+        parts.append(TextPart(text=text))
+    return join_texts(parts)
 
 
 def _read_call(call: Any, where: str, call_id: str) -> ToolCall:

@@ -60,9 +60,7 @@ def write_inspect_log(
             run_id=_identify(facts.run),
             eval_id=_identify(facts.run, facts.task, "eval"),
             model=facts.model,
-            dataset=EvalDataset(
-                name=facts.run, samples=len(set(names)), shuffled=False
-            ),
+            dataset=EvalDataset(name=facts.run, samples=len(set(names)), shuffled=False),
             config=EvalConfig(),
             metadata=facts.options,
         ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from turnwise.forecast.held import BYTES
 from turnwise.forecast.settings import ForecastSettings
-from turnwise.models.shape import ModelShape
+from turnwise.models.shape import ModelShape, Tower
 
 MAX_MICRO_BATCH_TOKENS = 16384
 """What `train.micro_batch_tokens` = 0 counts as, and the most it becomes."""
@@ -66,6 +66,8 @@ def count_training(settings: ForecastSettings, shape: ModelShape, *, device: str
     if settings.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
         inputs = tokens.computed * shape.hidden_size * BYTES[settings.model.dtype]
         arrays = [(count / shape.num_layers, size) for count, size in arrays] + [(shape.num_layers, inputs)]
+    if shape.tower is not None:
+        arrays.append((1, _count_pictures(tokens, shape.tower) * _count_tower(settings, shape.tower)))
     if has_logits:
         arrays += _list_logits(settings, shape, tokens)
     live = sum(count * size for count, size in arrays)
@@ -77,6 +79,19 @@ def count_training(settings: ForecastSettings, shape: ModelShape, *, device: str
     if settings.train.recompute_activations:
         waste = RECOMPUTED_WASTE
     return int(live + waste * (small + min(small, live - small)))
+
+
+def _count_pictures(tokens: Tokens, tower: Tower) -> float:
+    """Different pictures in a micro-batch, at most: everything that was not sampled."""
+    return tokens.computed * (1 - tokens.share) / tower.places
+
+
+def _count_tower(settings: ForecastSettings, tower: Tower) -> int:
+    """Bytes that a picture keeps for the backward pass, or that it needs while it is encoded by a frozen tower; and its
+    pixels."""
+    item = BYTES[settings.model.dtype]
+    kept = 0 if settings.model.freezes_vision else tower.num_saved * item
+    return kept + tower.places * item
 
 
 def _list_logits(settings: ForecastSettings, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:

@@ -70,12 +70,11 @@ def find_precision(settings: ForecastSettings) -> Precision:
 
 
 def count_trained(settings: ForecastSettings, shape: ModelShape) -> int:
-    """Parameters of the policy that are trained: all but a frozen tower, or those of its adapter. An adapter that
-    cannot be read counts as the default one; where the model was not measured, layers that Llama-like decoders lack are
-    not counted."""
+    """Parameters of the policy that are trained: all, or those of its adapter. An adapter that cannot be read counts as
+    the default one; where the model was not measured, layers that Llama-like decoders lack are not counted."""
     lora = settings.model.lora
     if lora is None:
-        return shape.num_parameters - (shape.measured.frozen if shape.measured else 0)
+        return shape.num_parameters - (shape.tower.parameters if shape.tower and settings.model.freezes_vision else 0)
     rank, targets = lora.rank, lora.target_modules
     if lora.path:
         try:
@@ -151,7 +150,7 @@ def _count_backbone(settings: ForecastSettings, shape: ModelShape) -> int:
     """Trained numbers of a copy of the policy without its output layer."""
     lora = settings.model.lora
     if lora is None:
-        return shape.num_backbone
+        return shape.num_backbone - (shape.num_parameters - count_trained(settings, shape))
     output = shape.count_adapter(1, ["lm_head"])
     whole = count_trained(settings, shape)
     has_output = not isinstance(lora.target_modules, str) and "lm_head" in lora.target_modules

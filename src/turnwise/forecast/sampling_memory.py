@@ -28,6 +28,9 @@ SAMPLING_BYTES = 16 << 20
 STATES_PER_CONVERSATION = 3
 """Caches of a model that takes the generic path, in units of `engine.max_concurrency`: of its conversations, of the
 prompts that siblings go on from, and of the rows that are copied where conversations join."""
+MAX_PICTURES, ENCODED_AT_ONCE = 1024, 16
+"""Pictures whose features an engine keeps (`engines/paged/runner.py`), and that a tower encodes at once
+(`models/vision/eyes.py`)."""
 DRAWING_COPIES = 6
 """Arrays of sampled rows by vocabulary that live at once."""
 
@@ -67,6 +70,10 @@ def plan_engine(settings: ForecastSettings, shape: ModelShape, *, device: str) -
         3 * (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
     )
     sampling = step * widest * item + concurrency * shape.vocab_size * 4 * DRAWING_COPIES
+    if (tower := shape.tower) is not None:
+        # Features of the pictures that conversations showed last, and those that are encoded together.
+        kept = min(MAX_PICTURES, concurrency * engine.max_context // tower.places)
+        sampling += (kept * tower.places * shape.hidden_size + ENCODED_AT_ONCE * tower.num_live) * item
     batch_size = 1 << (concurrency - 1).bit_length()
     if not shape.is_packed:  # the scores of a whole context in one layer, and logits of all its tokens
         sampling += shape.num_heads * engine.max_context**2 * 4 + engine.max_context * shape.vocab_size * 4
@@ -85,7 +92,11 @@ def plan_engine(settings: ForecastSettings, shape: ModelShape, *, device: str) -
 
 def _count_packed(settings: ForecastSettings, shape: ModelShape, device: str) -> int:
     """Numbers in the engine's copy of weights."""
-    if not settings.engine.options.get("fused", True) or shape.model_type not in PACKED_FAMILIES:
+    if (
+        not settings.engine.options.get("fused", True)
+        or shape.tower is not None
+        or shape.model_type not in PACKED_FAMILIES
+    ):
         return 0
     if settings.model.dtype == "float32" and device == "cpu":
         return shape.num_linear

@@ -44,7 +44,7 @@ from turnwise.gateway.sampling import (
 from turnwise.gateway.settled import SettledText, Streaming
 from turnwise.gateway.stored import StoredReplies
 from turnwise.gateway.times import Times, Watch
-from turnwise.rendering.images import PictureRenderer
+from turnwise.rendering.images import find_pictures
 
 Decode = Callable[[Sequence[int]], str]
 Admitted = TypeVar("Admitted", bound=Match | None)
@@ -76,7 +76,7 @@ class Policy:
     @property
     def pictures(self) -> Pictures | None:
         """Where pictures of requests are kept; None if the policy reads text."""
-        return self.renderer.pictures if isinstance(self.renderer, PictureRenderer) else None
+        return find_pictures(self.renderer)
 
     def read_role(self, asked: str) -> str:
         """Return the role that a client names with the model, "" for none. Raises Refusal for another model."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from turnwise.core.episodes import MAIN
+from turnwise.core.messages import drop_pixels
 from turnwise.core.sampled import keep_own_experts
 from turnwise.core.types import NO_SCORES, ConversationOpening, Message, Signal, ToolRecord, Turn, TurnScores
 from turnwise.gateway.forest import REWRITES, Branches, Continues, Node, Refuses
@@ -120,7 +121,13 @@ def list_records(turn: Turn, answers: Sequence[Message], seconds: float) -> tupl
     is each one's time, and what failed in it is known to nobody else."""
     calls = {call.id: call for call in turn.message.tool_calls}
     return tuple(
-        ToolRecord(call=calls[answer.tool_call_id], observation=answer.text, error=None, seconds=seconds)
+        ToolRecord(
+            call=calls[answer.tool_call_id],
+            observation=answer.text,
+            content=drop_pixels(answer.content) if answer.images else (),
+            error=None,
+            seconds=seconds,
+        )
         for answer in answers
         if answer.tool_call_id in calls
     )

@@ -8,14 +8,17 @@ from itertools import count
 
 from pydantic import Field
 
+from turnwise.core.asking import ask_engine
 from turnwise.core.errors import ConfigError
 from turnwise.core.messages import Message
+from turnwise.core.prompts import open_prompt
 from turnwise.core.protocols import Engine, Renderer
 from turnwise.core.types import FinishReason, Grammar, SamplingParams, Session
 from turnwise.core.verdicts import Form, Usage
 from turnwise.judging.judge_kind import JudgeKind, JudgeParts
 from turnwise.judging.text import TextJudge, TextOptions, Written
 from turnwise.questions.replies import build_regex
+from turnwise.rendering.images import find_pictures
 
 _END_TAG = re.compile(r"\s*</\w+>\s*\Z")
 """A tag that ends the turn of an agent, and no verdict."""
@@ -53,7 +56,7 @@ class EngineWriter:
     async def write(self, prompt: Message, form: Form | None, *, seed: int) -> Written:
         """See `Writer.write`."""
         options, renderer = self._options, self._renderer
-        prompt_ids = renderer.open([prompt], ())
+        shown = open_prompt(renderer, [prompt], ())
         params = SamplingParams(
             max_tokens=options.max_tokens,
             temperature=options.temperature,
@@ -64,14 +67,14 @@ class EngineWriter:
         )
         session = Session(f"judge/{self._name}", str(next(self._numbers)))
         try:
-            completion = await self._engine.generate(prompt_ids, params, session=session)
+            completion = await ask_engine(self._engine, shown, params, session)
         finally:
             await self._engine.release(session)
-        text = renderer.parse(prompt_ids, completion.token_ids).text
+        text = renderer.parse(shown.token_ids, completion.token_ids).text
         return Written(
             text=_END_TAG.sub("", text),
             is_cut=completion.finish_reason is FinishReason.LENGTH,
-            usage=Usage(prompt_tokens=len(prompt_ids), reply_tokens=len(completion.token_ids)),
+            usage=Usage(prompt_tokens=len(shown.token_ids), reply_tokens=len(completion.token_ids)),
         )
 
     async def close(self) -> None:
@@ -83,8 +86,8 @@ class EngineWriter:
 class PolicyJudge(TextJudge):
     """Implements `ChangingJudge`."""
 
-    def __init__(self, writer: EngineWriter, options: TextOptions) -> None:
-        super().__init__(writer, options, model="policy")
+    def __init__(self, writer: EngineWriter, options: TextOptions, *, sees_pictures: bool = False) -> None:
+        super().__init__(writer, options, model="policy", sees_pictures=sees_pictures)
         self._engine_writer = writer
 
     @property
@@ -107,7 +110,10 @@ def build_frozen(parts: JudgeParts) -> TextJudge:
     check_guided(parts, options)
     engine, renderer = parts.load_model(options.path)
     return TextJudge(
-        EngineWriter(engine, renderer, options, name=parts.name, owns_engine=True), options, model=options.path
+        EngineWriter(engine, renderer, options, name=parts.name, owns_engine=True),
+        options,
+        model=options.path,
+        sees_pictures=find_pictures(renderer) is not None,
     )
 
 
@@ -116,7 +122,8 @@ def build_policy(parts: JudgeParts) -> PolicyJudge:
     options: EngineOptions = parts.options
     check_guided(parts, options)
     engine, renderer = parts.load_policy()
-    return PolicyJudge(EngineWriter(engine, renderer, options, name=parts.name, owns_engine=False), options)
+    writer = EngineWriter(engine, renderer, options, name=parts.name, owns_engine=False)
+    return PolicyJudge(writer, options, sees_pictures=find_pictures(renderer) is not None)
 
 
 FROZEN = JudgeKind(

@@ -3,7 +3,7 @@ device, where tensors have shapes but no memory."""
 
 from __future__ import annotations
 
-import re
+import copy
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,13 +23,16 @@ from turnwise.config.catalog import find_model
 from turnwise.config.model import ModelSection
 from turnwise.core.errors import ConfigError, boundary
 from turnwise.models.build import DTYPES, read_config_of
-from turnwise.models.shape import Measured, ModelShape, parse_shape, read_section_shape, read_shape_at
+from turnwise.models.shape import Measured, ModelShape, Tower, parse_shape, read_section_shape, read_shape_at
 from turnwise.models.vision.table import is_seeing
-from turnwise.models.vision.tower import list_tower, match_tower
+from turnwise.models.vision.tower import list_tower
 
 LENGTHS = (256, 512, 1024)
 """Lengths of the rows for measuring what a forward pass keeps: three numbers for a polynomial of degree two; multiples
 of the pieces that recurrent layers compute."""
+
+USUAL_SIDE = 448
+"""Pixels of a side of a picture, for towers that take any size."""
 
 
 def measure_policy(section: ModelSection, *, vocab_size: int) -> ModelShape | None:
@@ -44,8 +47,8 @@ def measure_at(section: ModelSection, path: str, *, vocab_size: int) -> ModelSha
     shape = read_shape_at(path) if path else read_section_shape(section, vocab_size=vocab_size)
     try:
         with boundary(ConfigError, "cannot read the config"):
-            whole = _read_config(section, path, vocab_size)
-            structure = whole.get_text_config()
+            config = _read_config(section, path, vocab_size)
+            structure = config.get_text_config()
             types = getattr(structure, "layer_types", None) or getattr(structure, "layers_block_type", None)
             names = ("hidden_size", "num_attention_heads", "num_hidden_layers")
             sizes = {name: getattr(structure, name, None) for name in names}
@@ -53,8 +56,8 @@ def measure_at(section: ModelSection, path: str, *, vocab_size: int) -> ModelSha
         shape = parse_shape(filled, is_complete=True) or shape
         if shape is None:
             return None
-        if is_seeing(whole.model_type):
-            return measure_seeing(whole, shape, section)
+        if is_seeing(config.model_type):
+            return measure_seeing(config, shape, section)
         return measure_model(structure, shape, section)
     except ConfigError:  # of an architecture unknown to transformers: the formula applies
         return shape
@@ -68,6 +71,48 @@ def _read_config(section: ModelSection, path: str, vocab_size: int) -> PreTraine
         return found
     wanted: Any = section.config.get("vocab_size", vocab_size)
     return read_config_of(section.model_type, section.config, vocab_size=wanted)
+
+
+def measure_seeing(config: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:
+    """Return the shape of a vision-language model's text part with what was counted on it, and its tower. Raises
+    ConfigError if transformers cannot build it."""
+    with boundary(ConfigError, "cannot build the model"), torch.device("meta"):
+        # A copy, because transformers writes the attention into the config.
+        model: PreTrainedModel = AutoModelForImageTextToText.from_config(
+            copy.deepcopy(config), dtype=DTYPES[section.dtype]
+        )
+    towers = list_tower(model)
+    num_parameters = sum(p.numel() for module in towers.values() for p in module.parameters())
+    measured = _count(model, shape, left_out=tuple(towers))
+    # An adapter goes into a tower too unless that is frozen.
+    linears = measured.linears if section.freezes_vision else _count(model, shape).linears
+    tower = read_tower(config, num_parameters)
+    is_packed = shape.is_packed and model._supports_attention_backend
+    return replace(shape, measured=replace(measured, linears=linears), tower=tower, is_packed=is_packed)
+
+
+def read_tower(config: PreTrainedConfig, num_parameters: int) -> Tower:
+    """Read the sizes of a tower with so many parameters in the config of its model."""
+    vision: Any = config.vision_config
+
+    def read(*names: str, default: Any = None) -> Any:
+        values = (getattr(owner, name, None) for owner in (vision, config) for name in names)
+        value = next((value for value in values if value is not None), default)
+        return value[0] if isinstance(value, list | tuple) else value
+
+    width = int(read("embed_dim", "hidden_size"))
+    side = int(read("image_size", default=USUAL_SIDE)) // int(read("patch_size"))
+    merged = int(read("spatial_merge_size", "scale_factor", default=1))
+    if (ratio := read("downsample_ratio")) is not None:  # InternVL's, of one side
+        merged = round(1 / float(ratio))
+    return Tower(
+        parameters=num_parameters,
+        num_layers=int(read("num_hidden_layers", "depth")),
+        hidden_size=width,
+        intermediate_size=int(read("intermediate_size", default=4 * width)),
+        patches=side**2,
+        places=side**2 // merged**2,
+    )
 
 
 def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:
@@ -88,33 +133,22 @@ def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: Model
     return replace(shape, measured=measured, is_packed=is_packed)
 
 
-def measure_seeing(structure: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:
-    """Do the same for a vision-language model. What its tower keeps for the backward pass is not counted."""
-    with boundary(ConfigError, "cannot build the model"), torch.device("meta"):
-        model: PreTrainedModel = AutoModelForImageTextToText.from_config(structure, dtype=DTYPES[section.dtype])
-    tower = match_tower(model)
-    kept = sum(p.numel() for module in list_tower(model).values() for p in module.parameters())
-    measured = _count(model, shape, left_out=tower if section.freezes_vision else None)
-    text = _count(model, shape, left_out=tower)
-    measured = replace(measured, multiplied=text.multiplied, frozen=kept if section.freezes_vision else 0)
-    return replace(shape, measured=measured, is_packed=shape.is_packed and model._supports_attention_backend)
-
-
-def _count(model: PreTrainedModel, shape: ModelShape, left_out: str | None = None) -> Measured:
-    """Count a model; matrices of modules whose names `left_out` matches take part in nothing but the number of
-    parameters."""
+def _count(model: PreTrainedModel, shape: ModelShape, left_out: tuple[str, ...] = ()) -> Measured:
+    """Count a model without the modules named `left_out`."""
     embedding = model.get_input_embeddings().weight
     is_tied = model.get_output_embeddings() is None or model.get_output_embeddings().weight is embedding
     total, multiplied = 0, 0.0
     for name, parameter in model.named_parameters():
+        if name.startswith(left_out):
+            continue
         total += parameter.numel()
-        if parameter.ndim < 2 or (parameter is embedding and not is_tied) or re.fullmatch(left_out or "", name):
+        if parameter.ndim < 2 or (parameter is embedding and not is_tied):
             continue
         is_mixed = shape.num_experts > 1 and ".experts" in name and "shared" not in name
         multiplied += parameter.numel() * (shape.num_chosen / shape.num_experts if is_mixed else 1)
     linears: Counter[str] = Counter()
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and not re.fullmatch(left_out or "", name):
+        if isinstance(module, torch.nn.Linear) and not name.startswith(left_out):
             linears[name.split(".")[-1]] += module.in_features + module.out_features
     return Measured(parameters=total, multiplied=int(multiplied), linears=tuple(sorted(linears.items())))
 

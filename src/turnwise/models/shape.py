@@ -24,14 +24,12 @@ class Measured:
     """What a model has that was built from its config without memory, in the dtype of the recipe."""
 
     parameters: int
-    """Distinct ones, those of a vision tower among them."""
+    """Distinct ones."""
     multiplied: int
     """Numbers in all matrices that a token is multiplied by: of experts those that compute it, of embeddings the output
     layer."""
     linears: tuple[tuple[str, int], ...]
     """Of linear layers, by the last part of their names: inputs and outputs of all layers of that name together."""
-    frozen: int = 0
-    """Parameters of a vision tower that is not trained."""
     cached: int | None = None
     """Numbers that the model's own cache keeps per token; None if that could not be measured."""
     states: int | None = None
@@ -39,6 +37,33 @@ class Measured:
     saved: tuple[float, float] | None = None
     """Bytes that a forward pass of the model's own modules keeps for the backward pass: per token, and per pair of
     tokens of a row. None likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """The sizes of a vision-language model's tower, and what one picture of the usual size needs."""
+
+    parameters: int
+    """Of the tower and of what fits its rows to the text."""
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    patches: int
+    """Of a picture."""
+    places: int
+    """Tokens of a prompt that stand for a picture."""
+
+    @property
+    def num_saved(self) -> int:
+        """Numbers that a forward pass over a picture keeps for the backward pass: of a layer the inputs and results of
+        both norms, queries, keys, values and the attended values, the projection, and both sides of the activation
+        (10 hidden, 2 intermediate)."""
+        return self.num_layers * self.patches * (10 * self.hidden_size + 2 * self.intermediate_size)
+
+    @property
+    def num_live(self) -> int:
+        """Numbers that live at once while a picture is encoded without a gradient."""
+        return self.patches * (6 * self.hidden_size + 2 * self.intermediate_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +107,8 @@ class ModelShape:
     outside attention: they compute padded rows with the model's own attention."""
     measured: Measured | None = None
     """None where only the config was read."""
+    tower: Tower | None = None
+    """None for a model of text only, and where only the config was read."""
 
     @property
     def values(self) -> int:
@@ -126,7 +153,7 @@ class ModelShape:
     def num_parameters(self) -> int:
         """Distinct parameters; by the formula without biases and the norms of queries and keys."""
         if self.measured is not None:
-            return self.measured.parameters
+            return self.measured.parameters + (0 if self.tower is None else self.tower.parameters)
         norms = (2 * self.num_layers + 1) * self.hidden_size
         mixtures = self.num_layers - self.num_dense
         others = mixtures * (self.num_experts - self.num_chosen) * 3 * self.hidden_size * self.intermediate_size

@@ -60,9 +60,9 @@ class RowPictures:
     def _take_columns(self, row: Mapping[str, Any], folder: Path | None) -> Row:
         given: Row = {}
         for name in COLUMNS:
-            value = row.get(name)
-            if value is None or (name == "image" and isinstance(value, str) and not _FILE.fullmatch(value)):
-                continue  # another column of that name, such as the image of a container
+            if not has_pictures(row, name):
+                continue
+            value = row[name]
             if name == "images" and isinstance(value, list | tuple):
                 given[name] = [self._read(each, f"picture {at} of images", folder) for at, each in enumerate(value)]
             else:
@@ -112,6 +112,15 @@ class RowPictures:
             return message
         parts = (self.find(part) if isinstance(part, ImagePart) else part for part in message.content)
         return replace(message, content=tuple(parts))
+
+
+def has_pictures(row: Mapping[str, Any], name: str) -> bool:
+    """Return whether one of `COLUMNS` has pictures in a row, rather than another text of that name, such as the image
+    of a container."""
+    value = row.get(name)
+    if value is None or (isinstance(value, list) and not value):
+        return False
+    return name != "image" or not isinstance(value, str) or _FILE.fullmatch(value) is not None
 
 
 def to_plain(row: Mapping[str, Any], prompt: str) -> Row:

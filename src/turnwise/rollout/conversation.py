@@ -14,7 +14,7 @@ import numpy as np
 from turnwise.core.episodes import MAIN, Asked
 from turnwise.core.errors import EnvironmentFault
 from turnwise.core.keys import Span
-from turnwise.core.messages import without_pixels
+from turnwise.core.messages import drop_pixels, without_pixels
 from turnwise.core.prompts import extend_prompt, open_prompt
 from turnwise.core.protocols import Renderer
 from turnwise.core.sampled import keep_own_experts
@@ -92,7 +92,7 @@ class Conversation:
         self.turns[-1] = replace(
             self.turns[-1],
             observations=tuple(map(without_pixels, asked.observations)),
-            tool_records=asked.tool_records,
+            tool_records=tuple(replace(each, content=drop_pixels(each.content)) for each in asked.tool_records),
             scores=asked.scores,
             signals=asked.signals,
             environment_s=environment_s,

@@ -10,8 +10,8 @@ import numpy as np
 from turnwise.core.errors import RenderError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import (
-    IntArray,
     Message,
+    Prompt,
     Scored,
     StopReason,
     ToolSpec,
@@ -22,6 +22,8 @@ from turnwise.core.types import (
 )
 from turnwise.rollout.conversation import Conversation
 from turnwise.rollout.policies import encode_scripted
+
+_NOTHING = Prompt(token_ids=to_ids([]))
 
 
 def record_conversation(
@@ -76,14 +78,16 @@ def keep_trained(turns: Sequence[Turn], trains: Sequence[bool]) -> tuple[Turn, .
     kept: list[Turn] = []
     places: dict[int | None, int | None] = {None: None}
     """For each turn: the last one kept on its path."""
-    before: dict[int | None, IntArray] = {None: to_ids([])}
+    before: dict[int | None, Prompt] = {None: _NOTHING}
     """For each turn: the tokens since then."""
     for index, (turn, is_trained) in enumerate(zip(turns, trains, strict=True)):
-        context = np.concatenate([before[turn.parent], turn.context_ids])
-        places[index], before[index] = places[turn.parent], to_ids(context)
+        earlier, parent = before[turn.parent], places[turn.parent]
+        context = to_ids(np.concatenate([earlier.token_ids, turn.context_ids]))
+        images = (*earlier.images, *(span.shift(len(earlier.token_ids)) for span in turn.images))
         if is_trained:
-            kept.append(replace(turn, parent=places[turn.parent], context_ids=to_ids(context), conversation=0))
-            places[index], before[index] = len(kept) - 1, to_ids([])
+            kept.append(replace(turn, parent=parent, context_ids=context, images=images, conversation=0))
+            places[index], before[index] = len(kept) - 1, _NOTHING
         else:
-            before[index] = to_ids(np.concatenate([context, turn.completion.token_ids]))
+            ids = to_ids(np.concatenate([context, turn.completion.token_ids]))
+            places[index], before[index] = parent, Prompt(token_ids=ids, images=images)
     return tuple(kept)

@@ -15,6 +15,7 @@ from turnwise.core.errors import DataError, RenderError
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import Message, Sample, TrajectoryId
 from turnwise.exchange.chat_rows import load_chat_rows
+from turnwise.pictures.rows import RowPictures
 from turnwise.rendering.calls import CALLS_FORMAT
 from turnwise.rendering.tags import FORMATS
 from turnwise.rollout.recorded import record_conversation
@@ -80,7 +81,8 @@ def _encode_file(
         raise DataError(f"{option}={path!r}: there is no such file; name a .jsonl or .parquet file")
     samples: dict[str, list[Sample]] = {name: [] for name in ("", *list_learners(config.roles))}
     kept, too_long, cut, longest = 0, 0, 0, 0
-    for number, row in load_chat_rows(file):
+    pictures = RowPictures()
+    for number, row in load_chat_rows(file, pictures):
         if row is None:
             cut += 1
             continue
@@ -90,7 +92,7 @@ def _encode_file(
         try:
             check_ends(row.messages, ends)
             trajectory = record_conversation(
-                row.messages,
+                tuple(map(pictures.fill, row.messages)),
                 row.trains,
                 row.tools,
                 renderer,

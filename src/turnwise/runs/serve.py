@@ -21,6 +21,7 @@ from turnwise.gateway.session import Policy
 from turnwise.gateway.settled import find_streaming
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.chat import ChatRenderer
+from turnwise.rendering.images import find_text_renderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.runs.build import MAX_GUIDED_CALLS, System, build_system, find_longest_token
 from turnwise.runs.evaluate import load_trained_system
@@ -50,15 +51,16 @@ def build_gateway(
 ) -> Gateway:
     """The gateway of a policy, which anybody on this machine may use, or who has the key."""
     renderer, config = system.renderer, system.config
+    spoken = find_text_renderer(renderer)
     follows = find_engine_kind(config.engine.kind).follows_grammars and importlib.util.find_spec("llguidance")
-    has_call_tokens = isinstance(renderer, ChatRenderer) and "<tool_call>" in system.tokenizer.get_added_vocab()
+    has_call_tokens = isinstance(spoken, ChatRenderer) and "<tool_call>" in system.tokenizer.get_added_vocab()
     tokenizer = system.tokenizer
     policy = Policy(
         engine=system.engine.engine,  # the meter in between tells no tokens
         renderer=renderer,
         encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
         decode=lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
-        streaming=find_streaming(renderer, tokenizer),
+        streaming=find_streaming(spoken, tokenizer),
         model=model,
         vocab_size=len(tokenizer),
         longest_token=find_longest_token(tokenizer),
@@ -66,7 +68,7 @@ def build_gateway(
     rule = SamplingRule(
         seed=config.run.seed,
         build_call_grammar=_force_calls if follows and has_call_tokens else None,
-        writes_json=bool(follows) and isinstance(renderer, ChatRenderer | TemplateRenderer),
+        writes_json=bool(follows) and isinstance(spoken, ChatRenderer | TemplateRenderer),
     )
     limits = Limits(
         max_context=config.engine.max_context,

@@ -96,9 +96,9 @@ class Pages:
         [call] = message.tool_calls
         column = int(message.text.partition(":")[2])
         cut = crop(self._page, (column, 0, column + 1, 2))
-        record = ToolRecord(call=call, observation="see ", error=None, seconds=0.0)
-        self.tool_records.append(record)
         answer = Message(role="tool", content=(TextPart(text="see "), cut), tool_call_id=call.id, name="zoom")
+        record = ToolRecord(call=call, observation="see ", content=answer.content, error=None, seconds=0.0)
+        self.tool_records.append(record)
         return StepResult(observations=(answer,), done=False, tool_records=(record,))
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:

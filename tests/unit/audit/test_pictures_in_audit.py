@@ -112,8 +112,21 @@ def test_a_swapped_picture_is_not_what_was_sampled(run: Path) -> None:
     found = breaches(run)
     assert set(found) == {"ledger", "logprobs", "crops", "tools"}
     assert f"crop {WRONG.digest[:12]} is not what its source {PAGE.digest[:12]} shows at 1,0,2,2" in found["crops"]
-    assert f"the environment shows [picture 1x2 {COLUMN.digest[:12]}], on record is [picture" in found["tools"]
+    names = [f"'see [picture 1x2 {part.digest[:12]}]'" for part in (COLUMN, WRONG)]
+    assert f"gives {names[0]}, on record is {names[1]}" in found["tools"]
     assert "pictures or turns are not those that were reconciled" in found["ledger"]
+
+
+def test_a_record_of_another_picture_than_was_shown_is_named(run: Path) -> None:
+    def change(text: str) -> str:
+        rows = [json.loads(line) for line in text.splitlines()]
+        rows[0]["turns"][0]["tool_records"][0]["content"][1]["image"] = WRONG.digest
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    rewrite(run, change)
+    found = breaches(run)
+    assert set(found) == {"turns", "tools"}
+    assert "of turn 0 is not what the model was shown" in found["turns"]
 
 
 def test_a_crop_of_another_box_is_found_by_cutting_again(run: Path) -> None:

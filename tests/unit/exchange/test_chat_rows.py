@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from turnwise.core.errors import DataError
-from turnwise.core.types import ToolSpec
+from turnwise.core.types import TextPart, ToolSpec
 from turnwise.exchange.chat_rows import ChatRow, load_chat_rows, read_chat_row
 from turnwise.exchange.row_files import write_rows
+from turnwise.pictures.pixels import to_data_url, to_part, to_png
+from turnwise.pictures.rows import RowPictures
 
 ASK = {"role": "user", "content": "2 + 2?"}
 SAY = {"role": "assistant", "content": "4"}
@@ -154,7 +157,10 @@ def test_a_reply_that_a_limit_cut_is_not_taught() -> None:
         ({"messages": [{"content": "x"}, SAY]}, "message 0: role=None"),
         ({"messages": [ASK, {"role": "assistant", "content": None}]}, "message 1: .* has neither text nor a call"),
         ({"messages": [{"role": "user", "content": None}, SAY]}, 'message 0: .* no "content"'),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, SAY]}, "of type 'image_url'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}, SAY]},
+            "part 0 .* no picture; put it under 'image'",
+        ),
         ({"messages": [{"role": "user", "content": 7}, SAY]}, "content=7"),
         ({"messages": [ASK, {"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "call 0: .* has no name"),
         ({"messages": [{**ASK, "tool_calls": [CALL]}, SAY]}, "only the assistant"),
@@ -213,3 +219,80 @@ def test_texts_in_json_are_read_back(tmp_path: Path, ending: str) -> None:
     [(number, row)] = load_chat_rows(file)
     assert row is not None
     assert (number, row.messages[1].tool_calls[0].arguments, row.tools[0].name) == (1, '{"a": 2, "b": null}', "add")
+
+
+A, B = (to_part(np.full((2, 3, 3), shade, np.uint8)) for shade in (10, 20))
+SHOWN = {"type": "image_url", "image_url": {"url": to_data_url(A)}}
+
+
+@pytest.mark.parametrize(
+    ("row", "contents"),
+    [
+        # as `turnwise data sft` writes it
+        ({"messages": [{**ASK, "content": [SHOWN, {"type": "text", "text": "Sum?"}]}, SAY]}, [(A, "Sum?"), ("4",)]),
+        # TRL
+        (
+            {"prompt": [{**ASK, "content": [{"type": "image"}, "Sum?"]}], "completion": [SAY], "images": ["a.png"]},
+            [(A, "Sum?"), ("4",)],
+        ),
+        (
+            {
+                "messages": [ASK, CALLS, {**TOLD, "content": [{"type": "image"}]}, SAY, ASK, SAY],
+                "images": ["b.png"],
+                "tools": [TOOL],
+            },
+            [("2 + 2?",), (), (B,), ("4",), ("2 + 2?",), ("4",)],
+        ),
+        # ShareGPT
+        (
+            {
+                "conversations": [{"from": "human", "value": "<image><image>Sum?"}, {"from": "gpt", "value": "4"}],
+                "images": ["a.png", "b.png"],
+            },
+            [(A, B, "Sum?"), ("4",)],
+        ),
+        ({"messages": [{**ASK, "content": "What is <image>?"}, SAY]}, [("What is <image>?",), ("4",)]),
+    ],
+)
+def test_conversations_show_pictures(row: Any, contents: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    for name, part in (("a", A), ("b", B)):
+        (tmp_path / f"{name}.png").write_bytes(to_png(part))
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps(row))
+    pictures = RowPictures()
+    [(_, read)] = load_chat_rows(file, pictures)
+    assert read is not None
+    parts = [tuple(TextPart(text=part) if isinstance(part, str) else part for part in each) for each in contents]
+    assert [message.content for message in read.messages] == parts
+    shown = [part for message in map(pictures.fill, read.messages) for part in message.images]
+    assert all(part.pixels is not None for part in shown)
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        (
+            {"messages": [ASK, {**SAY, "content": [SHOWN]}]},
+            "message 1: an assistant message shows a picture, which no model writes; leave it out",
+        ),
+        (
+            {"messages": [{**ASK, "content": [{"type": "image"}]}, SAY]},
+            'the row has 0 pictures and its prompt 1 parts {"type": "image"}; write one for each picture',
+        ),
+        (
+            {"messages": [ASK, SAY], "images": ["gone.png"]},
+            "picture 0 of images: there is no file '{folder}/gone.png'; check the path; base64 needs "
+            "data:image/png;base64, before it",
+        ),
+        (
+            {"messages": [{**ASK, "content": [{"type": "audio"}]}, SAY]},
+            "message 0: a part of its content is of type 'audio'; only text and images are supported",
+        ),
+    ],
+)
+def test_pictures_that_cannot_be_shown_are_one_line(row: Any, line: str, tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps(row))
+    with pytest.raises(DataError) as raised:
+        load_chat_rows(file)
+    assert str(raised.value) == f"{file}:1: {line.replace('{folder}', str(tmp_path))}"

@@ -251,3 +251,15 @@ def test_half_a_surrogate_pair_survives_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     write_rows(path, [{"question": "a\ud800", "answers": ["ä"]}])
     assert json.loads(path.read_bytes()) == {"question": "a\ud800", "answers": ["ä"]}
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUTS))
+def test_rows_with_pictures_are_not_converted(name: str) -> None:
+    row = {**VERL, **SKYRL, "answers": ["4"], "images": ["a.png"]}
+    with pytest.raises(DataError) as raised:
+        LAYOUTS[name].read(row)
+    assert str(raised.value) == (
+        "'images' has pictures, with which a row is not converted; families read it as it is (docs/pictures.md)"
+    )
+    LAYOUTS[name].read({**row, "images": []})
+    LAYOUTS[name].read({**row, "images": None, "image": "ubuntu:24.04"})

@@ -9,6 +9,7 @@ from chat_server import chat_server
 from judge_parts import make_parts
 
 from turnwise.core.errors import RewardError
+from turnwise.core.judging import EpisodeJudges
 from turnwise.core.messages import Message, TextPart, without_pixels
 from turnwise.core.verdicts import Question, Verdict
 from turnwise.judging.api import ApiOptions, build_api
@@ -72,3 +73,22 @@ def test_a_picture_that_no_store_has_is_no_verdict() -> None:
     judge = LimitedJudge(built, name="grader", max_concurrent=1, timeout_s=20.0, max_retries=0, seed=0)
     with pytest.raises(RewardError, match=r"judge 'grader' gave no verdict: .*has no pixels with it"):
         asyncio.run(judge.judge(ASKED))
+
+
+def test_an_episode_keeps_questions_without_pixels() -> None:
+    """Trajectories wait in memory until they train."""
+
+    class Sees:
+        async def judge(self, question: Question) -> Verdict:
+            assert all(part.pixels is not None for part in question.messages[0].images)
+            return Verdict(score=1.0)
+
+        async def close(self) -> None: ...
+
+    judges = EpisodeJudges({"grader": Sees()})
+    for _ in range(2):
+        asyncio.run(judges.ask("grader", [SEEN]))
+    first, second = (each.question for each in judges.judgements)
+    assert (first.seed, second.seed) == (0, 1)
+    assert first.messages == (SEEN,)
+    assert [part.pixels for part in first.messages[0].images] == [None] * 3

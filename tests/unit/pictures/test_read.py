@@ -125,6 +125,13 @@ def test_transparency_is_laid_on_white() -> None:
     palette.putdata([0, 1])
     assert to_pixels(read_picture(encode(palette, "PNG", transparency=1))).tolist() == [[[10, 20, 30], [255] * 3]]
     assert to_pixels(read_picture(encode(palette, "GIF", transparency=0))).tolist() == [[[255] * 3, [40, 50, 60]]]
+    # 40 * 128/255 + 255 * 127/255 = 147.1, and 10 more of green or blue give 5 more
+    half = to_pixels(read_picture(encode(palette, "PNG", transparency=b"\x00\x80")))
+    assert half.tolist() == [[[255] * 3, [147, 152, 157]]]
+    grey = Image.fromarray(np.array([[0, 200]], np.uint8))
+    assert to_pixels(read_picture(encode(grey, "PNG", transparency=0))).tolist() == [[[255] * 3, [200] * 3]]
+    colour = Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], np.uint8))
+    assert to_pixels(read_picture(encode(colour, "PNG", transparency=(1, 2, 3)))).tolist() == [[[255] * 3, [4, 5, 6]]]
     faint = Image.fromarray(np.array([[[7, 0], [7, 255]]], np.uint8), "LA")
     assert to_pixels(read_picture(faint)).tolist() == [[[255] * 3, [7] * 3]]
 

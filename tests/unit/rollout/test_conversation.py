@@ -26,6 +26,7 @@ from turnwise.core.types import (
     text_message,
     to_floats,
 )
+from turnwise.pictures.pixels import to_part
 from turnwise.rendering.tags import TagRenderer
 from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
 from turnwise.rollout.conversation import Conversation, leave_out_prompt
@@ -196,6 +197,20 @@ def test_a_turn_keeps_all_that_was_observed() -> None:
     assert (turn.message, turn.observations, turn.tool_records) == (message, asked.observations, (record,))
     assert (turn.scores, turn.signals, turn.state) == (TurnScores(reward=0.25), asked.signals, "s0")
     assert (turn.engine_s, turn.environment_s) == (2.0, 1.0)
+
+
+def test_a_turn_keeps_pictures_by_digest_alone() -> None:
+    """Trajectories wait in memory until they train."""
+    part = to_part(np.zeros((2, 4, 3), np.uint8))
+    conversation = Conversation(renderer=RENDERER)
+    conversation.open([text_message("user", "What ?")], [SEARCH])
+    message = conversation.reply(sample(search("here")))
+    record = ToolRecord(call=message.tool_calls[0], observation="", content=(part,), error=None, seconds=0.0)
+    seen = Message(role="tool", content=(part,), tool_call_id="c")
+    conversation.observe(Asked(asks=(), observations=(seen,), tool_records=(record,)))
+    [turn] = conversation.turns
+    assert (turn.observations, turn.tool_records) == ((seen,), (record,))
+    assert [each.pixels for each in (*turn.observations[0].images, turn.tool_records[0].content[0])] == [None, None]  # type: ignore[union-attr]
 
 
 def test_what_cannot_go_on_is_refused() -> None:

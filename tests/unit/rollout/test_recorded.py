@@ -15,6 +15,7 @@ from turnwise.batching.samples import to_samples
 from turnwise.building.families import build_family
 from turnwise.config.load import load_config
 from turnwise.core.errors import DataError
+from turnwise.core.keys import Span
 from turnwise.core.protocols import EnvironmentFamily, Renderer
 from turnwise.core.types import (
     Draw,
@@ -35,9 +36,10 @@ from turnwise.rendering.tags import FORMATS, TagRenderer
 from turnwise.rendering.template import TemplateRenderer
 from turnwise.rendering.tokenizer import QWEN3_SPECIAL_TOKENS, train_tokenizer
 from turnwise.rollout.demonstrate import play_demonstration
-from turnwise.rollout.recorded import record_conversation
+from turnwise.rollout.recorded import keep_trained, record_conversation
 from turnwise.runs.openings import open_task
 from turnwise.runs.own_conversations import check_ends, list_end_texts
+from turnwise.testing.builders import make_turn
 
 TOOLS = "toolrl/tiny" if find_spec("turnwise_worlds") else "search_r1/tiny"
 """A recipe with several tools, where one is installed."""
@@ -241,3 +243,21 @@ def test_a_reply_that_spells_out_its_end_is_refused(kind: str, end: str) -> None
     with pytest.raises(DataError, match=r"message 1: the reply ends with the text '<\|"):
         check_ends([text_message("user", f"Hi {end}"), text_message("assistant", f"Hello{end}\n")], ends)
     check_ends([text_message("user", end), text_message("assistant", "<answer> 7 </answer>")], ends)
+
+
+def test_places_of_pictures_move_with_the_tokens_before_them() -> None:
+    def span(start: int, digest: str) -> Span:
+        return Span(start=start, length=2, digest=digest * 64)
+
+    # Contexts of 4, 3 and 3 tokens and replies of 2: the first reply does not train, so the second one is sampled after
+    # 4 + 2 + 3 tokens, whose second picture is 4 + 2 = 6 places later; the third turn starts anew.
+    turns = [
+        make_turn([1, 9, 9, 2], [5, 6], images=(span(1, "a"),)),
+        make_turn([9, 9, 3], [5, 7], parent=0, images=(span(0, "b"),)),
+        make_turn([4, 9, 9], [5, 8], parent=1, images=(span(1, "c"),)),
+    ]
+    second, third = keep_trained(turns, [False, True, True])
+    assert second.context_ids.tolist() == [1, 9, 9, 2, 5, 6, 9, 9, 3]
+    assert second.images == (span(1, "a"), span(6, "b"))
+    assert third.context_ids.tolist() == [4, 9, 9]
+    assert third.images == (span(1, "c"),)

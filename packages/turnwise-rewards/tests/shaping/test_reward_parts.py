@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.judging import EpisodeJudges
-from turnwise.core.messages import ToolCall, ToolCallError, reply_message, text_message
+from turnwise.core.messages import ImagePart, Message, TextPart, ToolCall, ToolCallError, reply_message, text_message
 from turnwise.core.types import Scored, Signal, ToolRecord, TurnScores
 from turnwise.testing import make_group, make_task, make_trajectory, make_turn
 from turnwise_rewards.shaping.calibration import CalibrationOptions, measure_calibration
@@ -213,6 +213,31 @@ def test_without_states_what_the_environment_answered_counts() -> None:
     group = make_group(answered("x", 0), answered("x", 1), answered("y", 2))
     values = [measure_curiosity(group, index, CuriosityOptions()).value for index in range(3)]
     assert values == pytest.approx([2**-0.5, 2**-0.5, 1])
+
+
+def picture(letter: str) -> ImagePart:
+    return ImagePart(digest=letter * 64, width=4, height=2)
+
+
+def test_other_pictures_are_other_states() -> None:
+    def answered(letter, member):
+        seen = Message(role="tool", content=(TextPart(text="look"), picture(letter)))
+        return make_trajectory(make_turn([1], [2], observations=(seen,)), member=member)
+
+    group = make_group(answered("a", 0), answered("a", 1), answered("b", 2))
+    values = [measure_curiosity(group, index, CuriosityOptions()).value for index in range(3)]
+    assert values == pytest.approx([2**-0.5, 2**-0.5, 1])
+
+
+@pytest.mark.parametrize(("letters", "expected"), [("ab", 0.0), ("aa", -0.5)])
+def test_an_equal_call_that_shows_another_picture_is_no_repetition(letters: str, expected: float) -> None:
+    """Zooming twice at one place leads deeper."""
+    call = ToolCall(id="c", name="zoom", arguments='{"row": 2}')
+    records = [
+        ToolRecord(call=call, observation="", content=(picture(letter),), error=None, seconds=0.0) for letter in letters
+    ]
+    group = make_group(make_trajectory(*(make_turn([1], [2], tool_records=(record,)) for record in records)))
+    assert measure_redundancy(group, 0, NoOptions()).value == expected
 
 
 def test_progress_sums_a_signal_or_takes_the_gain_of_the_potential() -> None:

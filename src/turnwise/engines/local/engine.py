@@ -210,7 +210,7 @@ class LocalEngine:
         await self._pump.wait_for_step()
         self.version = version
         if self._pictures is not None:
-            self._pictures.forget()
+            self._pictures.renew()
         self._recompute()
         with boundary(EngineError, f"the engine cannot read the weights of version {version}"):
             return await self._pump.run(lambda: compute_checksums(self._model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 from turnwise.core.keys import Span
 from turnwise.core.pictures import PlacedImages
 from turnwise.core.positions import number_positions
+from turnwise.models.checksums import sum_tensors
 from turnwise.models.vision.eyes import Eyes
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.placing import Placed, place_features
-from turnwise.models.vision.tower import is_frozen
+from turnwise.models.vision.tower import list_tower
 
 Run = tuple[int, int, int, int]
 """Adjacent tokens of a step: index of the request, position of the first one, their number, place in the flat batch."""
@@ -42,11 +43,25 @@ class KnownPictures:
         self._eyes = eyes
         self._max_pictures = max_pictures
         self._features: OrderedDict[str, Features] = OrderedDict()
+        self._sums: Mapping[str, int] | None = None
+        """Checksums of the tower's weights that computed the features; None before the first."""
 
     def renew(self) -> None:
-        """Take over changed weights: forgets all features unless the tower is frozen."""
-        if not is_frozen(self._model):
+        """Take over changed weights: forgets all features unless those of the tower are the same.
+
+        Whether gradients are computed says nothing: an engine may sample from a copy without any."""
+        if self._sums is None:
+            return
+        sums = self._sum_tower()
+        if sums != self._sums:
             self._features.clear()
+            self._sums = sums
+
+    def _sum_tower(self) -> Mapping[str, int]:
+        modules = list_tower(self._model)
+        return sum_tensors(
+            {f"{name}.{each}": p for name, module in modules.items() for each, p in module.named_parameters()}
+        )
 
     def place(self, shown: Sequence[Sequence[Span]], starts: Sequence[Run]) -> Placed | None:
         """Return the features of all places in a step; None if there are none. `shown` are the places in the prompts of
@@ -68,6 +83,8 @@ class KnownPictures:
         self.counts.num_reused_pictures += len(digests) - len(missing)
         if missing:
             started = time.perf_counter()
+            if self._sums is None:
+                self._sums = self._sum_tower()
             self._features.update(zip(missing, self._eyes.encode(self._model, missing), strict=True))
             self.counts.encode_s += time.perf_counter() - started
             self.counts.num_encoded_pictures += len(missing)

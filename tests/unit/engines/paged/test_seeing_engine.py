@@ -96,7 +96,7 @@ def gap(model: PreTrainedModel, samples: Sequence[Sample], *, shared: bool) -> f
     """The largest difference between what was sampled and what the trainer scores."""
     scored = score_logprobs(model, samples, 1.0, micro_batch_tokens=100_000, shared_prefix=shared)
     return max(
-        float(np.abs(column - sample.behavior_logprobs[sample.loss_mask]).max())
+        float(np.abs(np.asarray(column, np.float64) - sample.behavior_logprobs[sample.loss_mask]).max())
         for column, sample in zip(scored, samples, strict=True)
     )
 

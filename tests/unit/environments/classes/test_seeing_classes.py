@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.episodes import Played, play_episode
 from turnwise.environments.tool_environment import hash_calls
 from turnwise.pictures.crop import read_crop, zoom
-from turnwise.pictures.pixels import to_data_url, to_part
+from turnwise.pictures.pixels import to_data_url, to_part, to_png
 
 RED, BLUE = (Image.new("RGB", (40, 30), colour) for colour in ("red", "blue"))
 RED_PART, BLUE_PART = (to_part(np.asarray(image)) for image in (RED, BLUE))
@@ -128,6 +129,7 @@ def test_long_text_is_cut_and_pictures_stay() -> None:
             "picture 0 of the result of tool 'look': there is no file 'gone.png'; check the path; base64 needs "
             "data:image/png;base64, before it",
         ),
+        (Image.open(BytesIO(to_png(BLUE_PART)[:-30])), "the result of tool 'look' cannot be decoded; give a whole"),
         (Image.new("F", (2, 2)), "the result of tool 'look' has pixels of Pillow's mode 'F'"),
         ({"screen": RED}, "the result has a picture inside a dict or a list of lists; return it alone or in a list"),
         ([[RED]], "the result has a picture inside a dict or a list of lists; return it alone or in a list"),

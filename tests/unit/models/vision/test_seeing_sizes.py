@@ -23,7 +23,8 @@ def test_parameters_are_those_of_the_built_model(kind: str, frozen: bool) -> Non
     assert shape is not None
     assert shape.measured is not None
     assert shape.num_parameters == sum(p.numel() for p in model.parameters())
-    assert shape.measured.frozen == (tower if frozen else 0)
+    assert shape.tower is not None
+    assert shape.tower.parameters == tower
     # Of 32 numbers per token, two layers and an output layer multiply 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64) and
     # 32 * V; a tower multiplies no token.
     layers = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64) + 32 * len(tokenizer)

@@ -14,12 +14,12 @@ from turnwise_rewards.shaping.measured import NoOptions, build_kind, count_of, l
 
 def measure_redundancy(group: TrajectoryGroup, index: int, options: NoOptions) -> RewardAccount:
     """Return minus the share of calls that repeat an earlier one: the same tool with the same arguments, answered with
-    the same text. Asking again for what has changed since is no repetition. 0 without calls."""
+    the same text and pictures. Asking again for what has changed since is no repetition. 0 without calls."""
     records = [record for turn in group.trajectories[index].turns for record in turn.tool_records]
     seen: set[tuple[str, str, str]] = set()
     repeated: list[int] = []
     for number, record in enumerate(records, start=1):
-        key = (record.call.name, spell_arguments(record.call), record.observation)
+        key = (record.call.name, spell_arguments(record.call), record.shown)
         if key in seen:
             repeated.append(number)
         seen.add(key)
