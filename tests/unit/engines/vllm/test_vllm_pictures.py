@@ -18,8 +18,8 @@ from turnwise.models.vision.eyes import Eyes
 from turnwise.pictures.store import PictureStore
 
 
-async def look(engine: VllmEngine, prompt: Prompt) -> Completion:
-    return await engine.generate_seeing(prompt, SamplingParams(max_tokens=8), session=Session("g", "0"))
+async def look(engine: VllmEngine, prompt: Prompt, max_tokens: int = 8) -> Completion:
+    return await engine.generate_seeing(prompt, SamplingParams(max_tokens=max_tokens), session=Session("g", "0"))
 
 
 def gap(model: PreTrainedModel, prompt: Prompt, completion: Completion) -> float:
@@ -46,6 +46,20 @@ def test_logprobs_are_the_trainers_before_and_after_the_tower_changes(python: Pa
             again = await look(engine, prompt)
             assert gap(model, prompt, again) < 1e-4
             assert again.version_first == 1
+            # A reply under way continues under the next version, and its pictures are seen again.
+            before = engine.statistics()["num_sampled_tokens"]
+            reply = asyncio.create_task(look(engine, prompt, max_tokens=80))
+            while not reply.done() and engine.statistics()["num_sampled_tokens"] <= before:
+                await asyncio.sleep(0.005)
+            await engine.pause("continue")
+            change_tower(model)
+            await engine.adopt(2)
+            await engine.resume()
+            versions = (await reply).versions
+            assert versions is not None
+            start = int((versions == 1).sum())
+            assert versions.tolist() == [1] * start + [2] * (80 - start)
+            assert max(list_gaps(model, prompt, await reply)[start:]) < 1e-4
             assert engine.restart_causes == []
 
     asyncio.run(play())
