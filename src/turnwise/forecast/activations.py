@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnwise.forecast.held import BYTES, is_frozen
+from turnwise.forecast.held import BYTES
 from turnwise.forecast.settings import ForecastSettings
 from turnwise.models.shape import ModelShape, Tower
 
@@ -85,7 +85,7 @@ def _count_pictures(settings: ForecastSettings, shape: ModelShape, tokens: Token
     """Bytes that the pictures of a micro-batch keep for the backward pass: their features, and unless the tower is
     frozen its activations. At most, everything that was not sampled shows pictures, each shown once."""
     pictures = tokens.computed * (1 - tokens.share) / tower.places
-    kept = 0 if is_frozen(settings) else tower.num_saved
+    kept = 0 if settings.model.freezes_vision else tower.num_saved
     return pictures * (kept + tower.places * shape.hidden_size) * BYTES[settings.model.dtype]
 
 
