@@ -10,6 +10,7 @@ A part of a message may also have its picture in itself, as in chat APIs.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -105,6 +106,10 @@ class RowPictures:
         if read != part:
             raise PictureError(f"{where} has changed since its row was loaded; restore it, or start the run again")
         return replace(part, pixels=read.pixels)
+
+    def hash_all(self) -> str:
+        """Return the SHA-256 of the digests of all pictures, in hexadecimal; empty if there are none."""
+        return hashlib.sha256("".join(sorted(self._sources)).encode()).hexdigest() if self._sources else ""
 
     def fill(self, message: Message) -> Message:
         """Return a message whose pictures have their pixels. Raises as `find` does."""

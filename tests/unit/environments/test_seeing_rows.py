@@ -163,3 +163,19 @@ def test_questions_in_a_column_show_their_pictures(folder: Path) -> None:
     corpus = write(folder / "corpus.jsonl", {"id": "1", "title": "Grey", "text": "Grey is a colour."})
     questions = SearchQA(mode="files", train_path=path, heldout_path=path, corpus_path=corpus, prompt="short")
     assert questions.task("heldout", 0).prompt[0].content == (TextPart(text="Question: What is in "), *parts[1:])
+
+
+def test_a_run_notices_that_a_picture_of_its_rows_is_another_one(folder: Path) -> None:
+    path = write(folder / "rows.jsonl", *[{**TRL, "images": [f"pictures/{name}.png"], "shade": 1} for name in "ab"])
+    before = ClassFamily(Look, path=path).data_files
+    assert ClassFamily(Look, path=path).data_files == before
+    (folder / "pictures" / "b.png").write_bytes(to_png(to_part(np.full((2, 3, 3), 30, np.uint8))))
+    [old], [new] = before, ClassFamily(Look, path=path).data_files
+    assert (old.path, old.num_rows) == (new.path, new.num_rows)
+    assert old.pictures != new.pictures
+    text = write(
+        folder / "text.jsonl",
+        {"prompt": "Go.", "images": [], "shade": 1},
+        {"prompt": "Stop.", "images": [], "shade": 1},
+    )
+    assert ClassFamily(Look, path=text).data_files[0].pictures == ""
