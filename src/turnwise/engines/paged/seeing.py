@@ -24,6 +24,10 @@ Run = tuple[int, int, int, int]
 """Adjacent tokens of a step: index of the request, position of the first one, their number, place in the flat batch."""
 
 
+MAX_PICTURES = 1024
+"""Pictures whose features are kept; one picture of 256 places and 2,048 numbers takes 2 MB in float32."""
+
+
 @dataclass(slots=True)
 class SeenCounts:
     """Counts since the engine was built; see `EngineStatistics`."""
