@@ -158,7 +158,7 @@ class Album:
     """Pictures in memory, a new one for every place that is asked for."""
 
     def __init__(self, model: Any) -> None:
-        from turnwise.models.measured import measure_tower
+        from turnwise.models.measured import read_tower
         from turnwise.models.vision.eyes import Eyes, place_eyes
         from turnwise.models.vision.sight import build_sight
         from turnwise.models.vision.table import is_seeing
@@ -166,7 +166,7 @@ class Album:
 
         self._num_places, self._count, self._pictures = 0, 0, PictureStore(None)
         if is_seeing(model.config.model_type):
-            self._num_places, self._side = measure_tower(model.config).places, model.config.vision_config.image_size
+            self._num_places, self._side = read_tower(model.config, 0).places, model.config.vision_config.image_size
             place_eyes(model, Eyes(build_sight(model.config), self._pictures))
 
     def cover(self, num_tokens: int) -> tuple[Any, ...]:

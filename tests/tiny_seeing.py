@@ -89,6 +89,14 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """By a name that begins with the model type."""
+GENERIC: Mapping[str, Mapping[str, Any]] = {
+    "gemma3": {
+        "text_config": {**TEXT, "head_dim": 8, "sliding_window": 16, "query_pre_attn_scalar": 8},
+        "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
+        "mm_tokens_per_image": 4,
+    },
+}
+"""Those that compute with their own attention only."""
 
 
 def find_type(kind: str) -> str:
@@ -128,7 +136,7 @@ def build_seeing(
 
     `visible` draws weights so that everything the model does shows in its logits; it then has its own attention.
     """
-    config = {**CONFIGS[kind], **changes}
+    config = {**(CONFIGS | GENERIC)[kind], **changes}
     model_type = find_type(kind)
     tokenizer = train_seeing_tokenizer(model_type, config)
     completed = {"bos_token_id": 0, "eos_token_id": 0, **complete_config(model_type, config, tokenizer)}

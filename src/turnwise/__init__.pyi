@@ -11,6 +11,7 @@ from .core.errors import ToolFailure, TurnwiseError
 from .core.protocols import EnvironmentFamily, StepResult
 from .core.types import (
     Draw,
+    ImagePart,
     Invalid,
     Message,
     Scored,
@@ -23,6 +24,7 @@ from .core.types import (
 from .credit.assignment import compute_advantages, to_credit_trajectories
 from .engines.paged.engine import PagedEngine
 from .models.build import build_model, load_model
+from .pictures.read import read_picture
 from .rendering.chat import ChatRenderer
 from .rendering.tags import TagRenderer
 from .rollout.attempt import Sampling
@@ -40,6 +42,7 @@ __all__ = [
     "Environment",
     "EnvironmentFamily",
     "GroupStream",
+    "ImagePart",
     "Invalid",
     "Limits",
     "LocalTrainer",
@@ -65,6 +68,7 @@ __all__ = [
     "compute_advantages",
     "load_model",
     "load_run",
+    "read_picture",
     "text_message",
     "to_credit_trajectories",
     "to_samples",

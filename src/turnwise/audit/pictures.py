@@ -35,6 +35,7 @@ class PictureCheck:
         self._pictures, self._tallies = pictures, tallies
         self._sizes: dict[str, tuple[int, int] | None] = {}
         """Width and height by digest; None for a picture that cannot be read."""
+        self._unseen: set[str] = set()
         self._seen: set[tuple[str, int, int]] = set()
         self._cut: set[tuple[str, str]] = set()
 
@@ -47,7 +48,8 @@ class PictureCheck:
             problems = [*self._read_shown(shown), *self._compare_sizes(parts)]
             self._take(step, trajectory, "pictures", problems)
             self._take(step, trajectory, "crops", self._cut_crops(parts))
-            unseen = {part.digest for part in parts} - shown - self._sizes.keys()
+            unseen = {part.digest for part in parts} - self._sizes.keys() - self._unseen
+            self._unseen |= unseen
             self._tallies.skip("pictures", "pictures of messages that no prompt shows", len(unseen))
 
     def can_show(self, trajectory: Trajectory) -> bool:

@@ -38,6 +38,11 @@ class ModelSection(Section):
     lora: LoraSection | None = None
     """The adapter that is trained; None trains all weights. An empty table takes every default."""
 
+    @property
+    def freezes_vision(self) -> bool:
+        """Whether the tower of a vision-language model stays as it is."""
+        return bool(self.path) if self.freeze_vision is None else self.freeze_vision
+
 
 class TokenizerSection(Section):
     """How text becomes token ids."""

@@ -195,15 +195,13 @@ def _check_parts(parts: Iterable[Part], what: str) -> None:
     for part in parts:
         if isinstance(part, ImagePart):
             if (fault := find_fault(part)) is not None:
-                raise EnvironmentFault(
-                    f"{what} have a picture {fault}; build it with turnwise.pictures.read.read_picture"
-                )
+                raise EnvironmentFault(f"{what} have a picture {fault}; build it with turnwise.read_picture")
         elif isinstance(part, TextPart) and isinstance(part.text, str):
             _check_text(part.text, what)
         else:
             raise EnvironmentFault(
                 f"{what} have a part {show(part)}; every part must be TextPart(text=...) with text, or a picture "
-                "from turnwise.pictures.read.read_picture"
+                "from turnwise.read_picture"
             )
 
 

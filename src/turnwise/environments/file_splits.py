@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
@@ -13,6 +13,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
 from turnwise.environments.data_rows import RowFile, load_file
+from turnwise.pictures.rows import RowPictures, refuse_pictures
 
 Row = TypeVar("Row")
 Place = Callable[[int], str]
@@ -28,6 +29,8 @@ class DataFile:
     path: Path
     num_rows: int
     """Number of rows that are used."""
+    pictures: str = ""
+    """`RowPictures.hash_all` of the family; empty if its rows show none."""
 
 
 class FileSplits(Generic[Row]):
@@ -86,6 +89,8 @@ class FromFiles:
 
     _files: FileSplits[Any] | None = None
     """The rows by split; None if tasks come from elsewhere."""
+    _pictures: RowPictures = RowPictures()
+    """The pictures of the rows; a family that shows some sets its own."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -95,7 +100,9 @@ class FromFiles:
     @property
     def data_files(self) -> tuple[DataFile, ...]:
         """The files on which tasks depend."""
-        return self._files.files if self._files is not None else ()
+        if self._files is None:
+            return ()
+        return tuple(replace(file, pictures=self._pictures.hash_all()) for file in self._files.files)
 
     def place(self, split: Split, index: int) -> str | None:
         """Return file and line of a task; None if it does not come from a file."""
@@ -109,10 +116,10 @@ def load_splits(
     *,
     max_bad_rows: float = MAX_BAD_ROWS,
     asks: Callable[[Row], object] = repr,
-    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None,
+    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] = refuse_pictures,
 ) -> FileSplits[Row]:
     """Load the file of each split. Rows with equal `asks` are copies of one another. `prepare` changes a row before it
-    is converted; it gets the row and the folder of its file.
+    is converted; it gets the row and the folder of its file. The default refuses rows with pictures.
 
     Raises ConfigError for a missing path, and as `load_file` does if more than the share `max_bad_rows` is bad.
     """
@@ -130,11 +137,9 @@ def load_splits(
 def _load(
     path: Path,
     convert: Callable[[dict[str, Any]], Row],
-    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] | None,
+    prepare: Callable[[dict[str, Any], Path], dict[str, Any]],
     max_bad_rows: float,
 ) -> RowFile[Row]:
-    if prepare is None:
-        return load_file(path, convert, max_bad_share=max_bad_rows)
     return load_file(path, lambda row: convert(prepare(row, path.parent)), max_bad_share=max_bad_rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnwise.forecast.held import BYTES, is_frozen
+from turnwise.forecast.held import BYTES
 from turnwise.forecast.settings import ForecastSettings
 from turnwise.models.shape import ModelShape, Tower
 
@@ -66,32 +66,27 @@ def count_training(settings: ForecastSettings, shape: ModelShape, *, device: str
     if settings.train.recompute_activations:  # the inputs of all layers, and one whole layer at a time
         inputs = tokens.computed * shape.hidden_size * BYTES[settings.model.dtype]
         arrays = [(count / shape.num_layers, size) for count, size in arrays] + [(shape.num_layers, inputs)]
-    if shape.tower is not None:
-        arrays.append((1, _count_pictures(tokens, shape.tower) * _count_tower(settings, shape.tower)))
     if has_logits:
         arrays += _list_logits(settings, shape, tokens)
     live = sum(count * size for count, size in arrays)
+    # A tower's arrays are freed last, and its gradients settle in what the text's left.
+    pictures = 0 if shape.tower is None else _count_pictures(settings, shape, tokens, shape.tower)
     if device != "cpu":
-        return int(live)
+        return int(live + pictures)
     small = sum(count * size for count, size in arrays if size < LARGE_ARRAY_BYTES)
     # A large array takes what small ones left free, where there is that much, and is cut up with it.
     waste = WASTE if settings.model.lora is None else ADAPTER_WASTE
     if settings.train.recompute_activations:
         waste = RECOMPUTED_WASTE
-    return int(live + waste * (small + min(small, live - small)))
+    return int(live + pictures + waste * (small + min(small, live - small)))
 
 
-def _count_pictures(tokens: Tokens, tower: Tower) -> float:
-    """Different pictures in a micro-batch, at most: everything that was not sampled."""
-    return tokens.computed * (1 - tokens.share) / tower.places
-
-
-def _count_tower(settings: ForecastSettings, tower: Tower) -> int:
-    """Bytes that a picture keeps for the backward pass, or that it needs while it is encoded by a frozen tower; and its
-    pixels."""
-    item = BYTES[settings.model.dtype]
-    kept = 0 if is_frozen(settings) else tower.num_saved * item
-    return kept + tower.places * item
+def _count_pictures(settings: ForecastSettings, shape: ModelShape, tokens: Tokens, tower: Tower) -> float:
+    """Bytes that the pictures of a micro-batch keep for the backward pass: their features, and unless the tower is
+    frozen its activations. At most, everything that was not sampled shows pictures, each shown once."""
+    pictures = tokens.computed * (1 - tokens.share) / tower.places
+    kept = 0 if settings.model.freezes_vision else tower.num_saved
+    return pictures * (kept + tower.places * shape.hidden_size) * BYTES[settings.model.dtype]
 
 
 def _list_logits(settings: ForecastSettings, shape: ModelShape, tokens: Tokens) -> Iterable[tuple[float, float]]:

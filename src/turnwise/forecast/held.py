@@ -69,18 +69,12 @@ def find_precision(settings: ForecastSettings) -> Precision:
     )
 
 
-def is_frozen(settings: ForecastSettings) -> bool:
-    """Whether the tower of a vision-language model is excluded from training."""
-    frozen = settings.model.freeze_vision
-    return bool(settings.model.path) if frozen is None else frozen
-
-
 def count_trained(settings: ForecastSettings, shape: ModelShape) -> int:
     """Parameters of the policy that are trained: all, or those of its adapter. An adapter that cannot be read counts as
     the default one; where the model was not measured, layers that Llama-like decoders lack are not counted."""
     lora = settings.model.lora
     if lora is None:
-        return shape.num_parameters - (shape.tower.parameters if shape.tower and is_frozen(settings) else 0)
+        return shape.num_parameters - (shape.tower.parameters if shape.tower and settings.model.freezes_vision else 0)
     rank, targets = lora.rank, lora.target_modules
     if lora.path:
         try:

@@ -66,7 +66,7 @@ class TextJudge:
         options, form = self._options, question.form
         text = write_prompt(question, max_chars=options.max_chars, shows_pictures=self._sees)
         shown = attach_pictures(question) if self._sees else ()
-        prompt = Message(role="user", content=(TextPart(text=text), *shown))
+        prompt = Message(role="user", content=(*shown, TextPart(text=text)))
         written = await self.writer.write(prompt, form if options.guided and form.marks else None, seed=question.seed)
         try:
             if written.refusal:

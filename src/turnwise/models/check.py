@@ -32,6 +32,7 @@ from turnwise.models.forward import Runs, compute_logits
 from turnwise.models.paths import ModelPath, find_path, set_path
 from turnwise.models.rope import as_long_as, attach_rope, depends_on_length
 from turnwise.models.routing import follow, is_mixture
+from turnwise.models.vision.table import looks_ahead
 
 SHARED, FIRST, SECOND, BEGINNING = 7, 29, 21, 16
 """Number of tokens: in the common prefix, in each sequence, and in a prefix of the second."""
@@ -68,7 +69,10 @@ def choose_path(model: PreTrainedModel) -> PreTrainedModel:
         # other experts; then the model only has to run.
         wide = _find_path(copy.deepcopy(model).float())
     path = _find_path(model, wide)
-    return set_path(model, replace(path, seconds=time.perf_counter() - started))
+    set_path(model, replace(path, seconds=time.perf_counter() - started))
+    if looks_ahead(model.config.model_type):
+        return fall_back(model, "the places of a picture see each other in both directions")
+    return model
 
 
 def is_widened(model: PreTrainedModel) -> bool:

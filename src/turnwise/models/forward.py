@@ -247,7 +247,10 @@ class _Shown:
             places = np.flatnonzero(taken >= 0)
             taken = taken[places]
             images = replace(images, places=places, image=images.image[taken], row=images.row[taken])
-        return self._show(token_ids, images)
+        positions = self._runs.positions
+        # Without them, a model counts tokens: right for all but pictures with axes of their own.
+        axes = {"position_ids": positions[:, rows.tokens]} if positions.ndim == 2 else {}
+        return self._show(token_ids, images) | axes
 
     def _show(self, token_ids: torch.Tensor, images: PlacedImages | None) -> dict[str, Any]:
         if self._is_inside:

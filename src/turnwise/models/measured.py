@@ -56,8 +56,9 @@ def measure_at(section: ModelSection, path: str, *, vocab_size: int) -> ModelSha
         shape = parse_shape(filled, is_complete=True) or shape
         if shape is None:
             return None
-        tower = measure_tower(config) if is_seeing(config.model_type) else None
-        return replace(measure_model(structure, shape, section), tower=tower)
+        if is_seeing(config.model_type):
+            return measure_seeing(config, shape, section)
+        return measure_model(structure, shape, section)
     except ConfigError:  # of an architecture unknown to transformers: the formula applies
         return shape
 
@@ -72,11 +73,26 @@ def _read_config(section: ModelSection, path: str, vocab_size: int) -> PreTraine
     return read_config_of(section.model_type, section.config, vocab_size=wanted)
 
 
-def measure_tower(config: PreTrainedConfig) -> Tower:
-    """Return the sizes of the tower of a vision-language model. Raises ConfigError if transformers cannot build it."""
+def measure_seeing(config: PreTrainedConfig, shape: ModelShape, section: ModelSection) -> ModelShape:
+    """Return the shape of a vision-language model's text part with what was counted on it, and its tower. Raises
+    ConfigError if transformers cannot build it."""
     with boundary(ConfigError, "cannot build the model"), torch.device("meta"):
         # A copy, because transformers writes the attention into the config.
-        model: PreTrainedModel = AutoModelForImageTextToText.from_config(copy.deepcopy(config))
+        model: PreTrainedModel = AutoModelForImageTextToText.from_config(
+            copy.deepcopy(config), dtype=DTYPES[section.dtype]
+        )
+    towers = list_tower(model)
+    num_parameters = sum(p.numel() for module in towers.values() for p in module.parameters())
+    measured = _count(model, shape, left_out=tuple(towers))
+    # An adapter goes into a tower too unless that is frozen.
+    linears = measured.linears if section.freezes_vision else _count(model, shape).linears
+    tower = read_tower(config, num_parameters)
+    is_packed = shape.is_packed and model._supports_attention_backend
+    return replace(shape, measured=replace(measured, linears=linears), tower=tower, is_packed=is_packed)
+
+
+def read_tower(config: PreTrainedConfig, num_parameters: int) -> Tower:
+    """Read the sizes of a tower with so many parameters in the config of its model."""
     vision: Any = config.vision_config
 
     def read(*names: str, default: Any = None) -> Any:
@@ -90,7 +106,7 @@ def measure_tower(config: PreTrainedConfig) -> Tower:
     if (ratio := read("downsample_ratio")) is not None:  # InternVL's, of one side
         merged = round(1 / float(ratio))
     return Tower(
-        parameters=sum(p.numel() for module in list_tower(model).values() for p in module.parameters()),
+        parameters=num_parameters,
         num_layers=int(read("num_hidden_layers", "depth")),
         hidden_size=width,
         intermediate_size=int(read("intermediate_size", default=4 * width)),
@@ -117,11 +133,14 @@ def measure_model(structure: PreTrainedConfig, shape: ModelShape, section: Model
     return replace(shape, measured=measured, is_packed=is_packed)
 
 
-def _count(model: PreTrainedModel, shape: ModelShape) -> Measured:
+def _count(model: PreTrainedModel, shape: ModelShape, left_out: tuple[str, ...] = ()) -> Measured:
+    """Count a model without the modules named `left_out`."""
     embedding = model.get_input_embeddings().weight
     is_tied = model.get_output_embeddings() is None or model.get_output_embeddings().weight is embedding
     total, multiplied = 0, 0.0
     for name, parameter in model.named_parameters():
+        if name.startswith(left_out):
+            continue
         total += parameter.numel()
         if parameter.ndim < 2 or (parameter is embedding and not is_tied):
             continue
@@ -129,7 +148,7 @@ def _count(model: PreTrainedModel, shape: ModelShape) -> Measured:
         multiplied += parameter.numel() * (shape.num_chosen / shape.num_experts if is_mixed else 1)
     linears: Counter[str] = Counter()
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear):
+        if isinstance(module, torch.nn.Linear) and not name.startswith(left_out):
             linears[name.split(".")[-1]] += module.in_features + module.out_features
     return Measured(parameters=total, multiplied=int(multiplied), linears=tuple(sorted(linears.items())))
 

@@ -10,6 +10,7 @@ A part of a message may also have its picture in itself, as in chat APIs.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -106,6 +107,10 @@ class RowPictures:
             raise PictureError(f"{where} has changed since its row was loaded; restore it, or start the run again")
         return replace(part, pixels=read.pixels)
 
+    def hash_all(self) -> str:
+        """Return the SHA-256 of the digests of all pictures, in hexadecimal; empty if there are none."""
+        return hashlib.sha256("".join(sorted(self._sources)).encode()).hexdigest() if self._sources else ""
+
     def fill(self, message: Message) -> Message:
         """Return a message whose pictures have their pixels. Raises as `find` does."""
         if not message.images:
@@ -121,6 +126,16 @@ def has_pictures(row: Mapping[str, Any], name: str) -> bool:
     if value is None or (isinstance(value, list) and not value):
         return False
     return name != "image" or not isinstance(value, str) or _FILE.fullmatch(value) is not None
+
+
+def refuse_pictures(row: Row, folder: Path | None = None) -> Row:
+    """Return a row without pictures, for readers that show none. Raises DataError for one that has some."""
+    if shown := [name for name in COLUMNS if has_pictures(row, name)]:
+        raise DataError(
+            f"{shown[0]!r} has pictures, which are not shown here (docs/pictures.md says where they are); leave the "
+            "column out if the text says enough"
+        )
+    return row
 
 
 def to_plain(row: Mapping[str, Any], prompt: str) -> Row:

@@ -23,13 +23,15 @@ SOURCE = Path("the answer of a rollout process")
 
 
 def encode_attempt(attempt: Attempt, pictures: Pictures) -> dict[str, Any]:
-    """Everything that an episode depends on besides the recipe; the task's pictures go through the run's store. Raises
-    StoreError as `Pictures.put` does."""
+    """Everything that an episode depends on besides the recipe; the pixels of its task's pictures go through the run's
+    store. Raises StoreError as `Pictures.put` does."""
     draw = attempt.draw
-    for part in list_images(draw.task.prompt):
+    known = [part for part in list_images(draw.task.prompt) if part.pixels is not None]
+    for part in known:
         pictures.put(part)
     return {
         "draw": {"index": draw.index, "attempt": draw.attempt, "task": task_to_json(draw.task)},
+        "pictures": [part.digest for part in known],
         "member": attempt.member,
         "number": attempt.number,
         "version": attempt.version,
@@ -38,11 +40,14 @@ def encode_attempt(attempt: Attempt, pictures: Pictures) -> dict[str, Any]:
 
 
 def decode_attempt(fields: Mapping[str, Any], pictures: Pictures) -> Attempt:
-    """The attempt that `encode_attempt` was given, with the pixels of its task's pictures. Raises StoreError as
-    `Pictures.read` does."""
-    draw = fields["draw"]
+    """The attempt that `encode_attempt` was given. Raises StoreError as `Pictures.read` does."""
+    draw, known = fields["draw"], set(fields["pictures"])
     task = task_from_json(draw["task"])
-    task = replace(task, prompt=tuple(with_pixels(message, pictures) for message in task.prompt))
+    prompt = (
+        with_pixels(message, pictures) if known.issuperset(part.digest for part in message.images) else message
+        for message in task.prompt
+    )
+    task = replace(task, prompt=tuple(prompt))
     return Attempt(
         draw=Draw(index=draw["index"], attempt=draw["attempt"], task=task),
         member=fields["member"],

@@ -27,7 +27,7 @@ from turnwise.store.run_folder import CONFIG, RunFolder
 def list_data_files(family: EnvironmentFamily) -> tuple[FileRecord, ...]:
     """The files of every family of a run, as they are now. Raises DataError for one that cannot be read."""
     files = [file for member in list_families(family) for file in getattr(member, "data_files", ())]
-    return tuple(record_file(file.path, file.num_rows) for file in files)
+    return tuple(record_file(file.path, file.num_rows, pictures=getattr(file, "pictures", "")) for file in files)
 
 
 def list_warmup_files(config: RunConfig) -> tuple[FileRecord, ...]:

@@ -34,10 +34,9 @@ def settle_model(config: RunConfig, model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _freeze(config: RunConfig, model: PreTrainedModel) -> None:
-    frozen, sees = config.model.freeze_vision, bool(list_tower(model))
-    if frozen is not None and not sees:
+    if config.model.freeze_vision is not None and not list_tower(model):
         raise ConfigError("model.freeze_vision is set, but the model reads text only; leave it out")
-    if sees and (bool(config.model.path) if frozen is None else frozen):
+    if config.model.freezes_vision:
         freeze_tower(model)
 
 

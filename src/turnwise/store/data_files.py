@@ -1,6 +1,6 @@
 """The run's record of the files that supply its tasks and its warm-up: `data.json`, one entry per file.
 
-    {"files": [{"path": "train.jsonl", "sha256": "9dc8...", "num_bytes": 52100, "num_rows": 1000, "use": "tasks"}]}
+{"files": [{"path": "train.jsonl", "sha256": "9dc8...", "num_bytes": 52100, "num_rows": 1000, "use": "tasks"}]}
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ class FileRecord:
     num_rows: int
     """Number of rows that are used."""
     use: Use = "tasks"
+    pictures: str = ""
+    """A hash of the pictures that its rows and those of the files beside it show, wherever they are; empty if none."""
 
     def __str__(self) -> str:
         return f"{self.sha256[:16]} ({self.num_rows:,} rows, {self.num_bytes:,} bytes)"
 
 
-def record_file(path: Path, num_rows: int, use: Use = "tasks") -> FileRecord:
+def record_file(path: Path, num_rows: int, use: Use = "tasks", *, pictures: str = "") -> FileRecord:
     """Read the file once and return its record. Raises DataError if it cannot be read."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return FileRecord(path=str(path), sha256=digest, num_bytes=file.tell(), num_rows=num_rows, use=use)
+            num_bytes = file.tell()
     except OSError as cause:
         raise DataError(f"cannot read {path} ({cause.strerror}); check the path") from cause
+    return FileRecord(path=str(path), sha256=digest, num_bytes=num_bytes, num_rows=num_rows, use=use, pictures=pictures)
 
 
 def write_records(run: Path, records: Iterable[FileRecord]) -> None:
@@ -90,8 +93,13 @@ def find_changes(before: Sequence[FileRecord], now: Sequence[FileRecord]) -> lis
     if len(before) != len(now):
         names = [", ".join(each.path for each in records) or "none" for records in (before, now)]
         return [f"the run began with the data files {names[0]}, and there are now {names[1]}"]
-    return [
-        f"{new.path}: SHA-256 {old} when the run began, now {new}"
-        for old, new in zip(before, now, strict=True)
-        if old.sha256 != new.sha256
-    ]
+    changes = []
+    for old, new in zip(before, now, strict=True):
+        if old.sha256 != new.sha256:
+            changes.append(f"{new.path}: SHA-256 {old} when the run began, now {new}")
+        elif old.pictures != new.pictures:
+            changes.append(
+                f"{new.path}: the pictures of its rows, or of the files beside it, have the hash "
+                f"{old.pictures[:16] or 'of none'} when the run began, now {new.pictures[:16] or 'of none'}"
+            )
+    return changes

@@ -96,6 +96,4 @@ def _write(pack: Path, members: Mapping[str, bytes]) -> None:
 
 
 def _damaged(pack: Path, cause: Exception) -> StoreError:
-    return StoreError(
-        f"cannot read {pack} ({type(cause).__name__}: {cause}); it is damaged: restore it from a copy"
-    )
+    return StoreError(f"cannot read {pack} ({type(cause).__name__}: {cause}); it is damaged: restore it from a copy")

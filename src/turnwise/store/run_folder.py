@@ -7,6 +7,7 @@
     events.jsonl                     what happened to the run as a whole, one line each; never rewritten
     journal.jsonl                    the fate of every draw, each before its effect (see `journal`)
     groups/000/000000012.*           the trajectories of draw 12 (see `groups`)
+    images/ab/abcdef....png          every picture that a prompt showed (see `pictures.store`)
     ledger.jsonl                     what became of every sampled token, one line per group (see `ledger`)
     steps/step_000012.npz            the advantages of RL step 12 (see `advantages`)
     groups/000/000000000.zip, steps/step_000000.zip    those of a hundred draws or steps (see `packs`)

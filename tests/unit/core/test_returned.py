@@ -430,7 +430,7 @@ def test_pictures_are_checked_where_they_are_returned() -> None:
     known = replace(good, pixels=None)
     message = Message(role="user", content=(good, TextPart(text="a"), known))
     assert read_messages([message], "the messages of X.reset") == (message,)
-    start, end = "the messages of X.reset have a picture ", "; build it with turnwise.pictures.read.read_picture"
+    start, end = "the messages of X.reset have a picture ", "; build it with turnwise.read_picture"
     for part, problem in (
         (replace(good, digest="12ab"), "with the digest '12ab', not 64 hexadecimal digits"),
         (replace(good, digest="0" * 64), "whose pixels differ from its digest 000000000000..."),

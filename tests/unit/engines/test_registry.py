@@ -13,7 +13,9 @@ from turnwise.core.errors import ConfigError
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.paged import PagedEngine
 from turnwise.engines.registry import build_engine, check_engine
+from turnwise.engines.server import ServerEngine
 from turnwise.engines.settings import EngineSettings
+from turnwise.engines.vllm import VllmEngine
 from turnwise.engines.workers import WorkerEngine
 from turnwise.models.build import build_model
 
@@ -34,6 +36,13 @@ def test_engines_by_name(kind: str, options: dict[str, Any], built: type, is_fus
     engine = build_engine(kind, model, common=COMMON, options=options)
     assert type(engine) is built
     assert getattr(engine, "is_fused", None) == is_fused
+
+
+@pytest.mark.parametrize("kind", ENGINE_KINDS)
+def test_rows_say_which_engines_see(kind: str) -> None:
+    built = {"paged": PagedEngine, "workers": WorkerEngine, "local": LocalEngine}
+    engine = built | {"vllm": VllmEngine, "server": ServerEngine}
+    assert hasattr(engine[kind], "generate_seeing") == ENGINE_KINDS[kind].reads_images
 
 
 def build_recorded(model: Any, **settings: Any) -> Any:

@@ -1,22 +1,20 @@
 """Engines that see: what they sample is what the model computes for these pictures, whatever was sampled before."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from served_seeing import change_tower, lay_out, list_gaps
 from tiny_seeing import build_seeing, draw
 from transformers import PreTrainedModel
 
 from turnwise.config.engine_kinds.table import ENGINE_KINDS
 from turnwise.core.errors import ConfigError, EngineError
-from turnwise.core.messages import ImagePart
 from turnwise.core.protocols import PausableEngine, SeeingEngine
 from turnwise.core.types import Completion, Prompt, SamplingParams, Session, to_ids
-from turnwise.engines.canary import score_prompt
 from turnwise.engines.local import LocalEngine
 from turnwise.engines.registry import build_engine
 from turnwise.engines.settings import EngineSettings
@@ -33,22 +31,6 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def lay_out(eyes: Eyes, *parts: ImagePart | Sequence[int]) -> Prompt:
-    """A prompt of tokens and pictures, which are put into the store."""
-    ids: list[int] = []
-    images = []
-    for part in parts:
-        if isinstance(part, ImagePart):
-            eyes.pictures.put(part)
-            assert eyes.layout is not None
-            laid = eyes.layout.lay_out(part)
-            images += [span.shift(len(ids)) for span in laid.images]
-            ids += laid.token_ids.tolist()
-        else:
-            ids += part
-    return Prompt(token_ids=to_ids(ids), images=tuple(images))
-
-
 def go_on(prompt: Prompt, completion: Completion, more: Prompt) -> Prompt:
     start = len(prompt.token_ids) + len(completion.token_ids)
     ids = np.concatenate([prompt.token_ids, completion.token_ids, more.token_ids])
@@ -56,10 +38,7 @@ def go_on(prompt: Prompt, completion: Completion, more: Prompt) -> Prompt:
 
 
 def gap(model: PreTrainedModel, prompt: Prompt, completion: Completion) -> float:
-    """The largest distance between the completion's log-probabilities and the model's, computed anew."""
-    whole = Prompt(token_ids=to_ids([*prompt.token_ids, *completion.token_ids]), images=prompt.images)
-    expected = score_prompt(model, whole).logprobs[len(prompt.token_ids) - 1 :]
-    return float(np.abs(expected - completion.logprobs).max())
+    return max(list_gaps(model, prompt, completion))
 
 
 def sharpen(model: PreTrainedModel) -> None:
@@ -68,13 +47,6 @@ def sharpen(model: PreTrainedModel) -> None:
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.mul_(6)
-
-
-def change_tower(model: PreTrainedModel) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "vis" in name and parameter.dim() > 1:
-                parameter.mul_(1.3)
 
 
 @pytest.mark.parametrize("kind", ["paged", "local"])

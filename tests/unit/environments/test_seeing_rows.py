@@ -15,6 +15,7 @@ from turnwise.core.protocols import Opening
 from turnwise.core.types import Task
 from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.draws import LeftOut, try_task
+from turnwise.environments.file_splits import load_splits
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.pictures.pixels import to_data_url, to_part, to_png
@@ -163,3 +164,31 @@ def test_questions_in_a_column_show_their_pictures(folder: Path) -> None:
     corpus = write(folder / "corpus.jsonl", {"id": "1", "title": "Grey", "text": "Grey is a colour."})
     questions = SearchQA(mode="files", train_path=path, heldout_path=path, corpus_path=corpus, prompt="short")
     assert questions.task("heldout", 0).prompt[0].content == (TextPart(text="Question: What is in "), *parts[1:])
+
+
+def test_a_run_notices_that_a_picture_of_its_rows_is_another_one(folder: Path) -> None:
+    path = write(folder / "rows.jsonl", *[{**TRL, "images": [f"pictures/{name}.png"], "shade": 1} for name in "ab"])
+    before = ClassFamily(Look, path=path).data_files
+    assert ClassFamily(Look, path=path).data_files == before
+    (folder / "pictures" / "b.png").write_bytes(to_png(to_part(np.full((2, 3, 3), 30, np.uint8))))
+    [old], [new] = before, ClassFamily(Look, path=path).data_files
+    assert (old.path, old.num_rows) == (new.path, new.num_rows)
+    assert old.pictures != new.pictures
+    text = write(
+        folder / "text.jsonl",
+        {"prompt": "Go.", "images": [], "shade": 1},
+        {"prompt": "Stop.", "images": [], "shade": 1},
+    )
+    assert ClassFamily(Look, path=text).data_files[0].pictures == ""
+
+
+def test_families_that_show_no_pictures_refuse_rows_that_have_them(folder: Path) -> None:
+    path = write(folder / "rows.jsonl", {"question": "Which?", "images": ["pictures/a.png"]})
+    with pytest.raises(DataError) as raised:
+        load_splits({"train": path, "heldout": path}, dict, 0, max_bad_rows=0)
+    assert str(raised.value) == (
+        f"{path}:1: 'images' has pictures, which are not shown here (docs/pictures.md says where they are); leave the "
+        "column out if the text says enough"
+    )
+    path = write(folder / "rows.jsonl", {"question": "Which?", "images": [], "image": "ubuntu:24.04"})
+    load_splits({"train": path, "heldout": path}, dict, 0)

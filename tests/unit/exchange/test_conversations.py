@@ -27,12 +27,16 @@ from turnwise.core.types import (
     Turn,
     text_message,
 )
+from turnwise.exchange.chat_rows import load_chat_rows
 from turnwise.exchange.conversations import Conversation, list_conversations
 from turnwise.exchange.inspect_logs import LogFacts, write_inspect_log
 from turnwise.exchange.row_files import write_rows
 from turnwise.exchange.sft_rows import to_chat_message, to_sft_row
+from turnwise.pictures.chat_parts import embed
 from turnwise.pictures.pixels import to_part
 from turnwise.pictures.read import read_picture
+from turnwise.pictures.rows import RowPictures
+from turnwise.pictures.store import PictureStore
 from turnwise.testing import make_group, make_task, make_trajectory, make_turn
 
 ADD = ToolSpec(
@@ -269,6 +273,25 @@ def test_rows_with_and_without_pictures_have_one_layout(tmp_path: Path) -> None:
         assert first[2] == second[2] == [], "the reply that only calls"
         assert read_picture(first[3][1]["image_url"]["url"]) == PICTURE
         assert [part["text"] for part in second[3]] == ["4"]
+
+
+@pytest.mark.parametrize(("ending", "pictures"), [("jsonl", "data"), ("jsonl", "paths"), ("parquet", "data")])
+def test_rows_with_pictures_are_read_as_they_were(tmp_path: Path, ending: str, pictures: str) -> None:
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    [conversation] = seeing()
+    store = PictureStore(tmp_path)
+    store.put(PICTURE)
+    to_url = embed(store) if pictures == "data" else lambda part: str(store.find_path(part.digest))
+    row = to_sft_row(conversation, as_text=ending == "parquet", as_parts=True, to_url=to_url)
+    write_rows(tmp_path / f"rows.{ending}", [row])
+    rows = RowPictures()
+    [(_, read)] = load_chat_rows(tmp_path / f"rows.{ending}", rows)
+    assert read is not None
+    assert [(m.role, m.content, m.tool_calls) for m in read.messages] == [
+        (m.role, m.content, m.tool_calls) for m in conversation.messages
+    ]
+    assert rows.fill(read.messages[3]).images[0].pixels == PICTURE.pixels
 
 
 def test_inspect_shows_pictures(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from turnwise.core.errors import DataError, PictureError
-from turnwise.core.messages import ImagePart
+from turnwise.core.messages import ImagePart, Part, TextPart, join_texts
+from turnwise.environments.classes.contract import read_messages
 from turnwise.pictures.pixels import to_data_url, to_part, to_png
-from turnwise.pictures.rows import RowPictures, from_plain, to_plain
+from turnwise.pictures.rows import MARKER, RowPictures, from_plain, to_plain
 
 A, B = (to_part(np.full((2, 3, 3), shade, np.uint8)) for shade in (10, 20))
 HOLE = {"type": "image"}
@@ -50,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
             [[A, "One,", B, " two"]],
         ),
         ({"prompt": "<image>", "images": ["b.png"]}, [B]),
+        ({"prompt": "<image>", "images": {"bytes": to_png(B), "path": None}}, [B]),
         # chat APIs: pictures in the prompt itself
         (
             {"prompt": [user([{"type": "image_url", "image_url": {"url": URL}}, WORDS, {**HOLE, "path": "b.png"}])]},
@@ -121,6 +125,28 @@ def test_rows_whose_pictures_cannot_be_shown_are_refused(row: dict[str, Any], li
     with pytest.raises(DataError) as raised:
         RowPictures().take(row, ("prompt",), folder)
     assert str(raised.value) == line.replace("{folder}", str(folder))
+
+
+@given(
+    st.lists(st.sampled_from([A, B]) | st.text("ab <>", min_size=1, max_size=4).map(lambda text: TextPart(text=text)))
+)
+def test_both_layouts_show_the_same_message(parts: list[Part]) -> None:
+    """Pictures and texts in any order, written as TRL does, as verl does, and with the pictures in the prompt."""
+    shown = join_texts(parts)
+    assume(shown != (TextPart(text=""),))
+    pictures = [part for part in shown if isinstance(part, ImagePart)]
+    texts = [part.text if isinstance(part, TextPart) else MARKER for part in shown]
+    holes = [{"type": "text", "text": part.text} if isinstance(part, TextPart) else HOLE for part in shown]
+    inside = [
+        {"type": "text", "text": part.text}
+        if isinstance(part, TextPart)
+        else {"type": "image_url", "image_url": {"url": to_data_url(part)}}
+        for part in shown
+    ]
+    for content, column in (("".join(texts), pictures), (holes, pictures), (inside, [])):
+        row = {"prompt": [user(content)], "images": column}
+        [message] = read_messages(RowPictures().take(row, ("prompt",), None)["prompt"], None, "Shown")
+        assert message.content == shown
 
 
 def test_a_file_that_changes_after_its_row_was_loaded_is_named(folder: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from turnwise.core.errors import EngineError, StoreError
+from turnwise.core.messages import without_pixels
 from turnwise.core.types import ByteArray, Draw, Episode, Message, StopReason, TextPart, to_experts
 from turnwise.core.verdicts import Question, Verdict
 from turnwise.pictures.pixels import to_part, with_pixels
@@ -78,6 +79,11 @@ def test_the_pictures_of_a_task_arrive_with_their_pixels(tmp_path: Path) -> None
     assert (arrived.images[0].pixels, arrived.images[0].label) == (part.pixels, "a page")
     with pytest.raises(StoreError, match=part.digest):
         decode_attempt(fields, PictureStore(tmp_path / "elsewhere"))
+    # A family may keep the pixels itself.
+    task = replace(attempt.draw.task, prompt=(without_pixels(prompt),))
+    alone = replace(attempt, draw=replace(attempt.draw, task=task))
+    [arrived] = decode_attempt(travel(encode_attempt(alone, PictureStore(None))), PictureStore(None)).draw.task.prompt
+    assert arrived.images[0].pixels is None
 
 
 def test_a_judge_elsewhere_finds_the_pictures_of_its_question(tmp_path: Path) -> None:

@@ -22,6 +22,11 @@ def test_records_come_back_and_a_change_names_file_digests_and_rows(tmp_path: Pa
     assert text.startswith(f"{path}: SHA-256 ba7816bf8f01cfea (1 rows, 3 bytes) when the run began, now 88d4266f")
     assert text.endswith("(2 rows, 4 bytes)")
     assert not find_changes((before,), (before,))
+    [text] = find_changes((record_file(path, 2),), (record_file(path, 2, pictures="ab" * 32),))
+    assert text == (
+        f"{path}: the pictures of its rows, or of the files beside it, have the hash of none when the run began, now "
+        "abababababababab"
+    )
     assert "none" in find_changes((before,), ())[0]
 
 

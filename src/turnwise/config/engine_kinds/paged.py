@@ -33,6 +33,10 @@ class PagedOptions(PagedBase):
     """With attention = "flex", fused = true and a GPU: record steps that only decode once for every batch size and
     replay them, so that the GPU does not wait for Python; recorded again when the weights change."""
 
+    encode_ahead: bool = False
+    """Encode the pictures of arriving requests in a thread of its own while steps are computed. Pays where a core is
+    idle and most pictures are shown once; samples stay the same."""
+
     def check(self, *, device: str, num_threads: int) -> None:
         """Graphs need "flex", packed weights and a GPU."""
         if self.cuda_graphs and (self.attention != "flex" or not self.fused):

@@ -34,6 +34,7 @@ from turnwise.core.types import (
 )
 from turnwise.engines.admission import check_idle, check_request
 from turnwise.engines.guided import GrammarCompiler, Guide
+from turnwise.engines.paged.ahead import EncodeStage
 from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.drawing import Drawn
 from turnwise.engines.paged.graphs import Record, record_cuda_graphs
@@ -102,6 +103,7 @@ class PagedEngine:
         recorder: Callable[[], Record] = record_cuda_graphs,
         reuse_stale_cache: bool = False,
         max_draft_tokens: int = 0,
+        encode_ahead: bool = False,
         num_threads: int = 1,
         executor: ThreadPoolExecutor | None = None,
         grammars: GrammarCompiler | None = None,
@@ -123,6 +125,8 @@ class PagedEngine:
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
             max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a
                 step is small; 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
+            encode_ahead: encode the pictures of arriving requests in a thread of their own while steps are computed;
+                what is sampled stays the same.
             num_threads: torch threads, 0 for one per core. With 1, no bit of what is sampled depends on timing.
             executor: computes the steps in one thread, shut down by the caller; None builds one with `num_threads`.
             grammars: compiles grammars; None refuses requests that have one.
@@ -161,6 +165,8 @@ class PagedEngine:
         self._released: list[Session] = []
         """Conversations released during a step; the runner may be reading them until it ends."""
         self._pump: Pump[Plan, list[Computed | Failed]] = Pump(self, num_threads=num_threads, executor=executor)
+        known = self._runner.pictures
+        self._ahead = EncodeStage(known, num_threads=num_threads) if encode_ahead and known is not None else None
         self._stamp = self._runner.weights_stamp()
         self.version = 0
         self._num_steps = self._num_computed = self._num_sampled = self._num_drafted = self._num_accepted = 0
@@ -238,6 +244,8 @@ class PagedEngine:
             knows_grammars=self._grammars is not None,
         )
         guide = self._start_guide(params)
+        if self._ahead is not None:
+            await self._ahead.encode(span.digest for span in shown.images)
         request = Request(session, prompt, len(prompt), params, uniforms(params.seed, params.max_tokens), guide)
         request.receive, request.images = receive, shown.images
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
@@ -290,6 +298,8 @@ class PagedEngine:
     async def close(self) -> None:
         """See `Engine.close`."""
         await self._pump.close()
+        if self._ahead is not None:
+            self._ahead.close()
         self.fail(EngineError("the engine was closed"))
 
     def plan(self) -> Plan | None:

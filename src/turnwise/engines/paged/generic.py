@@ -4,7 +4,8 @@ The scheduler's pages say what a request needs; this module keeps one state per 
 per recent prompt, from which the other members of its group continue. Conversations whose next token is due step
 together, all of them if the model's cache allows that, else those of equal length. An observation extends its
 conversation's state, or the whole conversation is read again where the cache cannot extend by several tokens at once. A
-model without a cache that can be continued computes every token from the whole sequence, in padded rows.
+model without a cache that can be continued computes every token from the whole sequence, in padded rows. So does any
+model for a conversation that shows pictures, by itself.
 
 Of the pieces in which a long prompt is planned, only the last one computes anything: the whole prompt."""
 
@@ -17,14 +18,18 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
+from turnwise.core.positions import number_positions
 from turnwise.core.types import Session
 from turnwise.engines.paged.scheduler import Item
-from turnwise.engines.paged.seeing import KnownPictures
+from turnwise.engines.paged.seeing import MAX_PICTURES, KnownPictures
 from turnwise.models.caches import Caches, State
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.forward import Runs, compute_logits
 from turnwise.models.paths import find_path
 from turnwise.models.rope import depends_on_length, pin_length
+from turnwise.models.routing import follow
+from turnwise.models.vision.eyes import find_eyes
+from turnwise.models.vision.placing import show
 
 KEPT_STATES = 4
 """Conversations whose state is kept, in units of the requests that are sampled at once; the least recently used one is
@@ -44,7 +49,6 @@ class GenericRunner:
 
     is_fused = False
     experts = None
-    pictures: KnownPictures | None = None
 
     def __init__(self, model: PreTrainedModel, *, max_concurrency: int, max_context: int) -> None:
         self.model = model
@@ -58,6 +62,8 @@ class GenericRunner:
         self._prompts: OrderedDict[tuple[int, ...], tuple[State, torch.Tensor]] = OrderedDict()
         self._max_prompts = max_concurrency
         self._parameters = list(model.parameters())
+        eyes = find_eyes(model)
+        self.pictures = None if eyes is None else KnownPictures(model, eyes, max_pictures=MAX_PICTURES)
 
     def weights_stamp(self) -> int:
         """See `ModelRunner.weights_stamp`."""
@@ -67,6 +73,8 @@ class GenericRunner:
         """Drop all states: the weights changed."""
         self._conversations.clear()
         self._prompts.clear()
+        if self.pictures is not None:
+            self.pictures.renew()
 
     def compute_checksums(self) -> dict[str, int]:
         """Return one checksum per parameter with which the next step samples."""
@@ -101,13 +109,20 @@ class GenericRunner:
     def _run(self, wanted: Sequence[Item]) -> torch.Tensor:
         sequences = {item.request.session: item.request.tokens[: item.start + item.count] for item in wanted}
         logits: dict[Session, torch.Tensor] = {}
-        if not self._path.steps:
+        if not self._path.steps and not any(item.request.images for item in wanted):
             return self._read_again([sequences[item.request.session] for item in wanted])
         stepping: list[Session] = []
-        for session, tokens in sequences.items():
+        for item in wanted:
+            session = item.request.session
+            tokens = sequences[session]
+            if item.request.images:
+                logits[session] = self._look(item)
+                continue
             read = self._find(session, tokens)
             due = len(tokens) - (0 if read is None else len(read.tokens))
-            if read is None or (due > 1 and not self._path.extends):
+            if not self._path.steps:
+                logits[session] = self._read_again([tokens])[0]
+            elif read is None or (due > 1 and not self._path.extends):
                 logits[session] = self._begin(session, tokens)
             elif due > 1:
                 logits[session] = self._extend(session, read, tokens)
@@ -191,6 +206,18 @@ class GenericRunner:
             num_seen=lengths,
         )
         return compute_logits(self.model, runs, torch.tensor(lengths, device=device).cumsum(0) - 1)[0]
+
+    def _look(self, item: Item) -> torch.Tensor:
+        """Compute the logits `[V]` after all tokens of a conversation that shows pictures."""
+        assert self.pictures is not None
+        follow(None)
+        tokens = item.request.tokens[: item.start + item.count]
+        placed = self.pictures.place([item.request.images], [(0, 0, len(tokens), 0)])
+        inputs = show(self.model, self._to_ids([tokens]), placed)
+        positions = torch.from_numpy(number_positions(len(tokens), item.request.images)).to(self.model.device)
+        axes = {"position_ids": positions[:, None]} if positions.ndim == 2 else {}
+        logits: torch.Tensor = self.model(**inputs, **axes, use_cache=False).logits
+        return logits[0, -1]
 
     def _to_ids(self, rows: Sequence[list[int]]) -> torch.Tensor:
         return torch.tensor(rows, device=self.model.device)

@@ -23,7 +23,7 @@ from turnwise.engines.paged.generic import GenericRunner
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
 from turnwise.engines.paged.routing import RecordedRouting
 from turnwise.engines.paged.scheduler import Item
-from turnwise.engines.paged.seeing import KnownPictures, number_step
+from turnwise.engines.paged.seeing import MAX_PICTURES, KnownPictures, number_step
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
 from turnwise.models.paths import is_fast
@@ -31,9 +31,6 @@ from turnwise.models.rope import depends_on_length, pin_length
 from turnwise.models.routing import Routing, find_routing
 from turnwise.models.vision.eyes import find_eyes
 from turnwise.models.vision.placing import Placed, show
-
-MAX_PICTURES = 1024
-"""Pictures whose features are kept; one picture of 256 places and 2,048 numbers takes 2 MB in float32."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,10 @@ from turnwise.models.vision.tower import list_tower
 
 Run = tuple[int, int, int, int]
 """Adjacent tokens of a step: index of the request, position of the first one, their number, place in the flat batch."""
+
+
+MAX_PICTURES = 1024
+"""Pictures whose features are kept; one picture of 256 places and 2,048 numbers takes 2 MB in float32."""
 
 
 @dataclass(slots=True)
@@ -45,6 +50,9 @@ class KnownPictures:
         self._features: OrderedDict[str, Features] = OrderedDict()
         self._sums: Mapping[str, int] | None = None
         """Checksums of the tower's weights that computed the features; None before the first."""
+        self._renewals = 0
+        """Times that the features were forgotten: what was encoded before the last one is not kept."""
+        self._lock = threading.Lock()
 
     def renew(self) -> None:
         """Take over changed weights: forgets all features unless those of the tower are the same.
@@ -54,8 +62,10 @@ class KnownPictures:
             return
         sums = self._sum_tower()
         if sums != self._sums:
-            self._features.clear()
-            self._sums = sums
+            with self._lock:
+                self._features.clear()
+                self._sums = sums
+                self._renewals += 1
 
     def _sum_tower(self) -> Mapping[str, int]:
         modules = list_tower(self._model)
@@ -78,22 +88,40 @@ class KnownPictures:
         self.counts.num_image_places += len(sources)
         return place_features(self._encode(images.digests), images, self._model.device)
 
+    def knows(self, digests: Iterable[str]) -> bool:
+        """Whether the features of all these pictures are known."""
+        return all(digest in self._features for digest in digests)
+
+    def encode_ahead(self, digests: Sequence[str]) -> None:
+        """Encode what is not known yet; may run in another thread than steps do."""
+        self._add([digest for digest in digests if digest not in self._features])
+
     def _encode(self, digests: Sequence[str]) -> list[Features]:
         missing = [digest for digest in digests if digest not in self._features]
         self.counts.num_reused_pictures += len(digests) - len(missing)
-        if missing:
-            started = time.perf_counter()
-            if self._sums is None:
-                self._sums = self._sum_tower()
-            self._features.update(zip(missing, self._eyes.encode(self._model, missing), strict=True))
+        encoded = self._add(missing)
+        with self._lock:
+            features = [encoded.get(digest) or self._features[digest] for digest in digests]
+            for digest in digests:
+                self._features.move_to_end(digest)
+            while len(self._features) > self._max_pictures:
+                self._features.popitem(last=False)
+        return features
+
+    def _add(self, missing: Sequence[str]) -> Mapping[str, Features]:
+        """Encode pictures, and keep their features unless the weights have changed meanwhile."""
+        if not missing:
+            return {}
+        started, renewals = time.perf_counter(), self._renewals
+        if self._sums is None:
+            self._sums = self._sum_tower()
+        encoded = dict(zip(missing, self._eyes.encode(self._model, missing), strict=True))
+        with self._lock:
             self.counts.encode_s += time.perf_counter() - started
             self.counts.num_encoded_pictures += len(missing)
-        for digest in digests:
-            self._features.move_to_end(digest)
-        features = [self._features[digest] for digest in digests]
-        while len(self._features) > self._max_pictures:
-            self._features.popitem(last=False)
-        return features
+            if renewals == self._renewals:
+                self._features.update(encoded)
+        return encoded
 
 
 def number_step(shown: Sequence[Sequence[Span]], starts: Sequence[Run], counted: np.ndarray) -> np.ndarray:

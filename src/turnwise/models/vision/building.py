@@ -25,7 +25,8 @@ def build_config(model_type: str, config: Mapping[str, Any], *, vocab_size: int)
     """
     outer = {name: value for name, value in config.items() if name not in _OF_TEXT}
     given = {name: config[name] for name in _OF_TEXT if name in config}
-    text = {"pad_token_id": None, **given, **dict(outer.get(TEXT) or {}), "vocab_size": vocab_size}
+    none = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))  # the defaults may be beyond the vocabulary
+    text = {**none, **given, **dict(outer.get(TEXT) or {}), "vocab_size": vocab_size}
     return AutoConfig.for_model(model_type, **{**outer, TEXT: text})
 
 

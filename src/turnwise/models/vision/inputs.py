@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from turnwise.models.vision.features import Features
+from turnwise.models.vision.table import looks_ahead
 
 DEEP = "turnwise_deep"
 """The argument of a forward that contains which tokens are places, and their deep features."""
@@ -28,9 +29,11 @@ def embed(model: PreTrainedModel, token_ids: torch.Tensor, places: torch.Tensor,
     rows = features.rows.to(embedded.dtype)
     flat = embedded.flatten(0, 1).index_copy(0, places, rows)
     inputs: dict[str, Any] = {"inputs_embeds": flat.view_as(embedded)}
+    shown = torch.zeros(flat.shape[0], dtype=torch.bool, device=flat.device).index_fill(0, places, True)
+    if looks_ahead(model.config.model_type):
+        inputs["token_type_ids"] = shown.view(token_ids.shape).long()
     if features.deep:
         order = places.argsort()  # the model adds them in the order of their places
-        shown = torch.zeros(flat.shape[0], dtype=torch.bool, device=flat.device).index_fill(0, places, True)
         inputs[DEEP] = shown.view(token_ids.shape), [layer[order] for layer in features.deep]
     return inputs
 

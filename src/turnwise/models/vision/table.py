@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig
 
 from turnwise.core.errors import ConfigError
 from turnwise.models.vision.family import Family, Settings
+from turnwise.models.vision.gemma3 import list_gemma3_tokens, read_gemma3, shape_gemma3
 from turnwise.models.vision.internvl import list_internvl_tokens, read_internvl, shape_internvl
 from turnwise.models.vision.llava import find_llava_processor, list_llava_tokens, read_llava, shape_llava
 from turnwise.models.vision.qwen_vl import list_qwen_tokens, read_qwen_vl, shape_qwen_vl
@@ -29,6 +30,8 @@ class Row:
     the field of transformers' config that contains its id; "" for one without."""
     find_processor: Callable[[PreTrainedConfig], str] = attrgetter("model_type")
     """Returns the model type that has the image processor for a model with random weights."""
+    looks_ahead: bool = False
+    """Whether the places of a picture see each other in both directions."""
 
 
 _QWEN = Row(read_qwen_vl, shape_qwen_vl, list_qwen_tokens)
@@ -39,6 +42,7 @@ FAMILIES: Mapping[str, Row] = {
     "qwen2_vl": _QWEN,
     "qwen2_5_vl": _QWEN,
     "qwen3_vl": _QWEN,
+    "gemma3": Row(read_gemma3, shape_gemma3, list_gemma3_tokens, looks_ahead=True),
     "internvl": Row(read_internvl, shape_internvl, list_internvl_tokens),
 }
 """By `model_type`."""
@@ -47,6 +51,11 @@ FAMILIES: Mapping[str, Row] = {
 def is_seeing(model_type: str | None) -> bool:
     """Whether models of this type are shown pictures here."""
     return model_type in FAMILIES
+
+
+def looks_ahead(model_type: str) -> bool:
+    """Whether the places of a picture see each other in both directions, as only a model's own attention computes."""
+    return is_seeing(model_type) and FAMILIES[model_type].looks_ahead
 
 
 def list_picture_tokens(model_type: str, config: Settings) -> Mapping[str, str]:

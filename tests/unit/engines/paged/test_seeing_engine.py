@@ -120,6 +120,22 @@ def test_three_pictures_in_four_turns_are_sampled_as_they_are_scored(kind: str) 
     assert counts.num_image_places > 0
 
 
+def test_encoding_ahead_samples_the_same() -> None:
+    model, _, eyes = build_seeing()
+
+    async def play(engine: PagedEngine) -> list[Sample]:
+        plans = {"a": (0, 1, 2), "b": (0, 3, 1), "c": (4, 1, 2)}
+        samples = await asyncio.gather(*(converse(engine, eyes, name, seeds) for name, seeds in plans.items()))
+        await engine.close()
+        return list(samples)
+
+    inline, ahead = (PagedEngine(model, max_concurrency=4, max_context=512, encode_ahead=on) for on in (False, True))
+    for one, other in zip(asyncio.run(play(inline)), asyncio.run(play(ahead)), strict=True):
+        assert one.token_ids.tolist() == other.token_ids.tolist()
+        assert one.behavior_logprobs.tolist() == other.behavior_logprobs.tolist()
+    assert ahead.statistics().num_encoded_pictures == 5
+
+
 def test_a_prompt_with_another_picture_of_equal_ids_samples_otherwise() -> None:
     model, _, eyes = build_seeing()
     engine = build_engine(model)
@@ -211,9 +227,10 @@ def test_a_frozen_tower_encodes_a_picture_once_whatever_the_text_learns() -> Non
     assert engine.statistics().num_encoded_pictures == 1
 
 
-def test_a_picture_that_is_gone_fails_its_own_request() -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_picture_that_is_gone_fails_its_own_request(ahead: bool) -> None:
     model, _, eyes = build_seeing()
-    engine = build_engine(model)
+    engine = PagedEngine(model, max_concurrency=4, max_context=512, encode_ahead=ahead)
 
     async def play() -> list[Completion | BaseException]:
         whole = append(Prompt(token_ids=to_ids([40])), eyes, draw(0), 41)

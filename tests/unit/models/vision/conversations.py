@@ -94,6 +94,8 @@ def compute_whole(model: PreTrainedModel, eyes: Eyes, conversation: Seen) -> tor
     if "pixel_attention_mask" in inputs:  # one conversation with several pictures, not several with one each
         inputs = {name: value.flatten(0, 1)[None] for name, value in inputs.items()}
     ids = torch.tensor([conversation.token_ids])
+    if model.config.model_type == "gemma3":
+        inputs["token_type_ids"] = ids.eq(eyes.layout.place_id).long()
     if "image_grid_thw" in inputs:
         inputs["mm_token_type_ids"] = ids.eq(eyes.layout.place_id).int()
     inputs = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}

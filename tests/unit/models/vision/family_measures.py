@@ -40,7 +40,7 @@ from turnwise.engines.check import check_steps
 from turnwise.engines.paged.engine import PagedEngine
 from turnwise.models.build import load_model
 from turnwise.models.check import choose_path, to_logprobs
-from turnwise.models.paths import ModelPath, find_path, set_path
+from turnwise.models.paths import ModelPath, find_path, is_fast, set_path
 from turnwise.models.vision.eyes import Eyes, place_eyes, save_processor
 from turnwise.models.vision.inputs import embed
 from turnwise.models.vision.placeholder import NEVER
@@ -183,7 +183,8 @@ def compare_reloaded(ours: PreTrainedModel, eyes: Eyes, seen: Seen, dtype: str) 
     set_path(loaded, find_path(ours))
     other = Eyes(sight, eyes.pictures, eyes.layout)
     place_eyes(loaded, other)
-    return float((compute_packed(loaded, other, seen) - compute_packed(ours, eyes, seen)).abs().max())
+    compute = compute_packed if is_fast(ours) else compute_whole
+    return float((compute(loaded, other, seen) - compute(ours, eyes, seen)).abs().max())
 
 
 def compare_replies(

@@ -20,6 +20,7 @@ CLASSES = {
     "qwen2_5_vl": ("qwen2_5_vl", "Qwen2_5_VLProcessor"),
     "qwen3_vl": ("qwen3_vl", "Qwen3VLProcessor"),
     "internvl": ("internvl", "InternVLProcessor"),
+    "gemma3": ("gemma3", "Gemma3Processor"),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "smolvlm": {"image_seq_len": 4},
@@ -28,10 +29,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "llava_siglip": {"patch_size": 8, "vision_feature_select_strategy": "full"},
     "llava_pixtral": {"patch_size": 8},
     "internvl": {"image_seq_length": 4},
+    "gemma3": {"image_seq_length": 4},
 }
 """Arguments with which the models of `tiny_seeing.CONFIGS` agree."""
 NAMES = {"start_image": "<img>", "end_image": "</img>", "context_image": "<IMG_CONTEXT>", "video": "<video>"}
 """Tokens that InternVL's tokenizers know by attribute."""
+GEMMA_NAMES = {"boi": "<start_of_image>", "eoi": "<end_of_image>", "image": "<image_soft_token>"}
+"""Those of Gemma 3's."""
 
 
 def build_processor(kind: str, eyes: Eyes, tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -43,8 +47,8 @@ def build_processor(kind: str, eyes: Eyes, tokenizer: PreTrainedTokenizerBase) -
     module = importlib.import_module(f"transformers.models.{folder}.processing_{folder}")
     if kind == "smolvlm":
         setattr(module, "num2words", str)  # noqa: B010 - read for videos only, and unknown to its types
-    if kind == "internvl":
-        for field, token in NAMES.items():
+    if kind in ("internvl", "gemma3"):
+        for field, token in (NAMES if kind == "internvl" else GEMMA_NAMES).items():
             setattr(tokenizer, f"{field}_token", token)
             setattr(tokenizer, f"{field}_token_id", tokenizer.convert_tokens_to_ids(token))
     theirs = getattr(module, name)

@@ -51,10 +51,8 @@ def make_prompt(engine: Any, token_ids: Sequence[int], shown: Message | None, **
     if list(expanded) != list(token_ids):
         at = next((at for at, pair in enumerate(zip(expanded, token_ids, strict=False)) if pair[0] != pair[1]), None)
         where = "" if at is None else f", the first other one at {at}"
-        raise ValueError(
-            f"its processor makes {len(expanded)} tokens of a prompt with {len(pictures)} pictures, the trainer's "
-            f"{len(token_ids)}{where}"
-        )
+        counts = f"{len(expanded)} tokens of a prompt with pictures, the trainer's {len(token_ids)}"
+        raise ValueError(f"its processor makes {counts}{where}")
     return prompt
 
 

@@ -309,7 +309,11 @@ def build_engine(settings: Message) -> Any:
     eyes: Message | None = settings["eyes"]
     if eyes is not None:
         use_pillow()
-        options |= {"limit_mm_per_prompt": {"image": eyes["max_pictures"], "video": 0}, "skip_mm_profiling": True}
+        options |= {
+            "limit_mm_per_prompt": {"image": eyes["max_pictures"], "video": 0},
+            "skip_mm_profiling": True,
+            "mm_device_do_normalize": False,  # its mean would be meaningless in a process that starts without weights
+        }
     if settings["is_hybrid"]:
         # On a CPU vLLM 0.32 rotates only the first query head if a model passes queries head by head, as LFM2 does.
         options["compilation_config"] = {"custom_ops": ["-rotary_embedding"]}

@@ -100,10 +100,11 @@ class LLMEngine:
         ids: list[int] = []
         shown = []
         for token in prompt["prompt_token_ids"]:
-            if token != mark:
+            picture = next(pictures, None) if token == mark else None
+            if picture is None:
                 ids.append(token)
                 continue
-            made = self.processor(text=self.processor.image_token, images=[next(pictures)], return_tensors="pt")
+            made = self.processor(text=self.processor.image_token, images=[picture], return_tensors="pt")
             shown.append({name: made[name] for name in ("pixel_values", "pixel_attention_mask")})
             ids += made["input_ids"][0].tolist()[int(has_fault("other_places")) :]
         return TokensPrompt({**prompt, "prompt_token_ids": ids, "shown": dict(zip(names, shown, strict=True))})
