@@ -35,7 +35,7 @@ from turnwise.core.messages import ImagePart, hash_pixels
 from turnwise.core.types import Prompt, SamplingParams, Session, to_ids
 from turnwise.engines.paged.engine import PagedEngine
 from turnwise.models.build import build_model, num_parameters
-from turnwise.models.measured import measure_tower
+from turnwise.models.measured import read_tower
 from turnwise.models.vision.eyes import Eyes, place_eyes
 from turnwise.models.vision.sight import build_sight
 from turnwise.pictures.store import PictureStore
@@ -74,7 +74,7 @@ class Bench:
         self.pictures = PictureStore(None)
         self.eyes = Eyes(build_sight(self.model.config), self.pictures)
         place_eyes(self.model, self.eyes)
-        self.places, self.side = measure_tower(self.model.config).places, config["vision_config"]["image_size"]
+        self.places, self.side = read_tower(self.model.config, 0).places, config["vision_config"]["image_size"]
         context = TURNS * (self.places + REPLY + 4)
         sizes = {"max_concurrency": CONVERSATIONS, "max_context": context}
         self.engine = PagedEngine(self.model, **sizes)

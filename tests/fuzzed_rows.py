@@ -20,7 +20,8 @@ from turnwise.environments.classes.rows import load_rows as load_class_rows
 from turnwise.environments.data_rows import load_rows
 from turnwise.environments.math_code.datasets import QUESTIONS as PROBLEMS
 from turnwise.environments.math_code.datasets import to_math_row
-from turnwise.environments.mcp.rows import to_row
+from turnwise.environments.mcp.rows import take_pictures as take_served_pictures
+from turnwise.environments.mcp.rows import to_row, write_prompt
 from turnwise.environments.published_rows import take_pictures
 from turnwise.environments.search_qa.files import QUESTIONS, to_passage, to_question
 from turnwise.exchange.convert import convert
@@ -154,6 +155,12 @@ def list_readers(folder: Path) -> Mapping[str, Callable[[Path], object]]:
         """Read a row that may have pictures."""
         return reader(take_pictures(row, folder, names=names, pictures=RowPictures()))
 
+    def show_served(row: Any) -> Any:
+        pictures = RowPictures()
+        made = to_row(take_served_pictures(row, folder, pictures=pictures), needs_answer=True)
+        write_prompt("Look: {question}", made, pictures)
+        return made
+
     def read(reader: Callable[[Any], Any], make: Callable[[Any], object], path: Path) -> object:
         return make(load_rows(path, reader)[0][1])
 
@@ -170,7 +177,7 @@ def list_readers(folder: Path) -> Mapping[str, Callable[[Path], object]]:
         "search_qa": partial(read, partial(show, to_question, QUESTIONS), ask),
         "passages": partial(read, to_passage, lambda passage: passage),
         **{name: partial(read, *reader) for name, reader in list_readers_of_packages().items()},
-        "mcp": partial(read, partial(to_row, needs_answer=True), lambda row: keep(row.model_dump(exclude_unset=True))),
+        "mcp": partial(read, show_served, lambda row: keep(row.model_dump(exclude_unset=True))),
         "classes": lambda path: keep(load_class_rows(path, contract, RowPictures(), max_bad_share=0.0).rows[0]),
         **{f"convert {name}": partial(convert_all, name, target) for name, target in targets.items()},
     }

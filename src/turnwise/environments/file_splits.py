@@ -13,7 +13,7 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.protocols import Split
 from turnwise.core.seeds import rng
 from turnwise.environments.data_rows import RowFile, load_file
-from turnwise.pictures.rows import RowPictures
+from turnwise.pictures.rows import RowPictures, refuse_pictures
 
 Row = TypeVar("Row")
 Place = Callable[[int], str]
@@ -116,10 +116,10 @@ def load_splits(
     *,
     max_bad_rows: float = MAX_BAD_ROWS,
     asks: Callable[[Row], object] = repr,
-    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] | None = None,
+    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] = refuse_pictures,
 ) -> FileSplits[Row]:
     """Load the file of each split. Rows with equal `asks` are copies of one another. `prepare` changes a row before it
-    is converted; it gets the row and the folder of its file.
+    is converted; it gets the row and the folder of its file. The default refuses rows with pictures.
 
     Raises ConfigError for a missing path, and as `load_file` does if more than the share `max_bad_rows` is bad.
     """
@@ -137,11 +137,9 @@ def load_splits(
 def _load(
     path: Path,
     convert: Callable[[dict[str, Any]], Row],
-    prepare: Callable[[dict[str, Any], Path], dict[str, Any]] | None,
+    prepare: Callable[[dict[str, Any], Path], dict[str, Any]],
     max_bad_rows: float,
 ) -> RowFile[Row]:
-    if prepare is None:
-        return load_file(path, convert, max_bad_share=max_bad_rows)
     return load_file(path, lambda row: convert(prepare(row, path.parent)), max_bad_share=max_bad_rows)
 
 

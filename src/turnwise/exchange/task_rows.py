@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 from turnwise.core.errors import DataError
 from turnwise.core.types import Message, Role, text_message
-from turnwise.pictures.rows import COLUMNS, has_pictures
+from turnwise.pictures.rows import refuse_pictures
 
 Row = dict[str, Any]
 DEFAULT_KIND = "file"
@@ -164,11 +164,7 @@ LAYOUTS: Mapping[str, Layout] = {
 def _columns(row: Row) -> Row:
     """The row without its nulls: Parquet adds a null if other rows have a column. Raises DataError for pictures, which
     each layout shows in other places of the prompt."""
-    if shown := [name for name in COLUMNS if has_pictures(row, name)]:
-        raise DataError(
-            f"{shown[0]!r} has pictures, with which a row is not converted; families read it as it is "
-            "(docs/pictures.md)"
-        )
+    row = refuse_pictures(row)
     return {name: value for name, value in row.items() if value is not None}
 
 

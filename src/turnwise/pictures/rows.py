@@ -128,6 +128,16 @@ def has_pictures(row: Mapping[str, Any], name: str) -> bool:
     return name != "image" or not isinstance(value, str) or _FILE.fullmatch(value) is not None
 
 
+def refuse_pictures(row: Row, folder: Path | None = None) -> Row:
+    """Return a row without pictures, for readers that show none. Raises DataError for one that has some."""
+    if shown := [name for name in COLUMNS if has_pictures(row, name)]:
+        raise DataError(
+            f"{shown[0]!r} has pictures, which are not shown here (docs/pictures.md says where they are); leave the "
+            "column out if the text says enough"
+        )
+    return row
+
+
 def to_plain(row: Mapping[str, Any], prompt: str) -> Row:
     """Return a row from `RowPictures.take` as JSON: its pictures, in its columns and in the column `prompt`, as their
     digests and sizes."""

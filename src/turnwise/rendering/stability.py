@@ -12,6 +12,7 @@ from itertools import zip_longest
 import numpy as np
 
 from turnwise.core.errors import RenderError
+from turnwise.core.prompts import open_prompt
 from turnwise.core.protocols import Renderer
 from turnwise.core.types import IntArray, Message, ToolCall, ToolSpec, text_message, to_ids
 
@@ -39,7 +40,7 @@ def check_prefix_stable(
     name = tools[0].name if tools else "search"
     argument = next(iter(tools[0].properties), "query") if tools else "query"
     history: list[Message] = list(messages)
-    built = renderer.open(history, tools)
+    built = open_prompt(renderer, history, tools).token_ids
     _compare(built, renderer.open(history, tools), decode, "opening the same conversation again")
     stops = [decode([token]) for token in renderer.stop_token_ids]
     reasoning = _find_reasoning(renderer)

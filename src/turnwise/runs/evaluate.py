@@ -18,7 +18,7 @@ from turnwise.core.protocols import EnvironmentFamily
 from turnwise.core.types import Draw, TrajectoryGroup
 from turnwise.environments.draws import LeftOut, check_left_out, name_task, try_task
 from turnwise.evaluation.summary import Summary, summarise
-from turnwise.pictures.store import open_pictures
+from turnwise.pictures.store import PictureStore, open_pictures
 from turnwise.rollout.limits import is_too_long
 from turnwise.runs.agents import NamedAgent, play_by
 from turnwise.runs.build import System, build_system
@@ -138,16 +138,16 @@ def load_run(run: Path, *, device: str | None = None, ranks: int | None = None) 
 
 
 def load_trained_system(
-    run: Path, step: int | str | None = None, *, device: str | None = None
+    run: Path, step: int | str | None = None, *, device: str | None = None, pictures: PictureStore | None = None
 ) -> tuple[RunFolder, System, int]:
     """A trained policy ready to answer: the checkpoint of `step`, "best" or "latest" (None: the latest), on `device`
-    (None: the run's).
+    (None: the run's). What it is shown is kept in `pictures` (None: the run's).
 
     Raises CheckpointError if there is none or it is damaged, ConfigError if the device is unavailable.
     """
     folder, config = load_run(run, device=device)
     checkpoint = find_checkpoint_of(folder.path, step)
-    system = build_system(config, checkpoint, pictures=open_pictures(folder.path))
+    system = build_system(config, checkpoint, pictures=pictures or open_pictures(folder.path))
     if system.past is not None:
         system.past.run = folder.path
     return folder, system, int(checkpoint.name.rpartition("_")[2])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from turnwise.gateway.sampling import Limits, SamplingRule
 from turnwise.gateway.server import GatewayServer
 from turnwise.gateway.session import Policy
 from turnwise.gateway.settled import find_streaming
+from turnwise.hosts.leftovers import make_folder
+from turnwise.pictures.store import PictureStore
 from turnwise.rendering.call_grammar import build_call_grammar
 from turnwise.rendering.chat import ChatRenderer
 from turnwise.rendering.images import find_text_renderer
@@ -29,21 +33,29 @@ from turnwise.store.run_folder import CONFIG, holds_model
 
 CONTEXT = 8192
 """Tokens of a prompt and its reply where a model folder is served."""
+SHOWN = "turnwise-pictures-"
+"""How folders begin in which servers keep what clients show."""
 SWEEP_S, IDLE_S = 60.0, 3600.0
 """Seconds between two looks for idle sessions, and after which one is idle."""
 
 
 def load_served(
-    source: Path, *, step: int | str | None = None, device: str | None = None, context: int = CONTEXT
+    source: Path,
+    *,
+    step: int | str | None = None,
+    device: str | None = None,
+    context: int = CONTEXT,
+    pictures: PictureStore | None = None,
 ) -> System:
-    """The policy of a run's checkpoint, or of a model folder with a context of so many tokens. Raises ConfigError,
-    StoreError or CheckpointError."""
+    """The policy of a run's checkpoint, or of a model folder with a context of so many tokens. What clients show is
+    kept in `pictures` (None: the run's, or memory). Raises ConfigError, StoreError or CheckpointError."""
     if source.is_dir() and not holds_model(source / CONFIG):
-        return load_trained_system(source, step, device=device)[1]
+        return load_trained_system(source, step, device=device, pictures=pictures)[1]
     # A model alone has no environment; the family is built, since a system has one, and never opened.
     fields = ["environment.name=countdown", "train.steps=0", "renderer.kind=auto", f"model.path={source}"]
     moved = [] if device is None else [f"model.device={device}"]
-    return build_system(load_config((), [*fields, f"engine.max_context={context}", *moved]))
+    config = load_config((), [*fields, f"engine.max_context={context}", *moved])
+    return build_system(config, pictures=pictures)
 
 
 def build_gateway(
@@ -110,9 +122,14 @@ def run_serve(
 
     Raises as `load_served` does, and EnvironmentFault when the port is taken.
     """
-    system = load_served(source, step=step, device=device, context=context)
     name = model or source.resolve().name
-    asyncio.run(_serve(system, build_gateway(system, model=name, key=key, requests=requests), port, show))
+    # Not the run's: what clients show is no part of it, and is gone when the server ends.
+    folder = make_folder(Path(tempfile.gettempdir()), SHOWN)
+    try:
+        system = load_served(source, step=step, device=device, context=context, pictures=PictureStore(folder))
+        asyncio.run(_serve(system, build_gateway(system, model=name, key=key, requests=requests), port, show))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _serve(system: System, gateway: Gateway, port: int, show: Callable[[str], None]) -> None:

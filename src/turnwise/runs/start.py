@@ -19,6 +19,7 @@ from turnwise.building.resolved import Resolved
 from turnwise.building.trainer import build_trainer
 from turnwise.config.run import RunConfig
 from turnwise.core.errors import ConfigError, DataError, EnvironmentFault, StoreError, boundary
+from turnwise.core.prompts import open_prompt
 from turnwise.core.protocols import (
     CheckedEngine,
     EnvironmentFamily,
@@ -216,7 +217,8 @@ def check_tag_tools(format_name: str, tools: tuple[ToolSpec, ...]) -> None:
 
 def _describe_opening(system: System, opening: Opening, name: str) -> str:
     """Size and tools of an opening. Raises ConfigError if it leaves no room for a reply."""
-    count, most = len(system.renderer.open(opening.messages, opening.tools)), system.config.rollout.max_tokens
+    prompt = open_prompt(system.renderer, opening.messages, opening.tools)
+    count, most = len(prompt.token_ids), system.config.rollout.max_tokens
     if count >= most:
         raise ConfigError(
             f"the opening of {name} has {count} tokens and leaves no room for a reply within "

@@ -15,6 +15,7 @@ from turnwise.core.protocols import Opening
 from turnwise.core.types import Task
 from turnwise.environments.classes.family import ClassFamily
 from turnwise.environments.draws import LeftOut, try_task
+from turnwise.environments.file_splits import load_splits
 from turnwise.environments.math_code.family import MathCode
 from turnwise.environments.search_qa.family import SearchQA
 from turnwise.pictures.pixels import to_data_url, to_part, to_png
@@ -179,3 +180,15 @@ def test_a_run_notices_that_a_picture_of_its_rows_is_another_one(folder: Path) -
         {"prompt": "Stop.", "images": [], "shade": 1},
     )
     assert ClassFamily(Look, path=text).data_files[0].pictures == ""
+
+
+def test_families_that_show_no_pictures_refuse_rows_that_have_them(folder: Path) -> None:
+    path = write(folder / "rows.jsonl", {"question": "Which?", "images": ["pictures/a.png"]})
+    with pytest.raises(DataError) as raised:
+        load_splits({"train": path, "heldout": path}, dict, 0, max_bad_rows=0)
+    assert str(raised.value) == (
+        f"{path}:1: 'images' has pictures, which are not shown here (docs/pictures.md says where they are); leave the "
+        "column out if the text says enough"
+    )
+    path = write(folder / "rows.jsonl", {"question": "Which?", "images": [], "image": "ubuntu:24.04"})
+    load_splits({"train": path, "heldout": path}, dict, 0)

@@ -259,7 +259,8 @@ def test_rows_with_pictures_are_not_converted(name: str) -> None:
     with pytest.raises(DataError) as raised:
         LAYOUTS[name].read(row)
     assert str(raised.value) == (
-        "'images' has pictures, with which a row is not converted; families read it as it is (docs/pictures.md)"
+        "'images' has pictures, which are not shown here (docs/pictures.md says where they are); leave the column out "
+        "if the text says enough"
     )
     LAYOUTS[name].read({**row, "images": []})
     LAYOUTS[name].read({**row, "images": None, "image": "ubuntu:24.04"})

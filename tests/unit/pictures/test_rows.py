@@ -53,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
             [[A, "One,", B, " two"]],
         ),
         ({"prompt": "<image>", "images": ["b.png"]}, [B]),
+        ({"prompt": "<image>", "images": {"bytes": to_png(B), "path": None}}, [B]),
         # chat APIs: pictures in the prompt itself
         (
             {"prompt": [user([{"type": "image_url", "image_url": {"url": URL}}, WORDS, {**HOLE, "path": "b.png"}])]},
