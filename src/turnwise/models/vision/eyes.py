@@ -121,6 +121,23 @@ def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
     setattr(model, _ATTRIBUTE, eyes)
 
 
+def share_eyes(model: PreTrainedModel, eyes: Eyes, sight: Sight | None, where: str) -> None:
+    """Let another model see the pictures of `eyes` in the same prompts, prepared by its own `sight`.
+
+    Raises ConfigError, in a message that begins with `where`, if it reads text only (None) or writes pictures as other
+    tokens."""
+    if sight is None:
+        raise ConfigError(f"{where} reads text only, but the policy is shown pictures; use a vision-language model")
+    blank = np.zeros((64, 64, 3), np.uint8)
+    own, other = (each.family.write(each.prepare(blank)) for each in (sight, eyes.sight))
+    if own != other:
+        raise ConfigError(
+            f"{where} writes a picture of 64 x 64 pixels in {len(own)} characters of tokens, the policy in "
+            f"{len(other)}; use a model with the policy's image processor"
+        )
+    place_eyes(model, Eyes(sight, eyes.pictures))
+
+
 def save_processor(model: PreTrainedModel, folder: Path) -> None:
     """Write the files of the processor of a model that sees into the folder where it is saved."""
     eyes = find_eyes(model)
