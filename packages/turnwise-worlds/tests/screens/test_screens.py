@@ -164,6 +164,26 @@ def test_calls_outside_the_screen_are_refused_and_useless_ones_change_nothing() 
     assert (reward.total, reward.part("decided")) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("text", ["", "two words", "kalo\n ok 1 1", "<image>", "x" * 17, "\ufdd4", "\x00"])
+def test_what_is_no_word_is_not_typed_so_that_no_text_looks_like_an_element(text: str) -> None:
+    family = Screens(surface="text", kinds={"form": 1.0})
+    task = family.task("train", 0)
+    click = next(reply for reply in oracle_replies(family, task) if reply.tool_calls[0].name == "click")
+    results, _ = play(family, task, [click, act_message(1, "type", text=text)])
+    assert results[1].observations[0].text == "error: no word"
+    assert results[1].signals[0].value == 0.0
+
+
+@pytest.mark.parametrize("row", [True, "2", 2.5, None, 10**400, -1, [1]])
+def test_a_row_is_a_whole_number_on_the_screen(row: object) -> None:
+    family = Screens()
+    task = family.task("train", 0)
+    results, reward = play(family, task, [act_message(0, "click", row=row, column=1)])
+    assert results[0].observations[0].text.startswith("error: ")
+    assert not results[0].observations[0].images
+    assert reward.total == 0.0
+
+
 def test_states_are_equal_however_they_were_reached_and_forks_go_their_own_way() -> None:
     family = Screens(kinds={"list": 1.0})
     task = family.task("train", 0)

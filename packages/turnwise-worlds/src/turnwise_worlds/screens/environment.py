@@ -38,6 +38,8 @@ QUESTIONS: dict[Prompt, dict[Kind, str]] = {
     },
 }
 """What is asked, after the screen."""
+LONGEST_TEXT = 16
+"""Characters of a text that can be typed, at most."""
 INVALID_REPLY = "error"
 """The answer to a reply without a call; short, because small models see it often at first."""
 
@@ -79,8 +81,10 @@ class ScreensEnvironment(ToolEnvironment):
         """Write a text into the field that was clicked last.
 
         Args:
-            text: The text.
+            text: One word.
         """
+        if not text.isalnum() or len(text) > LONGEST_TEXT:
+            raise ToolFailure("no word")  # line breaks would look like elements where the screen is shown as text
         return self._act(lambda screen: screen.type(text))
 
     def scroll(self, direction: Literal["up", "down"]) -> list[Part] | str:
