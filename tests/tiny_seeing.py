@@ -91,7 +91,13 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
 """By a name that begins with the model type."""
 GENERIC: Mapping[str, Mapping[str, Any]] = {
     "gemma3": {
-        "text_config": {**TEXT, "head_dim": 8, "sliding_window": 16, "query_pre_attn_scalar": 8},
+        "text_config": {
+            **TEXT,
+            "head_dim": 8,
+            "query_pre_attn_scalar": 8,
+            "sliding_window": 16,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
         "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
         "mm_tokens_per_image": 4,
     },

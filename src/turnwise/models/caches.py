@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache
 
 from turnwise.core.errors import EngineError
 from turnwise.models.routing import follow
+from turnwise.models.vision.inputs import EMBEDDED
 
 OVER_TIME = ("keys", "values", "indexer_keys")
 """Attributes of a cache layer whose second-to-last dimension is the sequence; all others have a fixed size."""
@@ -55,15 +56,19 @@ class Caches:
         self._model = model
         self._takes = set(inspect.signature(model.forward).parameters)
 
-    def begin(self, ids: torch.Tensor) -> tuple[torch.Tensor, State]:
-        """Return logits `[1, N, V]` after each of `ids [1, N]`, and the state. Raises EngineError for a cache of a kind
-        other than transformers' own."""
-        logits, cache = self._run(ids, None, {})
+    def begin(self, ids: torch.Tensor, shown: Mapping[str, Any] | None = None) -> tuple[torch.Tensor, State]:
+        """Return logits `[1, N, V]` after each of `ids [1, N]`, and the state. `shown` are the arguments of the forward
+        in place of ids of which some stand for pictures (`vision.inputs.embed`). Raises EngineError for a cache of a
+        kind other than transformers' own."""
+        logits, cache = self._run(ids, None, {} if shown is None else shown)
         return logits, State(_Batch(cache, [ids.shape[1]]), 0, ids.shape[1])
 
-    def extend(self, state: State, ids: torch.Tensor) -> tuple[torch.Tensor, State]:
-        """Return logits `[1, N, V]` after each further token of `ids [1, N]`, and the new state."""
-        logits, (after,) = self._advance(self._merge([state]), ids)
+    def extend(
+        self, state: State, ids: torch.Tensor, shown: Mapping[str, Any] | None = None
+    ) -> tuple[torch.Tensor, State]:
+        """Return logits `[1, N, V]` after each further token of `ids [1, N]`, and the new state; `shown` as in
+        `begin`."""
+        logits, (after,) = self._advance(self._merge([state]), ids, {} if shown is None else shown)
         return logits, after
 
     def step(self, states: Sequence[State], ids: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
@@ -74,7 +79,7 @@ class Caches:
             (batch, i) for i in range(len(batch.lengths))
         ]
         rows = list(states) if is_whole else self._merge(states)
-        return self._advance(rows, ids)
+        return self._advance(rows, ids, {})
 
     def detach(self, state: State) -> State:
         """Return the state on its own, without the memory of other conversations."""
@@ -84,11 +89,13 @@ class Caches:
         alone.batch.is_ours = False
         return alone
 
-    def _advance(self, rows: Sequence[State], ids: torch.Tensor) -> tuple[torch.Tensor, list[State]]:
+    def _advance(
+        self, rows: Sequence[State], ids: torch.Tensor, shown: Mapping[str, Any]
+    ) -> tuple[torch.Tensor, list[State]]:
         """Run `ids [B, N]` after all rows of a batch that is ours."""
         batch, count = rows[0].batch, ids.shape[1]
         longest = max(batch.lengths)
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = dict(shown)
         lengths = torch.tensor(batch.lengths, device=ids.device)
         if "position_ids" in self._takes:
             options["position_ids"] = lengths[:, None] + torch.arange(count, device=ids.device)
@@ -99,13 +106,15 @@ class Caches:
         batch.lengths = [length + count for length in batch.lengths]
         return logits, [State(batch, row, length) for row, length in enumerate(batch.lengths)]
 
-    def _run(self, ids: torch.Tensor, cache: Cache | None, options: dict[str, Any]) -> tuple[torch.Tensor, Cache]:
+    def _run(self, ids: torch.Tensor, cache: Cache | None, options: Mapping[str, Any]) -> tuple[torch.Tensor, Cache]:
         name = next((name for name in CACHES if name in self._takes), None)
         if name is None:
             raise EngineError(f"{type(self._model).__name__} does not accept a cache")
         follow(None)
-        given = {} if cache is None else {name: cache}
-        output = self._model(input_ids=ids, use_cache=True, **given, **options)
+        given: dict[str, Any] = {} if cache is None else {name: cache}
+        if EMBEDDED not in options:
+            given["input_ids"] = ids
+        output = self._model(use_cache=True, **given, **options)
         kept = output.get(name)
         if not isinstance(kept, Cache) or not kept.layers:
             raise EngineError(

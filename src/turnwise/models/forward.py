@@ -61,6 +61,8 @@ class _Rows:
 
     tokens: torch.Tensor
     """`[S, L]` index of the token at each place; 0 where a row is padded."""
+    lengths: list[int]
+    """`[S]` tokens of each row that are not padding."""
     wanted: torch.Tensor
     """`[N]` tokens of the runs whose output these rows compute."""
     places: torch.Tensor
@@ -243,7 +245,10 @@ class _Shown:
         if images is not None:
             index = np.full(len(self._runs.token_ids), -1)
             index[images.places] = np.arange(len(images.places))
-            taken = index[rows.tokens.flatten().cpu().numpy()]
+            taken = index[rows.tokens.cpu().numpy()]
+            for row, length in zip(taken, rows.lengths, strict=True):
+                row[length:] = -1  # padding repeats the first token, which may be a place
+            taken = taken.flatten()
             places = np.flatnonzero(taken >= 0)
             taken = taken[places]
             images = replace(images, places=places, image=images.image[taken], row=images.row[taken])
@@ -348,7 +353,7 @@ def _fill(paths: Sequence[torch.Tensor], fresh: Sequence[torch.Tensor]) -> _Rows
         tokens[row, : len(path)] = path
         places.append(row * length + torch.nonzero(new)[:, 0])
     wanted = torch.cat([path[new] for path, new in zip(paths, fresh, strict=True)])
-    return _Rows(tokens, wanted, torch.cat(places))
+    return _Rows(tokens, [len(path) for path in paths], wanted, torch.cat(places))
 
 
 def _find(wanted: torch.Tensor, rows: torch.Tensor, total: int) -> torch.Tensor:

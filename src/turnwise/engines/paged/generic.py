@@ -5,19 +5,23 @@ per recent prompt, from which the other members of its group continue. Conversat
 together, all of them if the model's cache allows that, else those of equal length. An observation extends its
 conversation's state, or the whole conversation is read again where the cache cannot extend by several tokens at once. A
 model without a cache that can be continued computes every token from the whole sequence, in padded rows. So does any
-model for a conversation that shows pictures, by itself.
+model for a conversation with pictures whose positions have axes, by itself.
 
-Of the pieces in which a long prompt is planned, only the last one computes anything: the whole prompt."""
+States are found by keys (`core.keys.to_keys`), in which the places of two pictures differ though their ids do not. Of
+the pieces in which a long prompt is planned, only the last one computes anything: the whole prompt. So no picture is
+read in two pieces, and its places may see each other in both directions."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
 from transformers import PreTrainedModel
 
+from turnwise.core.keys import Span
 from turnwise.core.positions import number_positions
 from turnwise.core.types import Session
 from turnwise.engines.paged.scheduler import Item
@@ -29,6 +33,7 @@ from turnwise.models.paths import find_path
 from turnwise.models.rope import depends_on_length, pin_length
 from turnwise.models.routing import follow
 from turnwise.models.vision.eyes import find_eyes
+from turnwise.models.vision.inputs import TYPES
 from turnwise.models.vision.placing import show
 
 KEPT_STATES = 4
@@ -40,8 +45,17 @@ read again if it continues."""
 class _Read:
     """The part of a conversation that was read."""
 
-    tokens: list[int]
+    keys: list[int]
     state: State
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What is known of a conversation."""
+
+    tokens: list[int]
+    keys: list[int]
+    images: Sequence[Span]
 
 
 class GenericRunner:
@@ -107,59 +121,57 @@ class GenericRunner:
         return logits
 
     def _run(self, wanted: Sequence[Item]) -> torch.Tensor:
-        sequences = {item.request.session: item.request.tokens[: item.start + item.count] for item in wanted}
+        known = {item.request.session: _known(item) for item in wanted}
+        if not self._path.steps and not any(each.images for each in known.values()):
+            return self._read_again([each.tokens for each in known.values()])
         logits: dict[Session, torch.Tensor] = {}
-        if not self._path.steps and not any(item.request.images for item in wanted):
-            return self._read_again([sequences[item.request.session] for item in wanted])
         stepping: list[Session] = []
-        for item in wanted:
-            session = item.request.session
-            tokens = sequences[session]
-            if item.request.images:
-                logits[session] = self._look(item)
-                continue
-            read = self._find(session, tokens)
-            due = len(tokens) - (0 if read is None else len(read.tokens))
-            if not self._path.steps:
-                logits[session] = self._read_again([tokens])[0]
+        for session, each in known.items():
+            read = self._find(session, each)
+            due = len(each.tokens) - (0 if read is None else len(read.keys))
+            if each.images and (not self._path.steps or any(span.grid is not None for span in each.images)):
+                logits[session] = self._look(each)
+            elif not self._path.steps:
+                logits[session] = self._read_again([each.tokens])[0]
             elif read is None or (due > 1 and not self._path.extends):
-                logits[session] = self._begin(session, tokens)
+                logits[session] = self._begin(session, each)
             elif due > 1:
-                logits[session] = self._extend(session, read, tokens)
+                logits[session] = self._extend(session, read, each)
             else:
                 stepping.append(session)
         for together in self._group(stepping):
-            logits |= self._step(together, sequences)
+            logits |= self._step(together, known)
         self._forget_oldest()
         return torch.stack([logits[item.request.session] for item in wanted])
 
-    def _find(self, session: Session, tokens: list[int]) -> _Read | None:
-        """Return the state of a conversation if `tokens` continue it, else None."""
+    def _find(self, session: Session, known: _Known) -> _Read | None:
+        """Return the state of a conversation if the known tokens continue it, else None."""
         read = self._conversations.get(session)
-        if read is None or len(read.tokens) >= len(tokens) or tokens[: len(read.tokens)] != read.tokens:
+        if read is None or len(read.keys) >= len(known.keys) or known.keys[: len(read.keys)] != read.keys:
             return None
         return read
 
-    def _keep(self, session: Session, tokens: list[int], state: State) -> None:
-        self._conversations[session] = _Read(tokens, state)
+    def _keep(self, session: Session, keys: list[int], state: State) -> None:
+        self._conversations[session] = _Read(keys, state)
         self._conversations.move_to_end(session)
 
-    def _begin(self, session: Session, tokens: list[int]) -> torch.Tensor:
+    def _begin(self, session: Session, known: _Known) -> torch.Tensor:
         """Compute the logits `[V]` after all tokens of a conversation that was not read yet."""
-        prompt = tuple(tokens)
+        prompt = tuple(known.keys)
         if prompt not in self._prompts:
-            logits, state = self._caches.begin(self._to_ids([tokens]))
+            logits, state = self._caches.begin(self._to_ids([known.tokens]), self._show(known, 0))
             self._prompts[prompt] = state, logits[0, -1]
             while len(self._prompts) > self._max_prompts:
                 self._prompts.popitem(last=False)
         self._prompts.move_to_end(prompt)
         state, last = self._prompts[prompt]
-        self._keep(session, tokens, state)
+        self._keep(session, known.keys, state)
         return last
 
-    def _extend(self, session: Session, read: _Read, tokens: list[int]) -> torch.Tensor:
-        logits, state = self._caches.extend(read.state, self._to_ids([tokens[len(read.tokens) :]]))
-        self._keep(session, tokens, state)
+    def _extend(self, session: Session, read: _Read, known: _Known) -> torch.Tensor:
+        start = len(read.keys)
+        logits, state = self._caches.extend(read.state, self._to_ids([known.tokens[start:]]), self._show(known, start))
+        self._keep(session, known.keys, state)
         return logits[0, -1]
 
     def _group(self, sessions: Sequence[Session]) -> Iterator[list[Session]]:
@@ -175,12 +187,12 @@ class GenericRunner:
             states = {session: self._conversations[session].state for session in together}
             yield sorted(together, key=lambda session: (id(states[session].batch), states[session].row))
 
-    def _step(self, sessions: Sequence[Session], sequences: dict[Session, list[int]]) -> dict[Session, torch.Tensor]:
+    def _step(self, sessions: Sequence[Session], known: Mapping[Session, _Known]) -> dict[Session, torch.Tensor]:
         states = [self._conversations[session].state for session in sessions]
         self._detach_others(sessions, states)
-        logits, after = self._caches.step(states, self._to_ids([sequences[session][-1:] for session in sessions]))
+        logits, after = self._caches.step(states, self._to_ids([known[session].tokens[-1:] for session in sessions]))
         for session, state in zip(sessions, after, strict=True):
-            self._keep(session, sequences[session], state)
+            self._keep(session, known[session].keys, state)
         return {session: row[-1] for session, row in zip(sessions, logits, strict=True)}
 
     def _detach_others(self, sessions: Sequence[Session], states: Sequence[State]) -> None:
@@ -207,17 +219,34 @@ class GenericRunner:
         )
         return compute_logits(self.model, runs, torch.tensor(lengths, device=device).cumsum(0) - 1)[0]
 
-    def _look(self, item: Item) -> torch.Tensor:
-        """Compute the logits `[V]` after all tokens of a conversation that shows pictures."""
-        assert self.pictures is not None
+    def _show(self, known: _Known, start: int) -> dict[str, torch.Tensor] | None:
+        """Return the arguments of a forward for the tokens from `start` on, which are not in the middle of a picture;
+        None if they show none."""
+        if self.pictures is None:
+            return None
+        placed = self.pictures.place([known.images], [(0, start, len(known.tokens) - start, 0)])
+        if placed is None:
+            return None
+        inputs = show(self.model, self._to_ids([known.tokens[start:]]), placed)
+        if TYPES in inputs:
+            inputs[TYPES] = functional.pad(inputs[TYPES], (start, 0))
+        return inputs
+
+    def _look(self, known: _Known) -> torch.Tensor:
+        """Compute the logits `[V]` after all tokens of a conversation that shows pictures, keeping no state."""
         follow(None)
-        tokens = item.request.tokens[: item.start + item.count]
-        placed = self.pictures.place([item.request.images], [(0, 0, len(tokens), 0)])
-        inputs = show(self.model, self._to_ids([tokens]), placed)
-        positions = torch.from_numpy(number_positions(len(tokens), item.request.images)).to(self.model.device)
+        positions = torch.from_numpy(number_positions(len(known.tokens), known.images)).to(self.model.device)
         axes = {"position_ids": positions[:, None]} if positions.ndim == 2 else {}
+        inputs = self._show(known, 0)
+        assert inputs is not None
         logits: torch.Tensor = self.model(**inputs, **axes, use_cache=False).logits
         return logits[0, -1]
 
     def _to_ids(self, rows: Sequence[list[int]]) -> torch.Tensor:
         return torch.tensor(rows, device=self.model.device)
+
+
+def _known(item: Item) -> _Known:
+    request = item.request
+    count = item.start + item.count
+    return _Known(request.tokens[:count], request.shared_by[:count], request.images)

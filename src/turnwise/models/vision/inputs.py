@@ -10,6 +10,11 @@ from transformers import PreTrainedModel
 from turnwise.models.vision.features import Features
 from turnwise.models.vision.table import looks_ahead
 
+EMBEDDED = "inputs_embeds"
+"""The argument of a forward that contains embeddings in place of ids."""
+TYPES = "token_type_ids"
+"""The argument that says which tokens are places, to models whose places see each other in both directions; such a
+model reads it from the start of a sequence, also where its cache contains the first tokens."""
 DEEP = "turnwise_deep"
 """The argument of a forward that contains which tokens are places, and their deep features."""
 
@@ -28,10 +33,10 @@ def embed(model: PreTrainedModel, token_ids: torch.Tensor, places: torch.Tensor,
     embedded = embedding(token_ids)
     rows = features.rows.to(embedded.dtype)
     flat = embedded.flatten(0, 1).index_copy(0, places, rows)
-    inputs: dict[str, Any] = {"inputs_embeds": flat.view_as(embedded)}
+    inputs: dict[str, Any] = {EMBEDDED: flat.view_as(embedded)}
     shown = torch.zeros(flat.shape[0], dtype=torch.bool, device=flat.device).index_fill(0, places, True)
     if looks_ahead(model.config.model_type):
-        inputs["token_type_ids"] = shown.view(token_ids.shape).long()
+        inputs[TYPES] = shown.view(token_ids.shape).long()
     if features.deep:
         order = places.argsort()  # the model adds them in the order of their places
         inputs[DEEP] = shown.view(token_ids.shape), [layer[order] for layer in features.deep]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from tiny_seeing import CONFIGS, build_seeing, draw
+from tiny_seeing import CONFIGS, GENERIC, build_seeing, draw
 from transformers import PreTrainedModel
 
 from turnwise.batching.collate import UNTRAINED
@@ -27,6 +27,8 @@ from turnwise.core.types import (
 )
 from turnwise.engines.paged.engine import PagedEngine
 from turnwise.models.build import build_model
+from turnwise.models.check import choose_path
+from turnwise.models.paths import ModelPath, find_path, set_path
 from turnwise.models.vision.eyes import Eyes
 from turnwise.models.vision.tower import freeze_tower
 from turnwise.training.forward import score_logprobs
@@ -101,9 +103,10 @@ def gap(model: PreTrainedModel, samples: Sequence[Sample], *, shared: bool) -> f
     )
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", [*CONFIGS, *GENERIC])
 def test_three_pictures_in_four_turns_are_sampled_as_they_are_scored(kind: str) -> None:
-    model, _, eyes = build_seeing(kind)
+    model, _, eyes = build_seeing(kind, visible=kind in GENERIC)
+    choose_path(model)
     # Steps of 7 tokens cut pictures; two conversations begin with the same picture, one with another.
     engine = build_engine(model, max_batch_tokens=7)
 
@@ -136,8 +139,10 @@ def test_encoding_ahead_samples_the_same() -> None:
     assert ahead.statistics().num_encoded_pictures == 5
 
 
-def test_a_prompt_with_another_picture_of_equal_ids_samples_otherwise() -> None:
-    model, _, eyes = build_seeing()
+@pytest.mark.parametrize("kind", ["smolvlm", *GENERIC])
+def test_a_prompt_with_another_picture_of_equal_ids_samples_otherwise(kind: str) -> None:
+    model, _, eyes = build_seeing(kind, visible=True)
+    choose_path(model)
     engine = build_engine(model)
 
     async def ask(seed: int, name: str) -> Completion:
@@ -152,6 +157,34 @@ def test_a_prompt_with_another_picture_of_equal_ids_samples_otherwise() -> None:
     first, other, again = asyncio.run(play())
     assert first.logprobs.tolist() != other.logprobs.tolist()
     assert first.logprobs.tolist() == again.logprobs.tolist()
+
+
+def test_the_generic_path_reads_a_picture_once_per_conversation() -> None:
+    model, _, eyes = build_seeing("gemma3", visible=True)
+    assert choose_path(model) is model
+    engine = build_engine(model)
+    samples = [asyncio.run(converse(engine, eyes, name, seeds)) for name, seeds in {"a": (0, 1, 2), "b": (0,)}.items()]
+    assert gap(model, samples, shared=False) < 5e-5
+    # Three pictures of four places in "a"; "b" begins with the prompt of "a", whose state was kept.
+    assert engine.statistics().num_image_places == 12
+    assert find_path(model).extends
+
+
+def test_a_cache_that_takes_single_tokens_only_reads_the_conversation_again() -> None:
+    model, _, eyes = build_seeing("gemma3", visible=True)
+    set_path(model, ModelPath(kind="generic", reason="test", extends=False))
+    engine = build_engine(model)
+    assert gap(model, [asyncio.run(converse(engine, eyes, "a", (0, 1, 2)))], shared=False) < 5e-5
+    # Once per turn: one, two, three and three pictures of four places.
+    assert engine.statistics().num_image_places == 4 * (1 + 2 + 3 + 3)
+
+
+def test_a_cache_that_takes_no_tokens_reads_everything_for_every_token() -> None:
+    model, _, eyes = build_seeing("gemma3", visible=True)
+    set_path(model, ModelPath(kind="generic", reason="test", steps=False))
+    engine = build_engine(model)
+    assert gap(model, [asyncio.run(converse(engine, eyes, "a", (0,)))], shared=False) < 5e-5
+    assert engine.statistics().num_image_places == 4 * 2 * REPLY
 
 
 def test_the_placeholder_is_never_sampled_and_costs_nothing_where_it_was() -> None:
