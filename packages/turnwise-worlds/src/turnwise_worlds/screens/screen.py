@@ -25,15 +25,13 @@ COLOURS: Mapping[str, tuple[int, int, int]] = {
     "green": (40, 180, 60),
     "blue": (40, 60, 220),
     "yellow": (235, 220, 40),
-    "cyan": (40, 210, 220),
     "pink": (240, 110, 200),
-    "orange": (240, 140, 30),
     "black": (10, 10, 10),
 }
 WORDS = ("kalo", "mine", "rosu", "tefa")
 """Words to type."""
-NUM_BUTTONS = 5
-NUM_FIELDS = 3
+NUM_BUTTONS = 4
+NUM_FIELDS = 2
 WINDOW = 3
 """Items of a list that are visible at once; scrolling moves it by as many."""
 LAST_START = len(COLOURS) - WINDOW
