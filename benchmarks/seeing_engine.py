@@ -76,7 +76,7 @@ class Bench:
         place_eyes(self.model, self.eyes)
         self.places, self.side = read_tower(self.model.config, 0).places, config["vision_config"]["image_size"]
         context = TURNS * (self.places + REPLY + 4)
-        sizes = {"max_concurrency": CONVERSATIONS, "max_context": context}
+        sizes: dict[str, Any] = {"max_concurrency": CONVERSATIONS, "max_context": context}
         self.engine = PagedEngine(self.model, **sizes)
         self.ahead = PagedEngine(self.model, **sizes, encode_ahead=True)
         self.count = 0

@@ -24,17 +24,18 @@ from tiny_seeing import CONFIGS, GENERIC
 from transformers.utils.logging import disable_progress_bar
 
 HALF = ("sampled", "scored")
+KINDS = (*CONFIGS, *GENERIC)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(CONFIGS | GENERIC)}; all if none is given")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(KINDS)}; all if none is given")
     parser.add_argument("--json", type=Path, help="file for the rows")
     given = parser.parse_args()
     torch.set_num_threads(1)
     disable_progress_bar()
     rows: dict[str, tuple[Measured, Measured]] = {}
-    for name in given.names or CONFIGS | GENERIC:
+    for name in given.names or KINDS:
         rows[name] = measure_family(name), measure_family(name, dtype="bfloat16")
         print(f"{name}: {max(rows[name][0].gaps.values()):.1e}", file=sys.stderr, flush=True)
     print(write_table(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from turnwise.core.messages import ImagePart, Message, TextPart, hash_pixels
+from turnwise.core.messages import ImagePart, Message, Part, TextPart, hash_pixels
 from turnwise.core.protocols import Opening, Split, StepResult
 from turnwise.core.types import Reward, Scored, StopReason, Task, text_message
 
@@ -33,8 +33,8 @@ class ShadeEnvironment:
         if message.text.strip() == self._right or self._asked > 1:
             return StepResult(observations=(), done=True)
         self._asked += 1
-        shown = (TextPart(text="No , again :"), *self._pictures, paint(255))
-        return StepResult(observations=(Message(role="user", content=shown),), done=False)
+        shown: list[Part] = [TextPart(text="No , again :"), *self._pictures, paint(255)]
+        return StepResult(observations=(Message(role="user", content=tuple(shown)),), done=False)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """See `Environment.score`."""
@@ -64,7 +64,8 @@ class ShadeFamily:
         rng = Random(f"{split} {index}")
         name = rng.randrange(len(NAMES))
         square = paint(20 + 60 * name + rng.randrange(-15, 16))
-        prompt = Message(role="user", content=(TextPart(text="Which shade ?"), *[square] * self._pictures))
+        shown: list[Part] = [TextPart(text="Which shade ?"), *[square] * self._pictures]
+        prompt = Message(role="user", content=tuple(shown))
         return Task(environment="shades", prompt=(prompt,), payload={"name": NAMES[name]})
 
     def build_environment(self, task: Task) -> ShadeEnvironment:

@@ -136,7 +136,7 @@ def build_seeing(
 
     `visible` draws weights so that everything the model does shows in its logits; it then has its own attention.
     """
-    config = {**(CONFIGS | GENERIC)[kind], **changes}
+    config = {**{**CONFIGS, **GENERIC}[kind], **changes}
     model_type = find_type(kind)
     tokenizer = train_seeing_tokenizer(model_type, config)
     completed = {"bos_token_id": 0, "eos_token_id": 0, **complete_config(model_type, config, tokenizer)}

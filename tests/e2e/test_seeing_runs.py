@@ -82,6 +82,15 @@ def test_other_models_of_a_run_see_too(tmp_path: Path, overrides: tuple[str, ...
     assert audit_run(train(tmp_path, *overrides)).to_json()["ok"]
 
 
+@pytest.mark.slow
+def test_a_teacher_sees_what_the_student_does(tmp_path: Path) -> None:
+    teacher = max((train(tmp_path) / "checkpoints").iterdir())
+    given = (f"loss.teacher.path={teacher}", "loss.teacher.coefficient=0.5")
+    assert audit_run(train(tmp_path, *given)).to_json()["ok"]
+    with pytest.raises(TurnwiseError, match=r"writes a picture of 64 x 64 pixels in .* characters of tokens"):
+        train(tmp_path, *given, "model.config.vision_config.patch_size=8")
+
+
 def test_a_run_goes_on_with_its_pictures(tmp_path: Path) -> None:
     whole = train(tmp_path / "one", "train.steps=2", "train.checkpoint_every=1")
     half = train(tmp_path / "two", "train.steps=1", "train.checkpoint_every=1")

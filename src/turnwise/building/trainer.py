@@ -22,6 +22,9 @@ from turnwise.core.seeds import derive_seed
 from turnwise.hosts.host import Host
 from turnwise.models.build import load_model
 from turnwise.models.rope import pin_length
+from turnwise.models.vision.eyes import find_eyes, share_eyes
+from turnwise.models.vision.sight import load_sight
+from turnwise.models.vision.table import is_seeing
 from turnwise.training.critic import build_critic
 from turnwise.training.implicit_reward import build_implicit_reward
 from turnwise.training.local import LocalTrainer, TrainerSettings
@@ -142,7 +145,8 @@ def build_schedule(resolved: Resolved) -> Schedule:
 
 
 def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel:
-    """The teacher of `loss.teacher`, frozen. Raises ConfigError when its vocabulary has another size."""
+    """The teacher of `loss.teacher`, frozen; it sees what the student does. Raises ConfigError when its vocabulary has
+    another size, or it does not read the student's pictures."""
     path = find_model(config.loss.teacher.path)
     teacher = load_model(path, dtype=config.model.dtype, device=student.device, source="loss.teacher.path")
     sizes = [model.config.get_text_config().vocab_size for model in (student, teacher)]
@@ -151,6 +155,9 @@ def load_teacher(config: RunConfig, student: PreTrainedModel) -> PreTrainedModel
             f"loss.teacher.path={config.loss.teacher.path!r} has a vocabulary of {sizes[1]} tokens, but the student's "
             f"has {sizes[0]}; use a teacher with the student's tokenizer"
         )
+    where = f"loss.teacher.path={config.loss.teacher.path!r}"
+    if (eyes := find_eyes(student)) is not None:
+        share_eyes(teacher, eyes, load_sight(path, where) if is_seeing(teacher.config.model_type) else None, where)
     pin_length(teacher, config.engine.max_context)
     frozen: PreTrainedModel = teacher.requires_grad_(False)
     return frozen

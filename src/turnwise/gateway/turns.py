@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from turnwise.core.episodes import MAIN
-from turnwise.core.messages import drop_pixels, to_plain_text
+from turnwise.core.messages import drop_pixels
 from turnwise.core.sampled import keep_own_experts
 from turnwise.core.types import NO_SCORES, ConversationOpening, Message, Signal, ToolRecord, Turn, TurnScores
 from turnwise.gateway.forest import REWRITES, Branches, Continues, Node, Refuses
@@ -123,7 +123,7 @@ def list_records(turn: Turn, answers: Sequence[Message], seconds: float) -> tupl
     return tuple(
         ToolRecord(
             call=calls[answer.tool_call_id],
-            observation=to_plain_text(answer),
+            observation=answer.text,
             content=drop_pixels(answer.content) if answer.images else (),
             error=None,
             seconds=seconds,

@@ -103,7 +103,7 @@ def build_renderer(
     """The renderer that was chosen; replies end where the files of `model.path` say too, or those of the run's
     `checkpoint` where that folder is gone. That of a vision-language model keeps what it shows in `pictures` (None: in
     memory). Raises ConfigError or RenderError when it does not fit the tokenizer."""
-    layout = build_layout(config, tokenizer)
+    layout = build_layout(config, tokenizer, checkpoint)
     if layout is None:
         return _build_text_renderer(config, choice, tokenizer, checkpoint, None)
     inner = _build_text_renderer(config, choice, tokenizer, checkpoint, layout.marker)

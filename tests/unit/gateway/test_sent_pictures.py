@@ -222,7 +222,7 @@ def test_pictures_are_sampled_on_and_stored_at_their_places() -> None:
         assert set(turn.context_ids[span.start : span.start + span.length].tolist()) == {seen.marker_id}
     assert [turn.parent for turn in told.turns] == [None, 0, None]
     [record] = told.turns[0].tool_records
-    assert record.observation == f"[picture 4x4 {digest(BLUE)[:12]}]"
+    assert [part.digest for part in record.content if isinstance(part, ImagePart)] == [digest(BLUE)]
     # The engine's prompts show the pictures of the whole conversation, at their places in it.
     engine = seen.served.engine
     assert [[span.digest for span in spans] for spans in engine.images] == [

@@ -27,8 +27,7 @@ from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, IntArray, Prompt, SamplingParams, Session, to_floats, to_ids
 from turnwise.engines.admission import check_idle
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
-from turnwise.engines.paged.runner import MAX_PICTURES
-from turnwise.engines.paged.seeing import KnownPictures, Run, number_step
+from turnwise.engines.paged.seeing import MAX_PICTURES, KnownPictures, Run, number_step
 from turnwise.engines.pump import Pump
 from turnwise.engines.sampling import sample_tokens
 from turnwise.engines.stops import completes_stop, looking_for_stop

@@ -17,6 +17,11 @@ BATCH = 16
 """Pictures that are encoded together."""
 
 
+def build_stage(known: KnownPictures | None, *, num_threads: int) -> EncodeStage | None:
+    """Build the stage of an engine; None for one of text only."""
+    return None if known is None else EncodeStage(known, num_threads=num_threads)
+
+
 class EncodeStage:
     """Queues pictures and encodes them, first come, first served."""
 

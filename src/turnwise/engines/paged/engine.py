@@ -34,7 +34,7 @@ from turnwise.core.types import (
 )
 from turnwise.engines.admission import check_idle, check_request
 from turnwise.engines.guided import GrammarCompiler, Guide
-from turnwise.engines.paged.ahead import EncodeStage
+from turnwise.engines.paged.ahead import build_stage
 from turnwise.engines.paged.drafts import GroupDrafts
 from turnwise.engines.paged.drawing import Drawn
 from turnwise.engines.paged.graphs import Record, record_cuda_graphs
@@ -125,17 +125,14 @@ class PagedEngine:
             reuse_stale_cache: keep cached tokens across versions. Off, stale reuse cannot happen; on, it is counted.
             max_draft_tokens: most tokens of a reply guessed at once from what the members of its group wrote, where a
                 step is small; 0 guesses nothing. What is sampled stays the same, token for token and bit for bit.
-            encode_ahead: encode the pictures of arriving requests in a thread of their own while steps are computed;
-                what is sampled stays the same.
+            encode_ahead: encode arriving pictures in a thread of their own; what is sampled stays the same.
             num_threads: torch threads, 0 for one per core. With 1, no bit of what is sampled depends on timing.
             executor: computes the steps in one thread, shut down by the caller; None builds one with `num_threads`.
             grammars: compiles grammars; None refuses requests that have one.
             decode: token ids to text; None refuses requests that have stop strings.
         """
         if page_size not in (16, 32, 64):
-            raise EngineError(
-                f"page_size={page_size} must be 16, 32 or 64, so that whole pages fill every attention span"
-            )
+            raise EngineError(f"page_size={page_size} must be 16, 32 or 64, so that pages fill every attention span")
         num_pages = (
             max_concurrency * -(-max_context // page_size) if cache_tokens is None else -(-cache_tokens // page_size)
         )
@@ -165,8 +162,7 @@ class PagedEngine:
         self._released: list[Session] = []
         """Conversations released during a step; the runner may be reading them until it ends."""
         self._pump: Pump[Plan, list[Computed | Failed]] = Pump(self, num_threads=num_threads, executor=executor)
-        known = self._runner.pictures
-        self._ahead = EncodeStage(known, num_threads=num_threads) if encode_ahead and known is not None else None
+        self._ahead = build_stage(self._runner.pictures, num_threads=num_threads) if encode_ahead else None
         self._stamp = self._runner.weights_stamp()
         self.version = 0
         self._num_steps = self._num_computed = self._num_sampled = self._num_drafted = self._num_accepted = 0

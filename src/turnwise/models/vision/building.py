@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
+from turnwise.config.small_model import SIZES
 from turnwise.core.errors import ConfigError
 from turnwise.models.routing import ATTENTION_NAME
 from turnwise.models.vision.table import list_picture_tokens
@@ -21,8 +22,16 @@ def build_config(model_type: str, config: Mapping[str, Any], *, vocab_size: int)
     """Build the config of a vision-language model from `model.config`: what belongs to the text goes into its
     `text_config`.
 
-    `config` contains the ids of the family's special tokens (`complete_config`).
+    `config` contains the ids of the family's special tokens (`complete_config`). Raises ConfigError if it leaves sizes
+    to transformers, whose defaults are those of models of billions.
     """
+    missing = [f"text_config.{name}" for name in SIZES if name not in (config.get(TEXT) or {})]
+    missing += [] if config.get("vision_config") else ["vision_config"]
+    if missing:
+        raise ConfigError(
+            f"model.config lacks {', '.join(missing)}; the rest would be transformers' defaults, sized for a model "
+            "with billions of parameters"
+        )
     outer = {name: value for name, value in config.items() if name not in _OF_TEXT}
     given = {name: config[name] for name in _OF_TEXT if name in config}
     none = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))  # the defaults may be beyond the vocabulary

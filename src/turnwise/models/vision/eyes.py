@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import ConfigError, EngineError, boundary
 from turnwise.core.pictures import Pictures
 from turnwise.models.vision.axes import check_axes
 from turnwise.models.vision.family import Prepared
@@ -83,16 +84,34 @@ class Eyes:
     def encode_blank(self, model: PreTrainedModel) -> Features:
         """Encode a black picture that no prompt shows."""
         blank = self.sight.prepare(np.zeros((64, 64, 3), np.uint8))
-        return self.sight.family.encode(model, [blank])[0]
+        features = self.sight.family.encode(model, [blank])[0]
+        self._check_rows("of one colour", blank, len(features.rows))
+        return features
 
 
 def attach_eyes(model: PreTrainedModel, layout: FamilyLayout, pictures: Pictures) -> None:
     """Let a vision-language model, and its later copies, see the pictures in a store.
 
-    Raises ConfigError if the model's axes of positions do not fit its heads.
+    Raises ConfigError if the model's axes of positions do not fit its heads, or its tower cannot encode a picture.
     """
     check_axes(model)
-    place_eyes(model, Eyes(layout.sight, pictures, layout))
+    eyes = Eyes(layout.sight, pictures, layout)
+    if model.device.type != "meta":
+        _try(model, eyes)
+    place_eyes(model, eyes)
+
+
+@torch.no_grad()
+def _try(model: PreTrainedModel, eyes: Eyes) -> None:
+    """Encode a picture, so that sizes which do not fit each other are refused before anything is sampled."""
+    with boundary(ConfigError, f"the tower of {type(model).__name__} cannot encode a picture; change its sizes"):
+        rows = eyes.encode_blank(model).rows
+    width = int(model.get_input_embeddings().weight.shape[1])
+    if rows.shape[1] != width:
+        raise ConfigError(
+            f"the tower of {type(model).__name__} makes rows of {rows.shape[1]} numbers for a text part of {width}; "
+            "change the size of its output"
+        )
 
 
 def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
@@ -100,6 +119,23 @@ def place_eyes(model: PreTrainedModel, eyes: Eyes) -> None:
     silence_placeholder(model, find_place(model.config))
     take_deep_features(model)
     setattr(model, _ATTRIBUTE, eyes)
+
+
+def share_eyes(model: PreTrainedModel, eyes: Eyes, sight: Sight | None, where: str) -> None:
+    """Let another model see the pictures of `eyes` in the same prompts, prepared by its own `sight`.
+
+    Raises ConfigError, in a message that begins with `where`, if it reads text only (None) or writes pictures as other
+    tokens."""
+    if sight is None:
+        raise ConfigError(f"{where} reads text only, but the policy is shown pictures; use a vision-language model")
+    blank = np.zeros((64, 64, 3), np.uint8)
+    own, other = (each.family.write(each.prepare(blank)) for each in (sight, eyes.sight))
+    if own != other:
+        raise ConfigError(
+            f"{where} writes a picture of 64 x 64 pixels in {len(own)} characters of tokens, the policy in "
+            f"{len(other)}; use a model with the policy's image processor"
+        )
+    place_eyes(model, Eyes(sight, eyes.pictures))
 
 
 def save_processor(model: PreTrainedModel, folder: Path) -> None:

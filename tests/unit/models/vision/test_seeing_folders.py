@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conversations import compute_packed, write
 from their_processors import build_processor
-from tiny_seeing import CONFIGS, Memory, build_seeing, draw
+from tiny_seeing import CONFIGS, TOWER, Memory, build_seeing, draw
 
 from turnwise.core.errors import ConfigError, EngineError, RenderError
 from turnwise.models.build import load_model
@@ -107,6 +109,32 @@ def test_a_processor_that_counts_other_places_than_the_tower_makes_is_refused(tm
         eyes.pictures.put(part := draw(0))
         with pytest.raises(EngineError, match=f"makes 4 rows of picture {part.digest}, but its prompt has {count} pla"):
             other.encode(model, [part.digest])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("smolvlm", {"scale_factor": 3}, "cannot encode a picture; change its sizes: RuntimeError: shape"),
+        ("smolvlm", {"vision_config": {**TOWER, "image_size": 30}}, "cannot encode a picture; change its sizes"),
+        (
+            "qwen3_vl",
+            {"vision_config": dict(CONFIGS["qwen3_vl"]["vision_config"]) | {"out_hidden_size": 48}},
+            "makes rows of 48 numbers for a text part of 32",
+        ),
+        ("smolvlm", {"vision_config": {}}, "model.config lacks vision_config; the rest would be"),
+        (
+            "smolvlm",
+            {"text_config": {"hidden_size": 32}},
+            "lacks text_config.intermediate_size, text_config.num_hidden",
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit_each_other_are_refused_at_the_start(
+    kind: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as it:
+        build_seeing(kind, **changes)
+    assert "\n" not in str(it.value)
 
 
 def test_axes_that_do_not_share_all_frequencies_are_refused() -> None:
