@@ -127,17 +127,19 @@ class Screen:
 
 
 def make_screen(payload: Mapping[str, Any]) -> Screen:
-    """Make the first screen of a task from its kind and seed."""
+    """Make the first screen of a task from its kind and seed, and the colour that it names if the payload says so."""
     kind: Kind = payload["kind"]
     random = rng(int(payload["seed"]), "screen", kind)
-    names = list(COLOURS)
+    names, named = list(COLOURS), payload.get("target")
     cells = [(row, column) for row in range(SIDE) for column in range(SIDE)]
     if kind == "list":
         random.shuffle(names)
-        return Screen(kind=kind, target=random.choice(names), items=tuple(names))
+        return Screen(kind=kind, target=named or random.choice(names), items=tuple(names))
     count = NUM_BUTTONS if kind == "press" else NUM_FIELDS
     *places, ok = random.sample(cells, count + 1)
     colours = random.sample(names, count)
+    if named is not None and named not in colours:
+        colours[random.randrange(count)] = named
     shown = tuple(zip(colours, places, strict=True))
     word = "" if kind == "press" else random.choice(WORDS)
-    return Screen(kind=kind, target=random.choice(colours), word=word, places=shown, ok=ok)
+    return Screen(kind=kind, target=named or random.choice(colours), word=word, places=shown, ok=ok)
