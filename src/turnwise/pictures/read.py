@@ -44,6 +44,9 @@ def is_picture(value: object) -> bool:
         isinstance(value, Mapping) and value.get("type") in PICTURE_TYPES
     )
 
+LONGEST_PATH = 400
+"""Characters of a path that an error shows whole; what is longer is mostly base64."""
+
 
 def read_picture(value: Any, *, label: str = "", where: str = "", folder: Path | None = None) -> ImagePart:
     """Return a picture as part of a message, with its pixels: upright, 8-bit RGB, transparency laid on white.
@@ -145,7 +148,7 @@ def _decode_base64(text: str, where: str) -> bytes:
 
 def _read_file(path: Path, where: str, label: str, folder: Path | None) -> ImagePart:
     path = path if folder is None else folder / path
-    name = show(str(path))
+    name = repr(str(path)) if len(str(path)) <= LONGEST_PATH else show(str(path))
     try:
         is_file, exists = path.is_file(), path.exists()
     except (OSError, ValueError):  # a name that is too long or has a zero byte: base64 without its header, mostly

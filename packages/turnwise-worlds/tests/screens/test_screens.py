@@ -89,15 +89,15 @@ def test_a_form_is_filled_by_hand() -> None:
 
 
 def test_a_list_shows_three_items_and_stops_at_its_ends() -> None:
-    # Eight items: scrolling shows 0-2, 3-5, 5-7.
+    # Six items: scrolling shows 0-2, 3-5.
     assert LIST.scroll("up") == LIST
     down = LIST.scroll("down")
-    assert [each.colour for each in down.elements if each.role == "item"] == ["yellow", "cyan", "pink"]
-    assert down.scroll("down").scroll("down").start == 5
-    assert down.click((2, 0)).succeeded
-    assert not down.click((1, 0)).succeeded
-    assert down.click((2, 1)) == down  # an item is in the first column
-    assert [each.cell[0] for each in down.scroll("down").elements if each.role == "thumb"] == [3]
+    assert [each.colour for each in down.elements if each.role == "item"] == ["yellow", "pink", "black"]
+    assert down.scroll("down") == down
+    assert down.click((1, 0)).succeeded
+    assert not down.click((0, 0)).succeeded
+    assert down.click((1, 1)) == down  # an item is in the first column
+    assert [each.cell[0] for each in down.elements if each.role == "thumb"] == [3]
 
 
 def play(family: Screens, task: Task, replies: Sequence[Message]) -> tuple[list[StepResult], Scored]:
@@ -219,7 +219,7 @@ def worth(policy: str, count: int = 150, **arguments: object) -> float:
 
 def test_what_the_policies_and_the_controls_are_worth() -> None:
     assert worth("oracle") == 1.0
-    assert 0.1 < worth("naive") < 0.4
+    assert 0.1 < worth("naive") < 0.5
     assert worth("random") < 0.15
     assert worth("oracle", shown="empty") < 0.2
     assert worth("oracle", shown="other") < 0.2

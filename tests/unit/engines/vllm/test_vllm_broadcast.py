@@ -37,8 +37,8 @@ async def measure_gaps(engine: VllmEngine, model: PreTrainedModel, version: int)
 def test_three_versions_arrive_by_broadcast_and_no_file_is_read(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, write = make_model(), Staging.write
 
-    def write_damaged(self: Staging, model: PreTrainedModel, beside: Path | None) -> Any:
-        staged = write(self, model, beside)
+    def write_damaged(self: Staging, *given: Any) -> Any:
+        staged = write(self, *given)
         os.truncate(staged.folder / "model.safetensors", 20_000)
         return staged
 

@@ -255,8 +255,8 @@ def test_damaged_weights_are_refused_before_any_is_loaded(stand_in: StandIn, mon
                 assert completion.version_first == 0
                 pids.append(*engine.pids())
 
-                def write_damaged(self: Staging, model: PreTrainedModel, beside: Path | None) -> Any:
-                    staged = write(self, model, beside)
+                def write_damaged(self: Staging, *given: Any) -> Any:
+                    staged = write(self, *given)
                     damage(staged.folder)  # noqa: B023 - called in this round
                     return staged
 

@@ -1,6 +1,6 @@
 """One screen: the policy sees it, acts, and sees it again, until a click decides.
 
-user        [picture] form red kalo
+user        [picture] form kalo red
 assistant   click row = 2 column = 3
 tool        [picture]
 assistant   type text = kalo
@@ -30,14 +30,14 @@ _RULES = (
     "type(text) writes into the field that was clicked; scroll(direction) moves a list. "
 )
 QUESTIONS: dict[Prompt, dict[Kind, str]] = {
-    "short": {"press": " press {target}", "form": " form {target} {word}", "list": " list {target}"},
+    "short": {"press": " press {target}", "form": " form {word} {target}", "list": " list {target}"},
     "full": {
         "press": _RULES + "Click the {target} button.",
         "form": _RULES + "Write {word} into the {target} field, leave the others empty, and click ok.",
         "list": _RULES + "Click the {target} item of the list.",
     },
 }
-"""What is asked, after the screen."""
+"""What is asked, after the screen; the colour is the last word, where models find it first."""
 LONGEST_TEXT = 16
 """Characters of a text that can be typed, at most."""
 INVALID_REPLY = "error"

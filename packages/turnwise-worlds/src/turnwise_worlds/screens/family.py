@@ -35,6 +35,8 @@ class Screens(GeneratedFamily[ScreensArguments]):
         kinds = self._chosen.kinds
         kind = rng(*path, "kind").choices(list(kinds), list(kinds.values()))[0]
         payload = {"kind": kind, "seed": derive_seed(*path)}
+        if self._chosen.target:
+            payload["target"] = self._chosen.target
         return build_prompt(Session.open(payload, self._uncontrolled), self._chosen), payload
 
     def build_environment(self, task: Task) -> ScreensEnvironment:

@@ -25,15 +25,13 @@ COLOURS: Mapping[str, tuple[int, int, int]] = {
     "green": (40, 180, 60),
     "blue": (40, 60, 220),
     "yellow": (235, 220, 40),
-    "cyan": (40, 210, 220),
     "pink": (240, 110, 200),
-    "orange": (240, 140, 30),
     "black": (10, 10, 10),
 }
 WORDS = ("kalo", "mine", "rosu", "tefa")
 """Words to type."""
-NUM_BUTTONS = 5
-NUM_FIELDS = 3
+NUM_BUTTONS = 4
+NUM_FIELDS = 2
 WINDOW = 3
 """Items of a list that are visible at once; scrolling moves it by as many."""
 LAST_START = len(COLOURS) - WINDOW
@@ -129,17 +127,19 @@ class Screen:
 
 
 def make_screen(payload: Mapping[str, Any]) -> Screen:
-    """Make the first screen of a task from its kind and seed."""
+    """Make the first screen of a task from its kind and seed, and the colour that it names if the payload says so."""
     kind: Kind = payload["kind"]
     random = rng(int(payload["seed"]), "screen", kind)
-    names = list(COLOURS)
+    names, named = list(COLOURS), payload.get("target")
     cells = [(row, column) for row in range(SIDE) for column in range(SIDE)]
     if kind == "list":
         random.shuffle(names)
-        return Screen(kind=kind, target=random.choice(names), items=tuple(names))
+        return Screen(kind=kind, target=named or random.choice(names), items=tuple(names))
     count = NUM_BUTTONS if kind == "press" else NUM_FIELDS
     *places, ok = random.sample(cells, count + 1)
     colours = random.sample(names, count)
+    if named is not None and named not in colours:
+        colours[random.randrange(count)] = named
     shown = tuple(zip(colours, places, strict=True))
     word = "" if kind == "press" else random.choice(WORDS)
-    return Screen(kind=kind, target=random.choice(colours), word=word, places=shown, ok=ok)
+    return Screen(kind=kind, target=named or random.choice(colours), word=word, places=shown, ok=ok)
