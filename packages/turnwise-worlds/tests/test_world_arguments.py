@@ -15,12 +15,14 @@ from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
+from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
 from turnwise_worlds.relay.arguments import RelayArguments
 from turnwise_worlds.repair.arguments import RepairArguments
 from turnwise_worlds.retry.arguments import RetryArguments
 from turnwise_worlds.revise.arguments import ReviseArguments
+from turnwise_worlds.screens.arguments import ScreensArguments
 from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
@@ -29,12 +31,14 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "delegate": DelegateArguments,
     "games": GamesArguments,
     "memory": ChunksArguments,
+    "pages": PagesArguments,
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
     "retry": RetryArguments,
     "revise": ReviseArguments,
+    "screens": ScreensArguments,
     "search_proposer": SearchProposerArguments,
     "tool_calls": ToolCallsArguments,
 }
