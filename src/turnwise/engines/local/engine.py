@@ -27,7 +27,7 @@ from turnwise.core.seeds import uniforms
 from turnwise.core.types import Completion, FinishReason, IntArray, Prompt, SamplingParams, Session, to_floats, to_ids
 from turnwise.engines.admission import check_idle
 from turnwise.engines.local.cache import CachedAttention, Chunk, KVCache
-from turnwise.engines.paged.seeing import MAX_PICTURES, KnownPictures, Run, number_step
+from turnwise.engines.paged.seeing import KnownPictures, Run, number_step
 from turnwise.engines.pump import Pump
 from turnwise.engines.sampling import sample_tokens
 from turnwise.engines.stops import completes_stop, looking_for_stop
@@ -122,7 +122,7 @@ class LocalEngine:
         self._conversations: dict[Session, _Conversation] = {}
         self._free = list(range(max_concurrency))
         eyes = find_eyes(model)
-        self._pictures = None if eyes is None else KnownPictures(model, eyes, max_pictures=MAX_PICTURES)
+        self._pictures = None if eyes is None else KnownPictures(model, eyes)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._active: list[_Request] = []
         self._is_draining = False

@@ -31,6 +31,7 @@ class EncodeStage:
         self._queue: dict[str, asyncio.Event] = {}
         """Digests in order of arrival, with what tells that the picture was encoded or cannot be."""
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     async def encode(self, digests: Iterable[str]) -> None:
         """Wait until these pictures are encoded. One that cannot be is left to the step, whose request it then
@@ -46,18 +47,23 @@ class EncodeStage:
 
     def close(self) -> None:
         """End the thread after what it encodes now."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._is_closed = True
+        self._executor.shutdown(wait=False)
 
     async def _run(self) -> None:
         # Requests made in the same iteration of the event loop are encoded together.
         await asyncio.sleep(0)
-        while self._queue:
-            batch = list(self._queue)[:BATCH]
-            try:
+        try:
+            while self._queue and not self._is_closed:
+                batch = list(self._queue)[:BATCH]
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, batch)
-            finally:
-                for digest in batch:
-                    self._queue.pop(digest).set()
+                self._release(batch)
+        finally:
+            self._release(list(self._queue))  # nobody waits for a stage that has ended
+
+    def _release(self, digests: list[str]) -> None:
+        for digest in digests:
+            self._queue.pop(digest).set()
 
     def _encode(self, digests: list[str]) -> None:
         try:

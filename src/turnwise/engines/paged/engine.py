@@ -82,7 +82,7 @@ class EngineStatistics:
     num_image_places: int = 0
     """Computed tokens that stand for pictures."""
     encode_s: float = 0.0
-    """Seconds spent encoding pictures, part of `computing_s`."""
+    """Seconds spent encoding pictures; part of `computing_s` unless they are encoded ahead."""
 
 
 class PagedEngine:
@@ -242,6 +242,8 @@ class PagedEngine:
         guide = self._start_guide(params)
         if self._ahead is not None:
             await self._ahead.encode(span.digest for span in shown.images)
+            if self._pump.is_closed:
+                raise EngineError(f"the engine was closed while it encoded the pictures of '{session}'")
         request = Request(session, prompt, len(prompt), params, uniforms(params.seed, params.max_tokens), guide)
         request.receive, request.images = receive, shown.images
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()

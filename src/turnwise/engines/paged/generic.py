@@ -25,7 +25,7 @@ from turnwise.core.keys import Span
 from turnwise.core.positions import number_positions
 from turnwise.core.types import Session
 from turnwise.engines.paged.scheduler import Item
-from turnwise.engines.paged.seeing import MAX_PICTURES, KnownPictures
+from turnwise.engines.paged.seeing import KnownPictures
 from turnwise.models.caches import Caches, State
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.forward import Runs, compute_logits
@@ -77,7 +77,7 @@ class GenericRunner:
         self._max_prompts = max_concurrency
         self._parameters = list(model.parameters())
         eyes = find_eyes(model)
-        self.pictures = None if eyes is None else KnownPictures(model, eyes, max_pictures=MAX_PICTURES)
+        self.pictures = None if eyes is None else KnownPictures(model, eyes)
 
     def weights_stamp(self) -> int:
         """See `ModelRunner.weights_stamp`."""

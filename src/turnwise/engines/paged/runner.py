@@ -23,7 +23,7 @@ from turnwise.engines.paged.generic import GenericRunner
 from turnwise.engines.paged.graphs import DecodeGraphs, DecodeRow, Record, record_cuda_graphs
 from turnwise.engines.paged.routing import RecordedRouting
 from turnwise.engines.paged.scheduler import Item
-from turnwise.engines.paged.seeing import MAX_PICTURES, KnownPictures, number_step
+from turnwise.engines.paged.seeing import KnownPictures, number_step
 from turnwise.models.checksums import compute_checksums
 from turnwise.models.invariant import MIN_BATCH_ROWS, TILE
 from turnwise.models.paths import is_fast
@@ -117,7 +117,7 @@ class ModelRunner:
         self.vocab_size = int(model.config.get_text_config().vocab_size)
         self.is_fused = fused is not False and reason is None
         eyes = find_eyes(model)
-        self.pictures = None if eyes is None else KnownPictures(model, eyes, max_pictures=MAX_PICTURES)
+        self.pictures = None if eyes is None else KnownPictures(model, eyes)
         if attention == "flex" and model.device.type in COMPILED_DEVICES and geometry.smallest_head < MIN_HEAD_DIM:
             raise EngineError(
                 f"attention='flex' needs heads of size {MIN_HEAD_DIM} or more, but one has {geometry.smallest_head}; "

@@ -41,12 +41,10 @@ class SeenCounts:
 class KnownPictures:
     """Features of the pictures that requests showed last, until the weights of the tower change."""
 
-    def __init__(self, model: PreTrainedModel, eyes: Eyes, *, max_pictures: int) -> None:
-        """`max_pictures`: most pictures whose features are kept; the least recently used is forgotten first."""
+    def __init__(self, model: PreTrainedModel, eyes: Eyes) -> None:
         self.counts = SeenCounts()
         self._model = model
         self._eyes = eyes
-        self._max_pictures = max_pictures
         self._features: OrderedDict[str, Features] = OrderedDict()
         self._sums: Mapping[str, int] | None = None
         """Checksums of the tower's weights that computed the features; None before the first."""
@@ -104,7 +102,7 @@ class KnownPictures:
             features = [encoded.get(digest) or self._features[digest] for digest in digests]
             for digest in digests:
                 self._features.move_to_end(digest)
-            while len(self._features) > self._max_pictures:
+            while len(self._features) > MAX_PICTURES:
                 self._features.popitem(last=False)
         return features
 

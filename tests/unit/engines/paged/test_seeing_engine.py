@@ -260,6 +260,29 @@ def test_a_frozen_tower_encodes_a_picture_once_whatever_the_text_learns() -> Non
     assert engine.statistics().num_encoded_pictures == 1
 
 
+def test_closing_lets_nobody_wait_for_pictures_that_are_not_encoded() -> None:
+    model, _, eyes = build_seeing()
+    engine = PagedEngine(model, max_concurrency=4, max_context=512, encode_ahead=True)
+
+    async def play() -> list[Completion | BaseException]:
+        asked = [
+            asyncio.ensure_future(
+                engine.generate_seeing(
+                    append(Prompt(token_ids=to_ids([40])), eyes, *(draw(20 * number + at) for at in range(20))),
+                    SamplingParams(max_tokens=3),
+                    session=Session("g", str(number)),
+                )
+            )
+            for number in range(4)
+        ]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await engine.close()
+        return list(await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60))
+
+    assert all(isinstance(each, EngineError) for each in asyncio.run(play()))
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_picture_that_is_gone_fails_its_own_request(ahead: bool) -> None:
     model, _, eyes = build_seeing()
