@@ -10,7 +10,6 @@ from every_model import draw_weights
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from turnwise.core.messages import ImagePart, hash_pixels
-from turnwise.core.pictures import Pixels
 from turnwise.models.build import build_model
 from turnwise.models.paths import ModelPath, set_path
 from turnwise.models.vision.building import complete_config
@@ -19,6 +18,7 @@ from turnwise.models.vision.layout import FamilyLayout
 from turnwise.models.vision.sight import build_sight
 from turnwise.models.vision.table import list_picture_tokens
 from turnwise.models.vocabulary import count_ids
+from turnwise.pictures.store import PictureStore
 from turnwise.rendering.tokenizer import train_tokenizer
 
 TEXT: Mapping[str, Any] = {
@@ -110,20 +110,6 @@ def find_type(kind: str) -> str:
     return "llava" if kind.startswith("llava_") else kind
 
 
-class Memory:
-    """Pictures in a dictionary; implements `core.pictures.Pictures`."""
-
-    def __init__(self) -> None:
-        self.pictures: dict[str, Pixels] = {}
-
-    def put(self, part: ImagePart) -> None:
-        assert part.pixels is not None
-        self.pictures[part.digest] = np.frombuffer(part.pixels, np.uint8).reshape(part.height, part.width, 3)
-
-    def read(self, digest: str) -> Pixels:
-        return self.pictures[digest]
-
-
 def draw(seed: int, width: int = 32, height: int = 32) -> ImagePart:
     """Draw a picture of noise."""
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8).tobytes()
@@ -150,7 +136,7 @@ def build_seeing(
     if visible:
         set_path(model, ModelPath(kind="generic", reason="drawn"))
         draw_weights(model, seed)
-    attach_eyes(model, FamilyLayout(build_sight(model.config), tokenizer, where="test"), Memory())
+    attach_eyes(model, FamilyLayout(build_sight(model.config), tokenizer, where="test"), PictureStore(None))
     eyes = find_eyes(model)
     assert eyes is not None
     return model, tokenizer, eyes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conversations import list_places
-from tiny_seeing import CONFIGS, Memory, build_seeing, draw
+from tiny_seeing import CONFIGS, build_seeing, draw
 
 from turnwise.core.errors import ConfigError
 from turnwise.core.messages import ImagePart, hash_pixels
@@ -134,4 +134,3 @@ def test_the_tower_keeps_its_attention_on_both_paths() -> None:
     model, _, _ = build_seeing()
     assert find_path(model).kind == "fast"
     assert model.config.vision_config._attn_implementation == "sdpa"
-    assert Memory().pictures == {}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from conversations import compute_packed, write
 from their_processors import build_processor
-from tiny_seeing import CONFIGS, TOWER, Memory, build_seeing, draw
+from tiny_seeing import CONFIGS, TOWER, build_seeing, draw
 
 from turnwise.core.errors import ConfigError, EngineError, RenderError
 from turnwise.models.build import load_model
@@ -27,7 +27,7 @@ from turnwise.rendering.tokenizer import load_tokenizer, train_tokenizer
 def see_from(folder: Path, where: str = "model.path='m'") -> tuple[torch.nn.Module, Eyes]:
     """Load the model, the tokenizer and the processor of a folder."""
     model = load_model(folder)
-    attach_eyes(model, FamilyLayout(load_sight(folder, where), load_tokenizer(folder), where=where), Memory())
+    attach_eyes(model, FamilyLayout(load_sight(folder, where), load_tokenizer(folder), where=where), PictureStore(None))
     eyes = find_eyes(model)
     assert eyes is not None
     return model, eyes
@@ -65,7 +65,7 @@ def test_pictures_cut_into_tiles_are_those_of_the_processor(kind: str, size: tup
     sight = load_sight(tmp_path, "m")
     layout = FamilyLayout(sight, tokenizer, where="m")
     part = draw(0, *size)
-    memory = Memory()
+    memory = PictureStore(None)
     memory.put(part)
     place_eyes = Eyes(sight, memory, layout)
     prompt = layout.lay_out(part)
