@@ -53,7 +53,7 @@ FLOORS = {
         f"turnwise_worlds/{name}": 3
         for name in (
             *("coding", "debate", "delegate", "games", "memory", "pages", "plan", "proposer", "relay"),
-            *("repair", "retry", "revise", "screens", "tool_calls"),
+            *("repair", "retry", "revise", "screens", "tool_calls", "web"),
         )
     },
 }
