@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from random import Random
 
 from turnwise.core.seeds import rng
@@ -12,6 +13,7 @@ FEWEST_PLACES = 4
 """Places that a task can need: where a thing belongs, where it must come to, where it is changed, and one more."""
 
 
+@lru_cache(maxsize=4096)  # scripted policies ask again at every reply
 def make_house(kind: Kind, seed: int, *, places: int, things: int, belongs: float) -> tuple[House, State]:
     """Draw a house and its first state, in which the task is not fulfilled.
 
