@@ -14,6 +14,7 @@ from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
+from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
@@ -30,6 +31,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "debate": DebateArguments,
     "delegate": DelegateArguments,
     "games": GamesArguments,
+    "house": HouseArguments,
     "memory": ChunksArguments,
     "pages": PagesArguments,
     "plan": PlanArguments,
