@@ -4,6 +4,7 @@ along. Nothing is searched."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from random import Random
 
 from turnwise_worlds.proofs.kernel.formula import (
@@ -60,7 +61,7 @@ def _atoms(random: Random, count: int) -> list[Formula]:
 def _chain(length: int) -> Callable[[Random], Draft]:
     def make(random: Random) -> Draft:
         atoms = _atoms(random, length + 1)
-        links: list[Formula] = [Implies(one, other) for one, other in zip(atoms, atoms[1:], strict=False)]
+        links: list[Formula] = [Implies(one, other) for one, other in pairwise(atoms)]
         used: list[Formula] = [*reversed(links), atoms[0]]
         return [*used], atoms[-1], [("apply", each) for each in used]
 
@@ -146,7 +147,7 @@ def _equations(random: Random) -> Draft:
     length = random.choice((2, 3))
     hypotheses: list[Formula] = []
     script: list[tuple[str, Formula | None]] = []
-    for one, other in zip(elements[:length], elements[1:], strict=False):
+    for one, other in pairwise(elements[: length + 1]):
         is_back = random.random() < 0.5
         given = Equal(other, one) if is_back else Equal(one, other)
         hypotheses.append(given)

@@ -50,11 +50,11 @@ class Goal:
         return found
 
 
-Applied = tuple[Proof, Sequence[Goal]]
+Step = tuple[Proof, Sequence[Goal]]
 """A proof with holes, and the goals of the holes from left to right."""
 
 
-def apply_tactic(goal: Goal, tactic: Tactic, pool: Sequence[str], *, classical: bool) -> Applied:
+def apply_tactic(goal: Goal, tactic: Tactic, pool: Sequence[str], *, classical: bool) -> Step:
     """Apply a tactic to a goal. `pool` is where names of new hypotheses come from.
 
     Raises Refused if it does not apply or is unknown.
@@ -75,7 +75,7 @@ def apply_tactic(goal: Goal, tactic: Tactic, pool: Sequence[str], *, classical: 
 
 def fill(partial: Proof, proofs: Iterator[Proof]) -> Proof:
     """Return a proof with its holes filled from left to right."""
-    if partial is HOLE or partial == HOLE:
+    if partial == HOLE:
         return next(proofs)
     premises = tuple(fill(premise, proofs) for premise in partial.premises)
     return Proof(rule=partial.rule, premises=premises, names=partial.names, formulas=partial.formulas)
@@ -90,7 +90,7 @@ def _use(name: str) -> Proof:
     return Proof(rule="hypothesis", names=(name,))
 
 
-def _apply(goal: Goal, name: str, pool: Sequence[str]) -> Applied:
+def _apply(goal: Goal, name: str, pool: Sequence[str]) -> Step:
     """Use a hypothesis whose end is the goal; what it needs for that is left to prove."""
     formula, needed = goal.find(name), []
     if isinstance(formula, Equal):
@@ -107,7 +107,7 @@ def _apply(goal: Goal, name: str, pool: Sequence[str]) -> Applied:
     return proof, [Goal(goal.sequent.prove(each), goal.hidden) for each in needed]
 
 
-def _destruct(goal: Goal, name: str, pool: Sequence[str]) -> Applied:
+def _destruct(goal: Goal, name: str, pool: Sequence[str]) -> Step:
     """Take a hypothesis apart."""
     formula, sequent = goal.find(name), goal.sequent
     hidden = goal.hidden | {name}
@@ -121,28 +121,25 @@ def _destruct(goal: Goal, name: str, pool: Sequence[str]) -> Applied:
             )
             return step, [Goal(sequent.assume(first, left), hidden), Goal(sequent.assume(second, right), hidden)]
         case And(left, right):
-            both = Proof(
-                rule="implies_in",
-                premises=(Proof(rule="implies_in", premises=(HOLE,), names=(second,)),),
-                names=(first,),
-            )
+            inner = Proof(rule="implies_in", premises=(HOLE,), names=(second,))
+            both = Proof(rule="implies_in", premises=(inner,), names=(first,))
             one = Proof(rule="and_out_left", premises=(_use(name),), formulas=(right,))
             other = Proof(rule="and_out_right", premises=(_use(name),), formulas=(left,))
-            inner = Proof(rule="implies_out", premises=(both, one), formulas=(left,))
-            step = Proof(rule="implies_out", premises=(inner, other), formulas=(right,))
+            applied = Proof(rule="implies_out", premises=(both, one), formulas=(left,))
+            step = Proof(rule="implies_out", premises=(applied, other), formulas=(right,))
             return step, [Goal(sequent.assume(first, left).assume(second, right), hidden)]
     raise Refused(f"{name} cannot be taken apart")
 
 
-def _rewrite(goal: Goal, name: str, pool: Sequence[str]) -> Applied:
+def _rewrite(goal: Goal, name: str, pool: Sequence[str]) -> Step:
     return _replace(goal, name, is_backwards=False)
 
 
-def _rewrite_back(goal: Goal, name: str, pool: Sequence[str]) -> Applied:
+def _rewrite_back(goal: Goal, name: str, pool: Sequence[str]) -> Step:
     return _replace(goal, name, is_backwards=True)
 
 
-def _replace(goal: Goal, name: str, *, is_backwards: bool) -> Applied:
+def _replace(goal: Goal, name: str, *, is_backwards: bool) -> Step:
     """Replace one side of an equation by the other, wherever the first instance of it that is found occurs."""
     equation, conclusion = goal.find(name), goal.sequent.conclusion
     if not (isinstance(equation, Equal) and isinstance(conclusion, Equal)):
@@ -183,7 +180,7 @@ _BY_RULE: Mapping[str, str] = {
     "reflexivity": "reflexivity",
 }
 """Tactics that are one rule."""
-_BY_NAME: Mapping[str, Callable[[Goal, str, Sequence[str]], Applied]] = {
+_BY_NAME: Mapping[str, Callable[[Goal, str, Sequence[str]], Step]] = {
     "apply": _apply,
     "destruct": _destruct,
     "rewrite": _rewrite,

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnwise.core.errors import DataError
 from turnwise_worlds.proofs.kernel.check import check_sequent
-from turnwise_worlds.proofs.kernel.formula import Equal
+from turnwise_worlds.proofs.kernel.formula import Atom, Equal, Falsehood, Formula
 from turnwise_worlds.proofs.kernel.rules import Refused
 from turnwise_worlds.proofs.kernel.sequent import Sequent
 from turnwise_worlds.proofs.syntax import format_formula, parse_formula
@@ -86,11 +86,11 @@ def _check(sequent: Sequent) -> None:
         raise DataError(str(cause)) from None
 
 
-def _has_inner_equation(formula: Any) -> bool:
-    parts = (getattr(formula, "left", None), getattr(formula, "right", None))
-    return not isinstance(formula, Equal) and any(
-        isinstance(part, Equal) or _has_inner_equation(part) for part in parts if part is not None
-    )
+def _has_inner_equation(formula: Formula) -> bool:
+    if isinstance(formula, Equal | Atom | Falsehood):
+        return False
+    parts = (formula.left, formula.right)
+    return any(isinstance(part, Equal) or _has_inner_equation(part) for part in parts)
 
 
 def _is_pairs(value: object) -> bool:

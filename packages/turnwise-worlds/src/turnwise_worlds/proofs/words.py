@@ -3,11 +3,11 @@
 A state is shown as its first open goal. The **terse** style is one line: every hypothesis with its name *after* it,
 each closed by `;`, then `|-` and the conclusion, so that what follows an earlier occurrence of the conclusion is the
 name to use: ` p > q c ; p a ; |- q`. Symbols are `>`, `&`, `|`, `F` (false), `=`, and those of terms (`*`, `inv`, `e`,
-`++`, `::`, `rev`, `nil`); each symbol and name has one space before it. The **full** style is Coq's: a line `c : p -> q`
-for each hypothesis, `|- q`, and ` 2 goals` behind it where several are open. A tactic is a call: `apply name = c`, or
-`split` without arguments. New hypotheses get the first names of the theorem's own list (`Theorem.names`) that the goal
-does not use. A tactic that does not apply is answered by `no` and the unchanged state. `format_state` and
-`format_tactic` write these, `TACTICS` lists tactics with their Coq sentences.
+`++`, `::`, `rev`, `nil`); each symbol and name has one space before it. The **full** style is Coq's: a line
+`c : p -> q` for each hypothesis, then `|- q`, with ` (2 goals)` behind it where several are open. A tactic is a call:
+`apply name = c`, or `split` without arguments. New hypotheses get the first names of the theorem's own list
+(`Theorem.names`) that the goal does not use. A tactic that does not apply is answered by `no` and the unchanged state.
+`format_state` and `format_tactic` write these, `TACTICS` lists tactics with their Coq sentences.
 """
 
 from __future__ import annotations
