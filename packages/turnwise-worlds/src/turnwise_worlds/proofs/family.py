@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from turnwise.core.protocols import ScriptedPolicy, Split
+from turnwise.core.protocols import Opinion, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task
 from turnwise.environments.file_splits import FromFiles, load_splits
@@ -13,6 +14,7 @@ from turnwise.environments.generated import GeneratedFamily
 from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proofs.environment import ProofsEnvironment, build_prompt
 from turnwise_worlds.proofs.kinds import make_theorem
+from turnwise_worlds.proofs.opinion import judge_replies
 from turnwise_worlds.proofs.policies import ProvingPolicy, RandomPolicy
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import Theorem, read_theorem
@@ -61,6 +63,11 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
     def build_environment(self, task: Task) -> ProofsEnvironment:
         """Build a fresh, single-use `ProofsEnvironment`."""
         return ProofsEnvironment(self._chosen, task)
+
+    async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion:
+        """See `SecondOpinion`: the proof is put together again, exported, and verified by our own verifier and by
+        Debian's `metamath`. Raises as `ask_metamath` does."""
+        return await asyncio.to_thread(judge_replies, task, replies)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
-from turnwise_worlds.proofs.arguments import ProofsArguments
+from turnwise_worlds.proofs.arguments import ProofsArguments, find_budget
 from turnwise_worlds.proofs.kernel.rules import Refused
-from turnwise_worlds.proofs.search import find_script
+from turnwise_worlds.proofs.search import MAX_DEPTH, find_script
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import read_theorem
 from turnwise_worlds.proofs.view import View
@@ -65,16 +65,18 @@ class ProvingPolicy:
         view, number = View.of(theorem, self._chosen), len(messages)
         tactic = None
         if rng.random() < self._skill and self._chosen.shown != "hidden" and state.goals:
-            tactic = self._find(state, applied)
+            calls = sum(len(message.tool_calls) for message in messages)
+            tactic = self._find(state, applied, find_budget(theorem, self._chosen) - calls)
         if tactic is None:
             return tactic_message(number, draw_tactic(state, rng))
         return tactic_message(number, Tactic(tactic.word, view.rename(tactic.name)))
 
-    def _find(self, state: ProofState, applied: Sequence[Tactic]) -> Tactic | None:
+    def _find(self, state: ProofState, applied: Sequence[Tactic], left: int) -> Tactic | None:
         theorem = state.theorem
         if list(theorem.script[: len(applied)]) == list(applied) and len(applied) < len(theorem.script):
             return theorem.script[len(applied)]
-        found = find_script(state.goals[0], theorem.names, classical=theorem.classical)
+        depth = min(left, MAX_DEPTH)
+        found = find_script(state.goals[0], theorem.names, classical=theorem.classical, max_depth=depth)
         return None if found is None else found[0]
 
 
