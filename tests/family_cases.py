@@ -303,6 +303,9 @@ CASES = {
     ),
     "plan": Case(controls=({"plan": "none"},), identity=show_seed),
     "program_proposer": Case(identity=lambda task: task.payload.get("program", task.payload["index"])),
+    "proofs": Case(
+        gold=("script",), controls=({"shown": "hidden"}, {"shown": "shuffled"}), meets="tactics that do not apply"
+    ),
     "report": Case(controls=({"search": "off"}, {"search": "shuffled"})),
     "reasoning_gym": Case(arguments={"datasets": {"course_schedule": 1.0}}, chance=0.5),
     "relay": Case(controls=({"channel": "silent"},), identity=show_seed),
