@@ -290,6 +290,18 @@ CASES = {
     ),
     "plan": Case(controls=({"plan": "none"},), identity=show_seed),
     "program_proposer": Case(identity=lambda task: task.payload.get("program", task.payload["index"])),
+    "push": Case(
+        identity=lambda task: str(task.payload),
+        controls=({"goal": "hidden"},),
+        acts="replies",
+    ),
+    "push, pictures": Case(
+        family="push",
+        arguments={"surface": "picture"},
+        identity=lambda task: str(task.payload),
+        controls=({"goal": "hidden"}, {"picture": "blank"}),
+        acts="replies",
+    ),
     "report": Case(controls=({"search": "off"}, {"search": "shuffled"})),
     "reasoning_gym": Case(arguments={"datasets": {"course_schedule": 1.0}}, chance=0.5),
     "relay": Case(controls=({"channel": "silent"},), identity=show_seed),

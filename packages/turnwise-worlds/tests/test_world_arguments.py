@@ -18,6 +18,7 @@ from turnwise_worlds.memory.chunks.arguments import ChunksArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
+from turnwise_worlds.push.arguments import PushArguments
 from turnwise_worlds.relay.arguments import RelayArguments
 from turnwise_worlds.repair.arguments import RepairArguments
 from turnwise_worlds.retry.arguments import RetryArguments
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "pages": PagesArguments,
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,
+    "push": PushArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
     "retry": RetryArguments,

@@ -61,7 +61,11 @@ class PushArguments(FamilyArguments):
     @model_validator(mode="after")
     def _check_switches(self) -> PushArguments:
         if self.camera == "egl" and (self.body, self.surface) != ("mujoco", "picture"):
-            raise ConfigError("camera='egl' has no effect here; set body='mujoco' and surface='picture', or leave it out")
+            raise ConfigError(
+                "camera='egl' has no effect here; set body='mujoco' and surface='picture', or leave it out"
+            )
         if self.picture == "blank" and self.surface != "picture":
-            raise ConfigError("picture='blank' has no effect with surface='words'; set surface='picture' or leave it out")
+            raise ConfigError(
+                "picture='blank' has no effect with surface='words'; set surface='picture' or leave it out"
+            )
         return self

@@ -3,8 +3,8 @@
     <x+2> <y-1> <x+0> <y+3>
 
 is a chunk of two actions. OpenVLA (arXiv 2406.09246) cuts each axis into 256 bins of equal width; SimpleVLA-RL (arXiv
-2509.09674) trains such tokens with RL. Here the outermost bins are centred at the longest move, so that an odd number of
-bins has one that moves by exactly 0; OpenVLA's are centred half a bin inside.
+2509.09674) trains such tokens with RL. Deviation: here the outermost bins are centred at the longest move, not half a
+bin inside, so that an odd number of bins has one that moves by exactly 0.
 """
 
 from __future__ import annotations
@@ -44,10 +44,15 @@ class Bins:
 
         Raises DataError for a move that is no number or longer than `reach`.
         """
-        if not math.isfinite(cells) or abs(cells) > self.reach:
+        if not math.isfinite(cells) or abs(float(cells)) > self.reach:
             raise DataError(f"a move of {float(cells)!r} cells has no bin; use -{self.reach} to {self.reach}")
         exact = Fraction(cells)
-        return min(self.indices, key=lambda index: (abs(self.to_cells(index) - exact), -abs(self.to_cells(index))))
+
+        def measure(index: int) -> tuple[Fraction, Fraction]:
+            middle = self.to_cells(index)
+            return abs(middle - exact), -abs(middle)
+
+        return min(self.indices, key=measure)
 
 
 def write_word(axis: str, index: int) -> str:

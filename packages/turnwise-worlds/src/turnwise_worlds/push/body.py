@@ -1,4 +1,4 @@
-"""What carries out moves on a table. A body is never changed: each move gives another, so that a fork is a reference."""
+"""What carries out moves on a table. A body never changes: each move gives another one, so a fork is a reference."""
 
 from __future__ import annotations
 

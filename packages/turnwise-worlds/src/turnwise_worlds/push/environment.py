@@ -36,10 +36,10 @@ def build_prompt(kind: Kind, session: Session) -> tuple[Message, ...]:
         last = chosen.side - 1
         text = (
             f"A hand moves on a table of {chosen.side} x {chosen.side} cells, (0, 0) at the lower left and "
-            f"({last}, {last}) at the upper right. An action is two words: <x{bins.indices[-1]:+d}> moves {chosen.reach} "
-            f"cells to the right, <x{bins.indices[0]:+d}> as many to the left, and <y{bins.indices[-1]:+d}> and "
-            f"<y{bins.indices[0]:+d}> up and down; bins between move less. The hand moves along x first, and pushes what "
-            f"is before it. Reply with up to {chosen.chunk} actions between <answer> and </answer>, such as <answer> "
+            f"({last}, {last}) at the upper right. An action is two words: <x{bins.indices[-1]:+d}> moves "
+            f"{chosen.reach} cells to the right, <x{bins.indices[0]:+d}> as many to the left, and "
+            f"<y{bins.indices[-1]:+d}> and <y{bins.indices[0]:+d}> up and down; bins between move less. The hand moves "
+            f"along x first, and pushes what is before it. Reply with up to {chosen.chunk} actions between <answer> and </answer>, such as <answer> "
             f"<x+1> <y-2> </answer>. {TASKS[kind]} "
         )
     return (Message(role="user", content=(TextPart(text=text), *session.show())),)
@@ -108,4 +108,6 @@ class PushEnvironment:
         """Return a hash that is equal if hand and block are where they are, however they came there, after equally many
         replies of which equally many were malformed."""
         state = "" if self._session is None else self._session.body.describe_state()
-        return hashlib.sha256(f"{self._task_id} {state} {self._num_replies} {self._num_malformed}".encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            f"{self._task_id} {state} {self._num_replies} {self._num_malformed}".encode()
+        ).hexdigest()[:16]

@@ -36,7 +36,7 @@ class Push(GeneratedFamily[PushArguments]):
 
             load_mujoco()
         # A control changes what an episode shows, not which tasks there are.
-        self._uncontrolled = self._chosen.model_copy(update={"goal": "shown", "picture": "shown", "body": "cells"})
+        self._uncontrolled = self._chosen.model_copy(update={"goal": "shown", "picture": "shown"})
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Generate a task; splits are endless and share no layout."""

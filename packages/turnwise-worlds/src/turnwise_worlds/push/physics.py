@@ -8,7 +8,7 @@ where it is stopped, it gives up and stays. What is where is rounded to whole ce
 from __future__ import annotations
 
 import math
-import threading
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
-from turnwise.core.pictures import Pixels
+from turnwise.core.packages import require_package
 from turnwise_worlds.push.body import Move
-from turnwise_worlds.push.show import COLOURS, EDGE, GROUND, PIXELS
+from turnwise_worlds.push.show import COLOURS, GROUND, PIXELS
 from turnwise_worlds.push.table import Cell, Table
 
 TIMESTEP_S = 0.01
 STEPS_PER_CELL = 16
 SETTLING_STEPS = 24
 """Physics steps of a move: some for each cell of it, and some until what moved is at rest."""
+STOPPED = 0.15
+"""Cells between the servo's aim and the hand from which on something has stopped it."""
 HAND, BLOCK, WALL = 0.4, 0.5, 0.45
 """Half-widths, in cells."""
 _HEIGHTS = {"goal": 0.02, "hand": 0.3, "block": 0.25, "wall": 0.25}
@@ -72,20 +74,29 @@ class MujocoBody:
         if not all(math.isfinite(cells) for cells in move):
             raise EnvironmentFault(f"a move of {move} cells is no move; give two finite numbers")
         mujoco = load_mujoco()
-        model = _compile(self.before.side, self.before.wall, self.before.block is not None)
-        data = mujoco.MjData(model)
-        mujoco.mj_setState(model, data, self.state, mujoco.mjtState.mjSTATE_INTEGRATION)
+        model, data = self.load()
         for axis, cells in enumerate(move):
             if not cells:
                 continue
-            start, goal = float(data.qpos[axis]), float(data.qpos[axis]) + float(cells)
+            aimed, place = float(data.ctrl[axis]), float(data.qpos[axis])
+            start = aimed if abs(aimed - place) < STOPPED else place
+            goal = start + float(cells)
             travel = max(1, round(STEPS_PER_CELL * abs(float(cells))))
             for number in range(travel + SETTLING_STEPS):
                 data.ctrl[axis] = start + (goal - start) * min(1.0, (number + 1) / travel)
                 mujoco.mj_step(model, data)
-            data.ctrl[:] = data.qpos[:2]
+            if abs(goal - float(data.qpos[axis])) >= STOPPED:
+                data.ctrl[axis] = data.qpos[axis]
         _check(mujoco, data)
         return MujocoBody(before=self.before, state=_take_state(mujoco, model, data))
+
+    def load(self) -> tuple[Any, Any]:
+        """Return MuJoCo's model and data in this state, for the caller alone."""
+        mujoco = load_mujoco()
+        model = _compile(self.before.side, self.before.wall, self.before.block is not None)
+        data = mujoco.MjData(model)
+        mujoco.mj_setState(model, data, self.state, mujoco.mjtState.mjSTATE_INTEGRATION)
+        return model, data
 
     def describe_state(self) -> str:
         """See `Body`."""
@@ -99,13 +110,11 @@ class MujocoBody:
 
 @lru_cache(maxsize=1)
 def load_mujoco() -> Any:
-    """Return the module. Raises ConfigError with the remedy where it is missing."""
-    try:
+    """Return the module. Raises ConfigError with the remedy where it is missing or cannot be imported."""
+    require_package("mujoco", "3.2", "bodies")
+    os.environ.setdefault("MUJOCO_GL", "egl")  # read when it is imported; the default needs a display
+    with boundary(ConfigError, "body='mujoco' needs MuJoCo, whose import fails; pip install 'turnwise-worlds[bodies]'"):
         import mujoco
-    except ImportError as cause:
-        raise ConfigError(
-            f"body='mujoco' needs MuJoCo, which cannot be imported ({cause}); pip install 'turnwise-worlds[bodies]'"
-        ) from cause
     return mujoco
 
 
@@ -121,10 +130,7 @@ def write_model(side: int, wall: tuple[Cell, ...], *, has_block: bool) -> str:
     def box(name: str, x: float, y: float, half: float) -> str:
         red, green, blue = (colour / 255 for colour in COLOURS[name])
         height = _HEIGHTS[name]
-        return (
-            f'<geom type="box" pos="{x} {y} {height}" size="{half} {half} {height}" rgba="{red} {green} {blue} 1" '
-            f'{"" if name in ("hand", "block") else "density=\'0\'"}/>'
-        )
+        return f'<geom type="box" pos="{x} {y} {height}" size="{half} {half} {height}" rgba="{red} {green} {blue} 1"/>'
 
     def slides(name: str, half: float, damping: float) -> str:
         return "".join(

@@ -74,7 +74,8 @@ class Session:
         if chosen.picture == "blank":
             picture = draw_blank()
         elif chosen.camera == "egl":
-            from turnwise_worlds.push.physics import MujocoBody, photograph
+            from turnwise_worlds.push.photograph import photograph
+            from turnwise_worlds.push.physics import MujocoBody
 
             assert isinstance(self.body, MujocoBody)
             picture = photograph(self.body, hides_goal=hides_goal)

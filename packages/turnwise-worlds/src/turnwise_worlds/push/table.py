@@ -1,8 +1,8 @@
 """The table and what moves on it: exact dynamics in whole cells. Pure functions.
 
 A table has `side * side` cells. A hand, a block, a wall's cells and a goal lie on it; each of the first three fills its
-cells alone. The hand moves cell by cell, along x and then along y. It pushes the block before it; where neither can move
-on, what is left of that axis' move is lost.
+cells alone. The hand moves cell by cell, along x and then along y. It pushes the block before it; where neither can
+move on, what is left of that axis' move is lost.
 """
 
 from __future__ import annotations
