@@ -26,6 +26,14 @@ from turnwise_worlds.push.table import Kind
 INVALID_REPLY = " error"
 """The answer to a malformed chunk in the terse style; short, because small models see it often at first."""
 
+_RULES = (
+    "A hand moves on a table of {side} x {side} cells, (0, 0) at the lower left and ({last}, {last}) at the upper right. "
+    "An action is two words: <x{most:+d}> moves {reach} cells to the right, <x{least:+d}> as many to the left, and "
+    "<y{most:+d}> and <y{least:+d}> up and down; bins between move less. The hand moves along x first, and pushes what "
+    "is before it. Reply with up to {chunk} actions between <answer> and </answer>, such as <answer> <x+1> <y-2> "
+    "</answer>. {task} "
+)
+
 
 def build_prompt(kind: Kind, session: Session) -> tuple[Message, ...]:
     """Build the first message: what to do, and the table."""
@@ -33,14 +41,14 @@ def build_prompt(kind: Kind, session: Session) -> tuple[Message, ...]:
     text = f" {kind}"
     if chosen.style == "full":
         bins = bins_of(chosen)
-        last = chosen.side - 1
-        text = (
-            f"A hand moves on a table of {chosen.side} x {chosen.side} cells, (0, 0) at the lower left and "
-            f"({last}, {last}) at the upper right. An action is two words: <x{bins.indices[-1]:+d}> moves "
-            f"{chosen.reach} cells to the right, <x{bins.indices[0]:+d}> as many to the left, and "
-            f"<y{bins.indices[-1]:+d}> and <y{bins.indices[0]:+d}> up and down; bins between move less. The hand moves "
-            f"along x first, and pushes what is before it. Reply with up to {chosen.chunk} actions between <answer> and </answer>, such as <answer> "
-            f"<x+1> <y-2> </answer>. {TASKS[kind]} "
+        text = _RULES.format(
+            side=chosen.side,
+            last=chosen.side - 1,
+            most=bins.indices[-1],
+            least=bins.indices[0],
+            reach=chosen.reach,
+            chunk=chosen.chunk,
+            task=TASKS[kind],
         )
     return (Message(role="user", content=(TextPart(text=text), *session.show())),)
 
