@@ -306,6 +306,18 @@ CASES = {
     "proofs": Case(
         gold=("script",), controls=({"shown": "hidden"}, {"shown": "shuffled"}), meets="tactics that do not apply"
     ),
+    "push": Case(
+        identity=lambda task: str(task.payload),
+        controls=({"goal": "hidden"},),
+        acts="replies",
+    ),
+    "push, pictures": Case(
+        family="push",
+        arguments={"surface": "picture"},
+        identity=lambda task: str(task.payload),
+        controls=({"goal": "hidden"}, {"picture": "blank"}),
+        acts="replies",
+    ),
     "report": Case(controls=({"search": "off"}, {"search": "shuffled"})),
     "reasoning_gym": Case(arguments={"datasets": {"course_schedule": 1.0}}, chance=0.5),
     "relay": Case(controls=({"channel": "silent"},), identity=show_seed),

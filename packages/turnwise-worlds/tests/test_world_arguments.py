@@ -20,6 +20,7 @@ from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
+from turnwise_worlds.push.arguments import PushArguments
 from turnwise_worlds.relay.arguments import RelayArguments
 from turnwise_worlds.repair.arguments import RepairArguments
 from turnwise_worlds.retry.arguments import RetryArguments
@@ -38,6 +39,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,
     "proofs": ProofsArguments,
+    "push": PushArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
     "retry": RetryArguments,
