@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,6 +111,7 @@ def test_values_that_yaml_reads_as_something_else_are_quoted(text: str, value: s
     assert quote_value(text) == value
 
 
+yaml = pytest.importorskip("yaml")
 OTHER_RULES = ("~", "=", "<<")
 """What YAML reads as something else, and Playwright leaves as it is."""
 LINES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp", "Cs")), min_size=1).filter(
