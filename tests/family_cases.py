@@ -147,6 +147,8 @@ class Case:
     """What changes the state of an environment that has one, each time."""
     meets: str = ""
     """Why different ways lead to one state; empty where they do not."""
+    returns: str = ""
+    """The call after which an episode is in a state that it was in before; empty where there is none."""
 
 
 SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
@@ -347,7 +349,11 @@ CASES = {
     ),
     "tool_calls, files": Case(family="tool_calls", build=build_call_rows, gold=("calls",)),
     "web": Case(
-        identity=show_seed, controls=({"page": "blank"},), max_turns=40, meets="going back leads to the page before"
+        identity=show_seed,
+        controls=({"page": "blank"},),
+        max_turns=40,
+        meets="going back leads to the page before",
+        returns="back",
     ),
     "web, terse": Case(
         family="web",
@@ -355,6 +361,7 @@ CASES = {
         identity=show_seed,
         controls=({"page": "blank"}, {"page": "shuffled"}),
         meets="going back leads to the page before",
+        returns="back",
     ),
     # The vault's secret is the prompt's letters backwards, and the tool has to know it. Its "random" tries the letters
     # in either order; a guess that the vault is open is right half the time.
