@@ -6,16 +6,15 @@ import asyncio
 import os
 import threading
 import weakref
-from collections import deque
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from turnwise.environments.packages import require_package
-from turnwise.environments.programs import find_program
+from turnwise.core.packages import require_package
 from turnwise.core.threads import run_in_thread
+from turnwise_worlds.programs import BROWSER
 from turnwise_worlds.web.browser.child import Child, Site
 from turnwise_worlds.web.browser.outcomes import TRIED, PageLost, PageRefused
+from turnwise_worlds.web.browser.places import Places
 from turnwise_worlds.web.browser.settings import BrowserSettings
 
 _GRACE_S = 5.0
@@ -27,17 +26,14 @@ Step = tuple[Any, ...]
 class Browser:
     """Started on first use, ended with `close`, with this object or with the process."""
 
-    def __init__(self, settings: BrowserSettings, *, used_by: str) -> None:
-        """`used_by` names who needs it, for errors."""
+    def __init__(self, settings: BrowserSettings) -> None:
         self.settings = settings
-        self._used_by = used_by
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._child: Child | None = None
         self._children: set[Child] = set()
         self._end = weakref.finalize(self, _close_all, self._children)
-        self._num_open = 0
-        self._queue: deque[Future[None]] = deque()
+        self.places: Places[None] = Places(settings.max_pages, wait_s=settings.queue_s)
 
     async def open(self, site: Site | Path, path: str = "/", *, frozen: bool = True) -> BrowserPage:
         """Open a page in a context of its own, at a path of a folder or of a site that `site` answers.
@@ -45,13 +41,13 @@ class Browser:
         `frozen` stops its clock and fixes `Math.random`. Waits while `max_pages` pages are open. Raises ConfigError,
         with the remedy, where the browser is missing or cannot start; PageLost as `BrowserPage.run` does.
         """
-        await self._take_place()
+        await self.places.take(lambda _: False)
         try:
             child = await run_in_thread(self._find_child)
             page = BrowserPage(self, child)
             await page.open(site, path, frozen)
         except BaseException:
-            self._give_place()
+            self.places.give(None)
             raise
         return page
 
@@ -71,9 +67,8 @@ class Browser:
             if child is not None and child.is_alive and child.num_opened < self.settings.pages_per_browser:
                 child.num_opened += 1
                 return child
-            require_package("playwright", "1.50", "turnwise-worlds[web]", used_by=self._used_by)
-            program = find_program("chromium-headless-shell", package="chromium-headless-shell", used_by=self._used_by)
-            fresh = Child(program, self.settings)
+            require_package("playwright", "1.50", "web")
+            fresh = Child(BROWSER.find(), self.settings)
             fresh.num_opened = 1
             self._children.add(fresh)
             self._child = fresh
@@ -86,31 +81,6 @@ class Browser:
         if child is not self._child and (not child.is_alive or child.num_pages == 0):
             self._children.discard(child)
             child.close()
-
-    async def _take_place(self) -> None:
-        with self._lock:
-            if self._num_open < self.settings.max_pages:
-                self._num_open += 1
-                return
-            waiting: Future[None] = Future()
-            self._queue.append(waiting)
-        try:
-            await asyncio.wait_for(asyncio.wrap_future(waiting), self.settings.queue_s)
-        except TimeoutError:
-            seconds = self.settings.queue_s
-            raise PageLost("queue", f"no page became free within {seconds:g} s; raise max_pages") from None
-        finally:
-            if not waiting.done():
-                waiting.cancel()
-
-    def _give_place(self) -> None:
-        with self._lock:
-            while self._queue:
-                waiting = self._queue.popleft()
-                if waiting.set_running_or_notify_cancel():
-                    waiting.set_result(None)
-                    return
-            self._num_open -= 1
 
 
 class BrowserPage:
@@ -136,6 +106,11 @@ class BrowserPage:
             self._leave()
             raise
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is open in a browser that lives and is not used up."""
+        return self._is_open and self._child.is_alive and self._child.num_opened < self._browser.settings.pages_per_browser
+
     async def run(self, *steps: Step) -> list[Any]:
         """Carry out steps, one after the other; returns their values.
 
@@ -160,7 +135,7 @@ class BrowserPage:
             pass  # it is closed, in one way or the other
         finally:
             self._leave()
-            self._browser._give_place()
+            self._browser.places.give(None)
 
     def _leave(self) -> None:
         self._child.sites.pop(self._number, None)
@@ -191,10 +166,10 @@ _sharing = threading.Lock()
 os.register_at_fork(after_in_child=_shared.clear)
 
 
-def share_browser(settings: BrowserSettings, *, used_by: str) -> Browser:
+def share_browser(settings: BrowserSettings) -> Browser:
     """Return the browser of this process with these settings; it ends when nobody holds it."""
     with _sharing:
         browser = _shared.get(settings)
         if browser is None:
-            browser = _shared[settings] = Browser(settings, used_by=used_by)
+            browser = _shared[settings] = Browser(settings)
         return browser

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from turnwise_worlds.web.browser import jail, wire
+from turnwise_worlds.web.browser.guest_page import GuestPage, Lost
+from turnwise_worlds.web.browser.site_server import SiteServer
 
 
 class Guest:
     """The pages of one browser."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from turnwise_worlds.web.browser.site_server import SiteServer
-
         self.settings = settings
         self.server = SiteServer(settings["max_page_bytes"], self._note_size)
         self.context_options: dict[str, Any] = {
@@ -71,8 +71,6 @@ class Guest:
             sys.stdout.buffer.flush()
 
     async def _do(self, message: dict[str, Any]) -> None:
-        from turnwise_worlds.web.browser.guest_page import Lost
-
         answer: dict[str, Any] = {"id": message["id"]}
         page = self._pages.get(message.get("page", 0))
         try:
@@ -94,8 +92,6 @@ class Guest:
         self.write(answer)
 
     async def _open(self, message: dict[str, Any]) -> None:
-        from turnwise_worlds.web.browser.guest_page import GuestPage
-
         number = message["page"]
         site: Any = Path(message["folder"]) if message["folder"] else self._ask_for(number)
         key = self.server.add(site)
@@ -141,9 +137,7 @@ class Guest:
             page.is_too_large = True
 
 
-async def _drive(settings: dict[str, Any]) -> None:
-    from playwright.async_api import async_playwright
-
+async def _drive(async_playwright: Any, settings: dict[str, Any]) -> None:
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(
             executable_path=settings["program"],
@@ -165,7 +159,10 @@ def main() -> None:
         os.close(fd)
     packages = tuple(Path(each) for each in settings["packages"])
     sys.path[:0] = jail.enter(settings["scratch_bytes"], packages)
-    asyncio.run(_drive(settings))
+    from playwright.async_api import async_playwright
+
+    jail.become_nobody()
+    asyncio.run(_drive(async_playwright, settings))
 
 
 if __name__ == "__main__":

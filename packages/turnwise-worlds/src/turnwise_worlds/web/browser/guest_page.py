@@ -124,9 +124,16 @@ class GuestPage:
 
     async def step_keys(self, text: str, enter: bool) -> None:
         await self._page.keyboard.press("Control+A")
-        await self._page.keyboard.insert_text(text)
+        await self._page.keyboard.type(text)
         if enter:
             await self._page.keyboard.press("Enter")
+
+    async def step_pick(self, script: str, argument: Any) -> bool:
+        """Click at the place [x, y] that a script returns; False if it returns none."""
+        place = await self._page.evaluate(script, argument)
+        if place:
+            await self._page.mouse.click(*place)
+        return bool(place)
 
     async def step_wheel(self, dy: float) -> None:
         await self._page.mouse.wheel(0, dy)

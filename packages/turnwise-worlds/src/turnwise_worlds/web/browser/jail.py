@@ -23,8 +23,7 @@ def enter(scratch_bytes: int, packages: tuple[Path, ...]) -> list[str]:
     """Move to new namespaces, as process 1 of its own; returns folders from which `packages` can be imported.
 
     With process 1 everything in the jail ends. The process that called waits for it and exits as it does: `enter`
-    returns in the child alone. Root becomes nobody, so that Chromium can keep its own sandbox; another user stays as it
-    is. Raises OSError, PermissionError where the kernel refuses namespaces.
+    returns in the child alone. Raises OSError, PermissionError where the kernel refuses namespaces.
     """
     uid, gid = os.getuid(), os.getgid()
     flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWPID
@@ -44,10 +43,18 @@ def enter(scratch_bytes: int, packages: tuple[Path, ...]) -> list[str]:
         if os.path.isdir(path):
             syscalls.mount(path, path, None, syscalls.MS_BIND | syscalls.MS_REC)
             syscalls.mount("none", path, None, _READ_ONLY)
-    if uid == 0:
-        syscalls.set_identity(NOBODY, NOBODY)
     syscalls.set_pdeathsig(signal.SIGKILL)
     return folder
+
+
+def become_nobody() -> None:
+    """Give up root's rights, so that Chromium can keep its own sandbox; another user stays as it is.
+
+    What is imported later may be out of reach: an interpreter is often installed in a folder of its user.
+    """
+    if os.getuid() == 0:
+        syscalls.set_identity(NOBODY, NOBODY)
+        syscalls.set_pdeathsig(signal.SIGKILL)
 
 
 def _mount_scratch(scratch_bytes: int) -> None:

@@ -18,7 +18,6 @@ FLAGS = (
     "--force-color-profile=srgb",
     "--force-device-scale-factor=1",
     "--font-render-hinting=none",
-    "--block-new-web-contents",
 )
 """Nothing runs in the background, and pictures do not depend on the screen."""
 
