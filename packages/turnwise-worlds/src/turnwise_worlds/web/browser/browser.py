@@ -160,16 +160,13 @@ def _close_all(children: set[Child]) -> None:
         children.pop().close()
 
 
-_shared: weakref.WeakValueDictionary[BrowserSettings, Browser] = weakref.WeakValueDictionary()
+_shared: dict[BrowserSettings, Browser] = {}
 _sharing = threading.Lock()
-# A fork has the parent's pipes: what it opened there would go to the parent's browser.
+# A fork has the parent's pipes: what it asked there would go to the parent's browser.
 os.register_at_fork(after_in_child=_shared.clear)
 
 
 def share_browser(settings: BrowserSettings) -> Browser:
-    """Return the browser of this process with these settings; it ends when nobody holds it."""
+    """Return the browser of this process with these settings; it ends with the process."""
     with _sharing:
-        browser = _shared.get(settings)
-        if browser is None:
-            browser = _shared[settings] = Browser(settings)
-        return browser
+        return _shared.setdefault(settings, Browser(settings))
