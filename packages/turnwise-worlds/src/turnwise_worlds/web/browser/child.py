@@ -43,6 +43,7 @@ class Child:
         self._page_numbers = itertools.count(1)
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
+        self._max_page_bytes = settings.max_page_bytes
         self._end = ""
         self._ready: Future[str] = Future()
         self._errors = bytearray()
@@ -159,6 +160,8 @@ class Child:
         site = self.sites.get(message["page"])
         asked = wire.Asked(message["method"], message["target"], tuple((name, value) for name, value in message["fields"]))
         reply = wire.Replied(404, "", "") if site is None else site(asked)
+        if len(reply.html) > self._max_page_bytes:
+            reply = wire.Replied(413, "", "")
         self._send({"answer": message["ask"], **reply._asdict()})
 
     def _read_errors(self) -> None:

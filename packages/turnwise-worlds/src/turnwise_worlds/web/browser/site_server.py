@@ -68,7 +68,7 @@ class SiteServer:
         body = await reader.readexactly(size)
         key = _find_cookie(headers.get("cookie", ""))
         status, kind, content, location = await self._find(key, method, target, body)
-        if len(content) > self._max_page_bytes:
+        if status == 413 or len(content) > self._max_page_bytes:
             self._report_size(key)
             status, kind, content = 413, "text/plain", b""
         lines = [
