@@ -34,11 +34,11 @@ def find_errors(entries: Mapping[str, str]) -> tuple[str, ...]:
 def contact_page(state: State) -> str:
     """Write the form, with what was refused to correct."""
     entries = dict(state.entries)
-    sent = tag("p", f"{len(state.messages)} sent. Thank you.") if state.messages else None
+    sent = (tag("p", f"Sent: {', '.join(value for _, value in message[:4])}") for message in state.messages)
     return lay_out(
         state,
         "Contact",
-        sent,
+        *sent,
         show_notice(state, "/contact"),
         form(
             "post",
