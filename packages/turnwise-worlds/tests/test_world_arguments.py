@@ -15,6 +15,7 @@ from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
+from turnwise_worlds.miniwob.arguments import MiniwobArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
@@ -31,6 +32,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "delegate": DelegateArguments,
     "games": GamesArguments,
     "memory": ChunksArguments,
+    "miniwob": MiniwobArguments,
     "pages": PagesArguments,
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,

@@ -23,6 +23,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "delegate",
             "games",
             "memory",
+            "miniwob",
             "pages",
             "plan",
             "program_proposer",
@@ -47,6 +48,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "seeing",
             "teams",
             "toolrl",
+            "web",
         ),
     },
     "turnwise-adapters": {

@@ -9,12 +9,14 @@ from typing import Literal
 
 from turnwise_worlds.miniwob.listing import Element, find_numbers
 
+Verb = Literal["click", "type", "select"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """An action on one element."""
 
-    verb: Literal["click", "type", "select"]
+    verb: Verb
     number: int
     text: str = ""
     """What is typed, or the option."""

@@ -12,12 +12,12 @@ from typing import Any
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.packages import require_package
+from turnwise_worlds.browser.browser import Browser, BrowserPage
+from turnwise_worlds.browser.places import Places
+from turnwise_worlds.browser.settings import BrowserSettings
 from turnwise_worlds.miniwob.goals import Step
 from turnwise_worlds.miniwob.listing import Element, View, read_view
 from turnwise_worlds.miniwob.scripts import CHOOSE, LOOK, PLACE, START
-from turnwise_worlds.web.browser.browser import Browser, BrowserPage
-from turnwise_worlds.web.browser.places import Places
-from turnwise_worlds.web.browser.settings import BrowserSettings
 
 WIDTH, HEIGHT = 160, 210
 """Pixels of a task's area."""
@@ -27,10 +27,14 @@ _MOST_EPISODES = 200
 
 
 def find_html() -> Path:
-    """Return the folder of MiniWoB++'s pages. Raises ConfigError with the remedy if the package is missing."""
+    """Return the folder of MiniWoB++'s pages. Raises ConfigError with the remedy if the package is missing.
+
+    Its driver, which `import miniwob` would load, needs Selenium and is not used.
+    """
     require_package("miniwob", "1.0", "web")
     spec = find_spec("miniwob")
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent / "html"
 
 
@@ -143,7 +147,7 @@ class TaskPage:
         found = await self._page.run(*steps, ("settle",), ("evaluate", LOOK, None))
         self._is_good = True
         self.view = read_view(found[-1])
-        if not self.view.is_done and found[0] is None or found[0] is False:
+        if (not self.view.is_done and found[0] is None) or found[0] is False:
             raise ToolFailure("it is gone")
         return self.view
 
@@ -154,4 +158,3 @@ def _path(task: str) -> str:
 
 def _wanted(element: Element) -> dict[str, Any]:
     return {"place": element.place, "tag": element.tag, "name": element.name}
-

@@ -9,7 +9,7 @@ from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise_worlds.miniwob.arguments import MiniwobArguments
-from turnwise_worlds.miniwob.goals import Step, find_words, lengthen, plan
+from turnwise_worlds.miniwob.goals import Step, Verb, find_words, lengthen, plan
 from turnwise_worlds.miniwob.listing import Element, read_listing
 
 
@@ -55,7 +55,9 @@ class RandomPolicy:
         number = rng.randint(1, max(len(elements), 1))
         words = text.split() or ["nothing"]
         kind = elements[number - 1].kind if elements else "link"
-        verb = "type" if kind in ("field", "area") and rng.random() < 0.5 else "select" if kind == "list" else "click"
+        verb: Verb = "select" if kind == "list" else "click"
+        if kind in ("field", "area") and rng.random() < 0.5:
+            verb = "type"
         given = rng.choice(words) if verb != "click" else ""
         return step_message(len(messages), Step(verb=verb, number=number, text=given))
 

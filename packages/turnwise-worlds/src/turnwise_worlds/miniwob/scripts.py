@@ -31,7 +31,8 @@ function nameOf(element, tag, kind) {
       : element.placeholder);
   }
   if (tag === 'input') return tidy(element.value);
-  if (kind === 'shape') return tidy([element.getAttribute('fill'), tag === 'text' ? '' : tag, element.textContent].join(' '));
+  if (kind === 'shape')
+    return tidy([element.getAttribute('fill'), tag === 'text' ? '' : tag, element.textContent].join(' '));
   return tidy(element.textContent) || (element.style.backgroundColor || '').replace(/ /g, '');
 }
 function elements() {

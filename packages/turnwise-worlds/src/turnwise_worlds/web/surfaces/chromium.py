@@ -13,16 +13,17 @@ from typing import Any, Literal, cast
 from turnwise.core.errors import EnvironmentFault, ToolFailure
 from turnwise.core.messages import ImagePart
 from turnwise.pictures.read import read_picture
+from turnwise_worlds.browser.browser import BrowserPage, Step, share_browser
+from turnwise_worlds.browser.outcomes import PageLost
+from turnwise_worlds.browser.settings import BrowserSettings
+from turnwise_worlds.browser.wire import Asked, Replied
 from turnwise_worlds.web.actions import Action, Back, Click, ClickAt, Goto, Scroll, Select, Stop, Type
-from turnwise_worlds.web.browser.browser import BrowserPage, Step, share_browser
-from turnwise_worlds.web.browser.settings import BrowserSettings
-from turnwise_worlds.web.browser.wire import Asked, Replied
 from turnwise_worlds.web.client import History, plan_move
 from turnwise_worlds.web.page import Page
 from turnwise_worlds.web.site.handle import Request, handle
 from turnwise_worlds.web.site.state import State
 from turnwise_worlds.web.snapshot import extract
-from turnwise_worlds.web.surfaces.surface import Seen
+from turnwise_worlds.web.surfaces.surface import Seen, SurfaceError
 from turnwise_worlds.web.surfaces.text import HOME
 
 SIDE = 224
@@ -68,7 +69,10 @@ class ChromiumSurface:
     async def open(self, state: State) -> Seen:
         """See `Surface`. Raises ConfigError, with the remedy, where the browser is missing."""
         self._state = state
-        self._page = await self._browser.open(self._answer, HOME.path)
+        try:
+            self._page = await self._browser.open(self._answer, HOME.path)
+        except PageLost as lost:
+            raise SurfaceError(str(lost)) from lost
         return await self._look(History(urls=(HOME.path,)))
 
     async def act(self, action: Action) -> Seen:
@@ -83,7 +87,7 @@ class ChromiumSurface:
             history = plan_move(page, history, action).history
         self._asked.clear()
         try:
-            await self._page.run(*_steps(page, action), ("settle",))
+            await self._run(*_steps(page, action), ("settle",))
         except ToolFailure:
             await self._look(history)
             raise
@@ -96,16 +100,20 @@ class ChromiumSurface:
 
     async def aria(self) -> str:
         """Return the page as the browser's accessibility tree shows it, written by Playwright."""
-        if self._page is None:
-            raise EnvironmentFault("the surface is not open; open it before acting")
-        return str((await self._page.run(("aria",)))[0])
+        return str((await self._run(("aria",)))[0])
+
+    async def _run(self, *steps: Step) -> list[Any]:
+        assert self._page is not None
+        try:
+            return await self._page.run(*steps)
+        except PageLost as lost:
+            raise SurfaceError(str(lost)) from lost
 
     async def _look(self, history: History) -> Seen:
-        assert self._page is not None
         steps: list[Step] = [("evaluate", _DOCUMENT, None), ("url",)]
         if self._pictures:
             steps.append(("picture", SIDE, SIDE))
-        html, url, *pictures = await self._page.run(*steps)
+        html, url, *pictures = await self._run(*steps)
         if self._asked:
             history = history.visit(url, posted="POST" in self._asked)
         seen = Seen(page=extract(html), url=url, picture=_read_picture(pictures))

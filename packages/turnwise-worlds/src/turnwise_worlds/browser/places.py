@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from turnwise_worlds.web.browser.outcomes import PageLost
+from turnwise_worlds.browser.outcomes import PageLost
 
 T = TypeVar("T")
 
@@ -49,8 +49,8 @@ class Places(Generic[T]):
         """Give a place back, with what is in it: to somebody who waits and prefers it, else to who waits longest."""
         with self._lock:
             while self._queue:
-                wanting = (at for at, (prefers, _) in enumerate(self._queue) if content is not None and prefers(content))
-                _, waiting = self._queue.pop(next(wanting, 0))
+                likes = [content is not None and prefers(content) for prefers, _ in self._queue]
+                _, waiting = self._queue.pop(likes.index(True) if True in likes else 0)
                 if waiting.set_running_or_notify_cancel():  # else who waited has gone
                     waiting.set_result(content)
                     return

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from turnwise_worlds.browser.browser import Browser, BrowserPage
+from turnwise_worlds.browser.memory import find_descendants
+from turnwise_worlds.browser.outcomes import PageLost, PageRefused
+from turnwise_worlds.browser.settings import BrowserSettings
+from turnwise_worlds.browser.wire import Asked, Replied
 from turnwise_worlds.programs import BROWSER
-from turnwise_worlds.web.browser.browser import Browser, BrowserPage
-from turnwise_worlds.web.browser.memory import find_descendants
-from turnwise_worlds.web.browser.outcomes import PageLost, PageRefused
-from turnwise_worlds.web.browser.settings import BrowserSettings
-from turnwise_worlds.web.browser.wire import Asked, Replied
 
 pytest.importorskip("playwright")
 pytestmark = pytest.mark.system

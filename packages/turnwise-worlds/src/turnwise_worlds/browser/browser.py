@@ -11,11 +11,11 @@ from typing import Any
 
 from turnwise.core.packages import require_package
 from turnwise.core.threads import run_in_thread
+from turnwise_worlds.browser.child import Child, Site
+from turnwise_worlds.browser.outcomes import TRIED, PageLost, PageRefused
+from turnwise_worlds.browser.places import Places
+from turnwise_worlds.browser.settings import BrowserSettings
 from turnwise_worlds.programs import BROWSER
-from turnwise_worlds.web.browser.child import Child, Site
-from turnwise_worlds.web.browser.outcomes import TRIED, PageLost, PageRefused
-from turnwise_worlds.web.browser.places import Places
-from turnwise_worlds.web.browser.settings import BrowserSettings
 
 _GRACE_S = 5.0
 """Seconds that the jail gets beyond a page's deadline before it counts as dead."""
@@ -109,7 +109,8 @@ class BrowserPage:
     @property
     def is_alive(self) -> bool:
         """Whether it is open in a browser that lives and is not used up."""
-        return self._is_open and self._child.is_alive and self._child.num_opened < self._browser.settings.pages_per_browser
+        child, most = self._child, self._browser.settings.pages_per_browser
+        return self._is_open and child.is_alive and child.num_opened < most
 
     async def run(self, *steps: Step) -> list[Any]:
         """Carry out steps, one after the other; returns their values.

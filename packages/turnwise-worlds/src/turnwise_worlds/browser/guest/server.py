@@ -13,7 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from turnwise_worlds.web.browser.wire import Asked, Replied
+from turnwise_worlds.browser.wire import Asked, Replied
 
 COOKIE = "turnwise_site"
 _HEAD_BYTES = 64 << 10

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from turnwise.core.errors import ConfigError
-from turnwise_worlds.web.browser import wire
-from turnwise_worlds.web.browser.memory import MemoryLimit
-from turnwise_worlds.web.browser.outcomes import PageLost
-from turnwise_worlds.web.browser.settings import FLAGS, BrowserSettings
+from turnwise_worlds.browser import wire
+from turnwise_worlds.browser.memory import MemoryLimit
+from turnwise_worlds.browser.outcomes import PageLost
+from turnwise_worlds.browser.settings import FLAGS, BrowserSettings
 
 Site = Callable[[wire.Asked], wire.Replied]
 """Answers the requests of one page; called in a thread of its own."""
@@ -73,7 +74,7 @@ class Child:
             "cgroup_fds": fds,
         }
         return subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.guest", json.dumps(given)],
+            [sys.executable, "-m", f"{__package__}.guest.program", json.dumps(given)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -113,9 +114,11 @@ class Child:
             self._end = self._end or reason
             waiting, self._waiting = self._waiting, {}
         self._process.kill()  # process 1 of the jail ends with it, and the kernel ends the rest
-        for future in (*waiting.values(), self._ready):
-            if not future.done():
+        for future in waiting.values():
+            if future.set_running_or_notify_cancel():
                 future.set_exception(PageLost("browser", self._end))
+        with contextlib.suppress(InvalidStateError):  # it was ready
+            self._ready.set_exception(PageLost("browser", self._end))
 
     def close(self) -> None:
         """End the browser and wait until nothing of it is left, for at most five seconds."""
@@ -158,7 +161,8 @@ class Child:
 
     def _answer(self, message: dict[str, Any]) -> None:
         site = self.sites.get(message["page"])
-        asked = wire.Asked(message["method"], message["target"], tuple((name, value) for name, value in message["fields"]))
+        fields = tuple((name, value) for name, value in message["fields"])
+        asked = wire.Asked(message["method"], message["target"], fields)
         reply = wire.Replied(404, "", "") if site is None else site(asked)
         if len(reply.html) > self._max_page_bytes:
             reply = wire.Replied(413, "", "")
@@ -173,7 +177,8 @@ class Child:
 
 def _folder_of(package: str) -> str:
     spec = find_spec(package)
-    assert spec is not None and spec.origin is not None  # `require_package` has found it
+    assert spec is not None  # `require_package` has found it
+    assert spec.origin is not None
     return str(Path(spec.origin).parent)
 
 

@@ -75,4 +75,3 @@ def _copy_in(packages: tuple[Path, ...]) -> list[str]:
         os.makedirs(target)
         syscalls.mount(str(package), target, None, syscalls.MS_BIND)
     return [folder]
-

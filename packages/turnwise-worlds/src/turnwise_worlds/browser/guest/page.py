@@ -7,7 +7,7 @@ import base64
 import contextlib
 from typing import Any
 
-from turnwise_worlds.web.browser.site_server import COOKIE
+from turnwise_worlds.browser.guest.server import COOKIE
 
 _PERMISSION = "turnwise: permission"
 _FROZEN = """
@@ -27,9 +27,11 @@ _REFUSALS = f"""
   if (navigator.geolocation) for (const name of ["getCurrentPosition", "watchPosition"])
     Geolocation.prototype[name] = (good, bad) => {{ tell(); if (bad) bad({{code: 1, message: "denied"}}); return 0; }};
   if (window.Notification) Notification.requestPermission = () => {{ tell(); return Promise.resolve("denied"); }};
-  for (const [kind, names] of [["MediaDevices", ["getUserMedia", "getDisplayMedia"]], ["Clipboard", ["read", "readText"]],
-      ["StorageManager", ["persist"]], ["USB", ["requestDevice"]], ["Bluetooth", ["requestDevice"]],
-      ["Serial", ["requestPort"]], ["HID", ["requestDevice"]]])
+  const askers = {{
+    MediaDevices: ["getUserMedia", "getDisplayMedia"], Clipboard: ["read", "readText"], StorageManager: ["persist"],
+    USB: ["requestDevice"], Bluetooth: ["requestDevice"], Serial: ["requestPort"], HID: ["requestDevice"],
+  }};
+  for (const [kind, names] of Object.entries(askers))
     for (const name of names) if (window[kind] && name in window[kind].prototype) window[kind].prototype[name] = refuse;
   if (navigator.requestMIDIAccess) navigator.requestMIDIAccess = refuse;
   delete window.showOpenFilePicker; delete window.showSaveFilePicker; delete window.showDirectoryPicker;
@@ -37,7 +39,6 @@ _REFUSALS = f"""
 }})();
 """
 """Every permission is refused at once, and the refusal is told; a page that forges it is only refused."""
-_STYLE = "*, *::before, *::after { animation: none !important; transition: none !important; caret-color: transparent !important; }"
 _MEASURE = "() => document.documentElement ? document.documentElement.innerHTML.length : 0"
 
 

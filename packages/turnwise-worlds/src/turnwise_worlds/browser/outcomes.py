@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from turnwise.core.errors import ToolFailure
-from turnwise_worlds.web.surfaces.surface import SurfaceError
+from turnwise.core.errors import EnvironmentFault, ToolFailure
 
 Tried = Literal["popup", "download", "permission", "dialog", "foreign"]
 Lost = Literal["deadline", "size", "crash", "browser", "queue"]
@@ -29,7 +28,7 @@ class PageRefused(ToolFailure):
         self.tried = tried
 
 
-class PageLost(SurfaceError):
+class PageLost(EnvironmentFault):
     """The page is gone, and with it the episode: its reward is Invalid.
 
     `outcome` is "deadline" (the page did not answer in time), "size" (it grew past the limit), "crash" (its renderer

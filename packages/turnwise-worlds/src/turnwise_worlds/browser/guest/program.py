@@ -19,9 +19,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from turnwise_worlds.web.browser import jail, wire
-from turnwise_worlds.web.browser.guest_page import GuestPage, Lost
-from turnwise_worlds.web.browser.site_server import SiteServer
+from turnwise_worlds.browser import wire
+from turnwise_worlds.browser.guest import jail
+from turnwise_worlds.browser.guest.page import GuestPage, Lost
+from turnwise_worlds.browser.guest.server import SiteServer
 
 
 class Guest:
@@ -87,7 +88,7 @@ class Guest:
             answer["lost"] = ("deadline", f"no answer within {message['seconds']:g} s")
         except Lost as lost:
             answer["lost"] = lost.args
-        except Exception as error:  # the driver's own errors have no common class that says more
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises ends this page alone
             answer["lost"] = ("crash", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         self.write(answer)
 
