@@ -63,6 +63,7 @@ def use(browser: Browser, body: str, work: Callable[[BrowserPage], Awaitable[T]]
     [
         ("popup", "<button onclick=\"window.open('/x')\">b</button>"),
         ("popup", "<button onclick=\"document.querySelector('a').click()\">b</button><a href=/x target=_blank>a</a>"),
+        ("popup", "<form action=/x target=_blank><button>b</button></form>"),
         ("download", "<button onclick=\"document.querySelector('a').click()\">b</button><a href=/x download>a</a>"),
         ("permission", "<button onclick='navigator.geolocation.getCurrentPosition(() => 0)'>b</button>"),
         ("permission", "<button onclick='Notification.requestPermission()'>b</button>"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from turnwise_worlds.miniwob.listing import Element, find_numbers
+from turnwise_worlds.miniwob.listing import Element, find_numbers, strip_stops
 
 Verb = Literal["click", "type", "select"]
 
@@ -30,7 +30,7 @@ _TICKED = ("radio", "checkbox")
 
 
 def _click(elements: Elements, name: str) -> Step | None:
-    numbers = find_numbers(elements, ("button", "link"), name)
+    numbers = find_numbers(elements, ("button", "link"), name) or find_numbers(elements, (), name)
     return Step(verb="click", number=numbers[0]) if numbers else None
 
 
@@ -138,7 +138,7 @@ def find_words(task: str, goal: str) -> tuple[str, ...]:
 def shorten(task: str, goal: str) -> str:
     """Return a goal in few words, as it is if the task is not one of `KNOWN`."""
     words = find_words(task, goal)
-    return " ".join([KNOWN[task][0], *words]) if words else goal
+    return strip_stops(" ".join([KNOWN[task][0], *words])) if words else goal
 
 
 def lengthen(task: str, short: str) -> tuple[str, ...]:

@@ -69,10 +69,15 @@ def write_listing(view: View, goal: str, style: Style) -> str:
     return "\n".join([*lines, goal])
 
 
+def strip_stops(text: str) -> str:
+    """Return a text without the stops at its end, which would stand between a name and its number."""
+    return text.rstrip(".,")
+
+
 def _label(element: Element) -> str:
     """Return what the short style calls an element: its name alone, or kind, name and value."""
     if element.kind not in FORM_KINDS:
-        return element.name or element.kind
+        return strip_stops(element.name) or element.kind
     words = [element.kind, element.name, f"= {element.value}" if element.value else ""]
     return " ".join(filter(None, words))
 

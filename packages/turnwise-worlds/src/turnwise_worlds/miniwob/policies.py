@@ -24,9 +24,9 @@ def step_message(number: int, step: Step) -> Message:
 
 
 class DoingPolicy:
-    """Does the right next step with probability `skill`, else a step that is right in form only: the action at another
-    element, or with another text. With `skill=1` it is the oracle of the tasks in `goals.KNOWN`. Where it does not know
-    what is right, or sees nothing, it clicks anywhere."""
+    """Does the right next step with probability `skill`, else clicks on the first element that is not the right one.
+    With `skill=1` it is the oracle of the tasks in `goals.KNOWN`. Where it does not know what is right it clicks on the
+    first element."""
 
     def __init__(self, chosen: MiniwobArguments, skill: float) -> None:
         self._chosen = chosen
@@ -39,7 +39,7 @@ class DoingPolicy:
         words = lengthen(name, goal) if self._chosen.style == "short" else find_words(name, goal)
         step = plan(name, elements, words)
         if step is None or rng.random() >= self._skill:
-            step = _mistake(elements, step, rng)
+            step = _mistake(elements, step)
         return step_message(len(messages), step)
 
 
@@ -62,10 +62,10 @@ class RandomPolicy:
         return step_message(len(messages), Step(verb=verb, number=number, text=given))
 
 
-def _mistake(elements: Sequence[Element], right: Step | None, rng: Random) -> Step:
-    """Return a click at another element than the right one; where there is none, at any."""
-    others = [number for number in range(1, len(elements) + 1) if right is None or number != right.number]
-    return Step(verb="click", number=rng.choice(others or [1]))
+def _mistake(elements: Sequence[Element], right: Step | None) -> Step:
+    """Return a click at the first element that is not the right one; where there is none, at the only one."""
+    others = (number for number in range(1, len(elements) + 1) if right is None or number != right.number)
+    return Step(verb="click", number=next(others, 1))
 
 
 def _last_page(messages: Sequence[Message]) -> str:

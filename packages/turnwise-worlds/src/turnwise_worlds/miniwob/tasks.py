@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "tiny": (
-        "choose-list",
         "click-button",
         "click-color",
         "click-dialog-2",

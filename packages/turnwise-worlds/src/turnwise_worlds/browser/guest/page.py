@@ -9,7 +9,7 @@ from typing import Any
 
 from turnwise_worlds.browser.guest.server import COOKIE
 
-_PERMISSION = "turnwise: permission"
+_TOLD = "turnwise tells: "
 _FROZEN = """
 const fixed = 1600000000000, Real = Date;
 window.Date = class extends Real { constructor(...given) { super(...(given.length ? given : [fixed])); }
@@ -21,7 +21,8 @@ performance.now = () => 0;
 """The time stands still, and random numbers are the same on every page."""
 _REFUSALS = f"""
 (() => {{
-  const tell = console.debug.bind(console, "{_PERMISSION}");
+  const debug = console.debug.bind(console);
+  const tell = (tried = "permission") => debug("{_TOLD}" + tried);
   const deny = new DOMException("denied", "NotAllowedError");
   const refuse = () => {{ tell(); return Promise.reject(deny); }};
   if (navigator.geolocation) for (const name of ["getCurrentPosition", "watchPosition"])
@@ -34,11 +35,23 @@ _REFUSALS = f"""
   for (const [kind, names] of Object.entries(askers))
     for (const name of names) if (window[kind] && name in window[kind].prototype) window[kind].prototype[name] = refuse;
   if (navigator.requestMIDIAccess) navigator.requestMIDIAccess = refuse;
+  window.open = () => {{ tell("popup"); return null; }};
+  const own = ["", "_self", "_top", "_parent"];
+  const stop = (event, target) => {{
+    if (!own.includes(target) && !document.getElementsByName(target).length) {{ event.preventDefault(); tell("popup"); }}
+  }};
+  addEventListener("click", event => {{
+    const link = event.target.closest && event.target.closest("a[target], area[target]");
+    if (link) stop(event, link.target);
+  }}, true);
+  addEventListener("submit", event => {{
+    stop(event, (event.submitter && event.submitter.formTarget) || event.target.target);
+  }}, true);
   delete window.showOpenFilePicker; delete window.showSaveFilePicker; delete window.showDirectoryPicker;
   window.print = () => {{}};
 }})();
 """
-"""Every permission is refused at once, and the refusal is told; a page that forges it is only refused."""
+"""Permissions and windows are refused at once, and the refusal is told; a page that forges it is only refused."""
 _MEASURE = "() => document.documentElement ? document.documentElement.innerHTML.length : 0"
 
 
@@ -191,8 +204,8 @@ class GuestPage:
             await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
     def _read_console(self, message: Any) -> None:
-        if message.text == _PERMISSION:
-            self._tried.append("permission")
+        if message.text.startswith(_TOLD):
+            self._tried.append(message.text.removeprefix(_TOLD))
 
     def _note_request(self, request: Any) -> None:
         if request.is_navigation_request() and request.frame == self._page.main_frame:
