@@ -53,7 +53,8 @@ FLOORS = {
     **{
         f"turnwise_worlds/{name}": 3
         for name in (
-            *("coding", "debate", "delegate", "games", "memory", "miniwob", "pages", "plan", "proposer", "relay"),
+            *("coding", "debate", "delegate", "games", "house", "memory", "miniwob", "pages"),
+            *("plan", "proofs", "proposer", "push", "relay"),
             *("repair", "retry", "revise", "screens", "tool_calls", "web"),
         )
     },
