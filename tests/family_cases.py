@@ -346,6 +346,16 @@ CASES = {
         control_tasks=lambda task: bool(task.payload["calls"]),
     ),
     "tool_calls, files": Case(family="tool_calls", build=build_call_rows, gold=("calls",)),
+    "web": Case(
+        identity=show_seed, controls=({"page": "blank"},), max_turns=40, meets="going back leads to the page before"
+    ),
+    "web, terse": Case(
+        family="web",
+        arguments={"site": "terse", "actions": "webshop", "format": "short", "kinds": {"shop": 1.0}},
+        identity=show_seed,
+        controls=({"page": "blank"}, {"page": "shuffled"}),
+        meets="going back leads to the page before",
+    ),
     # The vault's secret is the prompt's letters backwards, and the tool has to know it. Its "random" tries the letters
     # in either order; a guess that the vault is open is right half the time.
     "example": Case(build=load_example(), shares="three letters of eight are 512 secrets", chance=0.75),

@@ -28,6 +28,7 @@ from turnwise_worlds.retry.arguments import RetryArguments
 from turnwise_worlds.revise.arguments import ReviseArguments
 from turnwise_worlds.screens.arguments import ScreensArguments
 from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
+from turnwise_worlds.web.arguments import WebArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
@@ -49,6 +50,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "screens": ScreensArguments,
     "search_proposer": SearchProposerArguments,
     "tool_calls": ToolCallsArguments,
+    "web": WebArguments,
 }
 
 

@@ -37,6 +37,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "screens",
             "search_proposer",
             "tool_calls",
+            "web",
         ),
         "turnwise.commands": ("exploitability", "search"),
         "turnwise.recipes": (

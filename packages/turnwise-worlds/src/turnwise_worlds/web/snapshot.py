@@ -185,8 +185,8 @@ def _flatten(children: list[_Branch | str], parent: _Branch, depth: int) -> list
 
 
 def format_page(page: Page) -> str:
-    """Write one line per node that says something: `[7] link red large mug` for an element, `heading Shop`, and texts as
-    they are. A field's text follows a colon, a ticked box ends with "checked"."""
+    """Write one line per node that says something: `[7] link red large mug` for an element, `heading Shop`, and texts
+    as they are. A field's text follows a colon, a ticked box ends with "checked"."""
     lines = []
     for node in page.nodes:
         if node.number is not None:
