@@ -40,6 +40,7 @@ FLOORS = {
     "turnwise_swe/repositories": 2,
     "turnwise_swe/environment": 3,
     **dict.fromkeys(["turnwise_swe/bugs", "turnwise_swe/harbor"], 4),
+    "turnwise_worlds/browser": 2,
     "turnwise_worlds/reporting": 4,
     "turnwise_worlds/planning": 5,
     "turnwise_adapters/": 3,
@@ -52,7 +53,7 @@ FLOORS = {
     **{
         f"turnwise_worlds/{name}": 3
         for name in (
-            *("coding", "debate", "delegate", "games", "house", "memory", "pages"),
+            *("coding", "debate", "delegate", "games", "house", "memory", "miniwob", "pages"),
             *("plan", "proofs", "proposer", "push", "relay"),
             *("repair", "retry", "revise", "screens", "tool_calls", "web"),
         )

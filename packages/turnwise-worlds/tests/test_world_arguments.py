@@ -16,6 +16,7 @@ from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
 from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
+from turnwise_worlds.miniwob.arguments import MiniwobArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proofs.arguments import ProofsArguments
@@ -36,6 +37,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "games": GamesArguments,
     "house": HouseArguments,
     "memory": ChunksArguments,
+    "miniwob": MiniwobArguments,
     "pages": PagesArguments,
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,

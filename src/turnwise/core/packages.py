@@ -24,6 +24,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "games",
             "house",
             "memory",
+            "miniwob",
             "pages",
             "plan",
             "program_proposer",
