@@ -259,7 +259,7 @@ def _split(text: str) -> Iterator[str]:
 
 def _take(tokens: Iterator[str]) -> Expression:
     """Read up to `$.`."""
-    read = []
+    read: list[str] = []
     for token in tokens:
         if token == "$.":
             return tuple(read)
