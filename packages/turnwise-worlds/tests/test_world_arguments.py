@@ -14,11 +14,13 @@ from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
+from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
+from turnwise_worlds.push.arguments import PushArguments
 from turnwise_worlds.relay.arguments import RelayArguments
 from turnwise_worlds.repair.arguments import RepairArguments
 from turnwise_worlds.retry.arguments import RetryArguments
@@ -31,11 +33,13 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "debate": DebateArguments,
     "delegate": DelegateArguments,
     "games": GamesArguments,
+    "house": HouseArguments,
     "memory": ChunksArguments,
     "pages": PagesArguments,
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,
     "proofs": ProofsArguments,
+    "push": PushArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
     "retry": RetryArguments,
