@@ -11,9 +11,11 @@ from turnwise.core.errors import ConfigError
 from turnwise.core.packages import OFFERED
 from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise_worlds.coding.arguments import CodingArguments
+from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
+from turnwise_worlds.lean.arguments import LeanArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
@@ -27,9 +29,11 @@ from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
+    "coq": CoqArguments,
     "debate": DebateArguments,
     "delegate": DelegateArguments,
     "games": GamesArguments,
+    "lean": LeanArguments,
     "memory": ChunksArguments,
     "pages": PagesArguments,
     "plan": PlanArguments,

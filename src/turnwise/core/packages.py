@@ -19,9 +19,11 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "turnwise-worlds": {
         "turnwise.environments": (
             "coding",
+            "coq",
             "debate",
             "delegate",
             "games",
+            "lean",
             "memory",
             "pages",
             "plan",
