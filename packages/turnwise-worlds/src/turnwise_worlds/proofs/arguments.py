@@ -10,6 +10,7 @@ from turnwise.environments.arguments import FamilyArguments, Share, check_unread
 from turnwise.environments.file_splits import MAX_BAD_ROWS
 from turnwise_worlds.proofs.kinds import KIND_NAMES
 from turnwise_worlds.proofs.syntax import Style
+from turnwise_worlds.proofs.theorem import Theorem
 
 Mode = Literal["generated", "files"]
 Shown = Literal["own", "hidden", "shuffled"]
@@ -52,3 +53,8 @@ class ProofsArguments(FamilyArguments):
         unread = ("train_path", "heldout_path", "max_bad_rows") if self.mode == "generated" else ("kinds",)
         check_unread(self, unread, self.mode)
         return self
+
+
+def find_budget(theorem: Theorem, chosen: ProofsArguments) -> int:
+    """Return how many calls an episode has."""
+    return len(theorem.script) + chosen.slack if theorem.script else chosen.budget

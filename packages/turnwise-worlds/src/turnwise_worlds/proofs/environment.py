@@ -1,9 +1,9 @@
 """One theorem: the policy sees the first open goal, calls a tactic, and sees what is left, until nothing is.
 
 user        p > q c ; p a ; |- q
-assistant   apply name = c
+assistant   apply goal = q name = c
 tool        p > q c ; p a ; |- p
-assistant   apply name = a
+assistant   apply goal = p name = a
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from turnwise.core.protocols import StepResult
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task, ToolRecord, text_message
 from turnwise.environments.tool_environment import ToolEnvironment
-from turnwise_worlds.proofs.arguments import ProofsArguments
+from turnwise_worlds.proofs.arguments import ProofsArguments, find_budget
 from turnwise_worlds.proofs.kernel.check import check_proof
 from turnwise_worlds.proofs.kernel.rules import Refused
 from turnwise_worlds.proofs.state import ProofState
@@ -27,11 +27,6 @@ _RULES = (
     "Prove the goal after |- from the hypotheses above it. Call one tactic at a time; each is applied to the goal that "
     "is shown, the first of those that are open. You have {budget} calls.\n\n"
 )
-
-
-def find_budget(theorem: Theorem, chosen: ProofsArguments) -> int:
-    """Return how many calls an episode has."""
-    return len(theorem.script) + chosen.slack if theorem.script else chosen.budget
 
 
 def build_prompt(theorem: Theorem, chosen: ProofsArguments) -> tuple[Message, ...]:
@@ -60,31 +55,32 @@ class ProofsEnvironment(ToolEnvironment):
         tools = [getattr(self, name) for name in names if name != "contradict" or self._theorem.classical]
         return build_prompt(self._theorem, self._chosen), tools
 
-    def intro(self) -> str:
+    async def intro(self) -> str:
         """Assume the left side of an implication, and prove the right side."""
         return self._act(Tactic("intro"))
 
-    def apply(self, name: str) -> str:
+    async def apply(self, name: str, goal: str = "") -> str:
         """Use a hypothesis that is the goal, or an implication that ends in it; what it needs is left to prove.
 
         Args:
             name: The hypothesis.
+            goal: The goal it is meant for, as it is shown. It does not apply to another. May be left out.
         """
-        return self._act(Tactic("apply", name))
+        return self._act(Tactic("apply", name, goal))
 
-    def split(self) -> str:
+    async def split(self) -> str:
         """Prove both sides of a conjunction, the left one first."""
         return self._act(Tactic("split"))
 
-    def left(self) -> str:
+    async def left(self) -> str:
         """Prove the left side of a disjunction."""
         return self._act(Tactic("left"))
 
-    def right(self) -> str:
+    async def right(self) -> str:
         """Prove the right side of a disjunction."""
         return self._act(Tactic("right"))
 
-    def destruct(self, name: str) -> str:
+    async def destruct(self, name: str) -> str:
         """Take a hypothesis apart: both sides of a conjunction, or the two cases of a disjunction.
 
         Args:
@@ -92,15 +88,15 @@ class ProofsEnvironment(ToolEnvironment):
         """
         return self._act(Tactic("destruct", name))
 
-    def exfalso(self) -> str:
+    async def exfalso(self) -> str:
         """Prove the false proposition in place of the goal."""
         return self._act(Tactic("exfalso"))
 
-    def contradict(self) -> str:
+    async def contradict(self) -> str:
         """Assume that the goal is false, and prove the false proposition."""
         return self._act(Tactic("contradict"))
 
-    def rewrite(self, name: str) -> str:
+    async def rewrite(self, name: str) -> str:
         """Replace the left side of an equation by its right side.
 
         Args:
@@ -108,7 +104,7 @@ class ProofsEnvironment(ToolEnvironment):
         """
         return self._act(Tactic("rewrite", name))
 
-    def rewrite_back(self, name: str) -> str:
+    async def rewrite_back(self, name: str) -> str:
         """Replace the right side of an equation by its left side.
 
         Args:
@@ -116,7 +112,7 @@ class ProofsEnvironment(ToolEnvironment):
         """
         return self._act(Tactic("rewrite_back", name))
 
-    def reflexivity(self) -> str:
+    async def reflexivity(self) -> str:
         """Prove an equation whose sides are the same."""
         return self._act(Tactic("reflexivity"))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from turnwise.core.protocols import ScriptedPolicy, Split
+from turnwise.core.protocols import Opinion, ScriptedPolicy, Split
 from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task
 from turnwise.environments.file_splits import FromFiles, load_splits
@@ -13,11 +14,12 @@ from turnwise.environments.generated import GeneratedFamily
 from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proofs.environment import ProofsEnvironment, build_prompt
 from turnwise_worlds.proofs.kinds import make_theorem
+from turnwise_worlds.proofs.opinion import judge_replies
 from turnwise_worlds.proofs.policies import ProvingPolicy, RandomPolicy
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import Theorem, read_theorem
 from turnwise_worlds.proofs.view import View
-from turnwise_worlds.proofs.words import REFUSED, TACTICS, format_tactic
+from turnwise_worlds.proofs.words import REFUSED, TACTICS, aim, format_tactic
 
 HELD_OUT = 5
 """One theorem in so many is held out."""
@@ -62,6 +64,11 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
         """Build a fresh, single-use `ProofsEnvironment`."""
         return ProofsEnvironment(self._chosen, task)
 
+    async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion:
+        """See `SecondOpinion`: the proof is put together again, exported, and verified by our own verifier and by
+        Debian's `metamath`. Raises as `ask_metamath` does."""
+        return await asyncio.to_thread(judge_replies, task, replies)
+
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
         chosen = self._chosen
@@ -78,8 +85,8 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
         view, state = View.of(theorem, self._uncontrolled), ProofState.open(theorem)
         yield task.prompt[0].text
         for tactic in theorem.script:
+            yield f" {format_tactic(aim(tactic, state.goals[0].sequent.conclusion))}"
             state = state.apply(tactic)
-            yield f" {format_tactic(tactic)}"
             yield REFUSED + view.show(state)
         yield f" {list(TACTICS)[index % len(TACTICS)]}"
 

@@ -11,7 +11,7 @@ from turnwise_worlds.proofs.words import Tactic
 
 MAX_DEPTH = 10
 """Tactics of a script, at most."""
-MAX_TRIES = 4000
+MAX_TRIES = 200
 """Tactics tried in one search, at most."""
 
 
