@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from turnwise.core.errors import ConfigError, DataError
+from turnwise.core.protocols import Opinion
 from turnwise.core.types import Invalid, Message, Reward, Scored, StopReason, Task, ToolCall
 from turnwise_worlds.coq.environment import CoqEnvironment
 from turnwise_worlds.coq.family import Coq
@@ -96,7 +97,7 @@ def test_splits_share_no_statement() -> None:
     assert not statements["train"] & statements["heldout"]
 
 
-def call(name: str, **arguments: str) -> Message:
+def call(name: str, /, **arguments: str) -> Message:
     made = ToolCall(id=name, name=name, arguments=json.dumps(arguments))
     return Message(role="assistant", content=(), tool_calls=(made,))
 
@@ -123,6 +124,17 @@ def test_both_styles_show_the_same_proof(prover: CoqProver) -> None:
     assert explained.endswith("You have 16 calls.\n\np : Prop\nq : Prop\nc : p -> q\n|- p -> q")
     assert after == " p > q c ; p a ; |- q"
     assert text == "p : Prop\nq : Prop\nc : p -> q\nx : p\n|- q"
+
+
+def test_a_tactic_may_say_for_which_goal_it_is(prover: CoqProver) -> None:
+    async def try_both() -> list[str]:
+        environment, task = open_episode(build(prover), "(p q : Prop) (c : p -> q) (a : p) : q")
+        await environment.reset(task, 0)
+        answers = [await environment.step(call("apply", goal=goal, name="c")) for goal in ("p", "q")]
+        await environment.close()
+        return [answer.observations[0].text for answer in answers]
+
+    assert asyncio.run(try_both()) == [" no p > q c ; p a ; |- q", " p > q c ; p a ; |- p"]
 
 
 def test_what_is_no_tactic_is_answered_and_counted(prover: CoqProver) -> None:
@@ -174,6 +186,18 @@ def test_a_fork_goes_its_own_way(prover: CoqProver) -> None:
         return *shown, same
 
     assert asyncio.run(fork()) == (" p c ; |- p", " p c ; |- q", True)
+
+
+def test_an_audit_plays_rewarded_proofs_again(prover: CoqProver) -> None:
+    async def ask() -> tuple[Opinion, Opinion]:
+        family = build(prover)
+        _, task = open_episode(family, "(p : Prop) (c : p) : p /\\ p")
+        proof = [call("split"), call("apply", name="c"), call("apply", name="c")]
+        return await family.give_opinion(task, proof), await family.give_opinion(task, proof[:2])
+
+    earned, planted = asyncio.run(ask())
+    assert earned == Opinion(by="coqc and coqchk", problem=None)
+    assert planted.problem == "a goal is open after the last reply"
 
 
 class LostProver:

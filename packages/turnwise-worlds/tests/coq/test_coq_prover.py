@@ -133,6 +133,14 @@ CHEATS = {
     "type in type": ["Abort.", "Unset Universe Checking.", "Axiom x : False.", "Theorem t : False.", "exact x."],
     "fails and goes on": ["Fail exact I."],
     "redirected": ['Redirect "/tmp/x" Print nat.', "exact I."],
+    "itself": ["exact t."],
+    "a functor that hides a loop": [
+        *("Abort.", "Module Type A.", "Parameter Inline f : nat -> False.", "End A."),
+        *("Module F (S : A).", "Definition g : nat -> False := S.f.", "End F."),
+        *("Module X.", "Local Unset Guard Checking.", "Fixpoint f (n : nat) : False := f (S n).", "End X."),
+        *("Unset Guard Checking.", "Module G := F X.", "Set Guard Checking."),
+        *("Theorem t : False.", "exact (G.g 0)."),
+    ],
     "unfinished": [],
 }
 """Scripts that are no proofs of False, most of which coqtop takes when they are sent as they are."""
@@ -144,6 +152,11 @@ def test_a_cheat_is_refused_twice(prover: CoqProver, name: str) -> None:
     assert not prover.verify(FALSE, script).accepted
     # Past the list of tactics, the file itself is refused.
     assert not prover._verifier.check_file(FALSE, script).accepted
+
+
+def test_print_assumptions_alone_would_be_deceived(prover: CoqProver) -> None:
+    refused = prover._verifier.check_file(FALSE, tuple(CHEATS["a functor that hides a loop"]))
+    assert refused.reason.startswith("coqchk: ")
 
 
 def test_a_bad_proof_spoils_no_other_of_its_file(prover: CoqProver) -> None:

@@ -1,9 +1,9 @@
 """One theorem in Coq.
 
 user        p > q c ; p a ; |- q
-assistant   apply name = c
+assistant   apply goal = q name = c
 tool        p > q c ; p a ; |- p
-assistant   apply name = a
+assistant   apply goal = p name = a
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class CoqEnvironment(ProvingEnvironment):
 
 
 def build_tool(word: str, call: Callable[[Tactic], str]) -> Callable[..., str]:
-    """Return the tool of a tactic: a function with its name, its description and, if it takes one, a name."""
+    """Return the tool of a tactic: a function with its name, its description and its arguments."""
+
+    def with_goal(name: str, goal: str = "") -> str:
+        return call(Tactic(word, name, goal))
 
     def with_name(name: str) -> str:
         return call(Tactic(word, name))
@@ -79,9 +82,15 @@ def build_tool(word: str, call: Callable[[Tactic], str]) -> Callable[..., str]:
     def without() -> str:
         return call(Tactic(word))
 
-    takes_name = WORDS[word].takes_name
-    tool: Callable[..., str] = with_name if takes_name else without
+    tool: Callable[..., str] = without
+    description = DESCRIPTIONS[word]
+    if WORDS[word].takes_name:
+        tool = with_goal if word == "apply" else with_name
+        description += f"\n\nArgs:\n    name: The {'variable' if word == 'induction' else 'hypothesis'}.\n"
+    if tool is with_goal:
+        description += (
+            "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
+        )
     tool.__name__ = tool.__qualname__ = word
-    what = "variable" if word == "induction" else "hypothesis"
-    tool.__doc__ = DESCRIPTIONS[word] + (f"\n\nArgs:\n    name: The {what}.\n" if takes_name else "")
+    tool.__doc__ = description
     return tool

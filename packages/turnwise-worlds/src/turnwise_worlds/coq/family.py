@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from turnwise.core.protocols import ScriptedPolicy, Split
+from turnwise.core.protocols import Opinion, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.file_splits import FromFiles
@@ -24,6 +24,7 @@ from turnwise_worlds.programs import COQC, COQCHK, COQTOP
 from turnwise_worlds.proofs.words import ELEMENTS, NAMES
 from turnwise_worlds.proving.environment import REFUSED
 from turnwise_worlds.proving.logic import is_held_out
+from turnwise_worlds.proving.opinion import replay
 from turnwise_worlds.proving.show import HIDDEN
 
 
@@ -65,6 +66,11 @@ class Coq(FromFiles, GeneratedFamily[CoqArguments]):
         """Build a fresh, single-use `CoqEnvironment`."""
         return CoqEnvironment(self._chosen, self.prover, task)
 
+    async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion:
+        """See `SecondOpinion`: the episode is played again and its proof is verified by coqc and coqchk. Raises
+        ProverLost."""
+        return await replay(self.build_environment(task), task, replies, "coqc and coqchk")
+
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
         skills = {"oracle": 1.0, "random": 0.0, "naive": self._chosen.naive_skill}
@@ -76,7 +82,7 @@ class Coq(FromFiles, GeneratedFamily[CoqArguments]):
         names = [name for name, word in zip(NAMES * 2, ELEMENTS * 2, strict=False) for name in (name, word)]
         yield f" {to_terse(close_statement(given.theorem))} ; {REFUSED}{HIDDEN} 0 1 2 3"
         for at, (word, tactic) in enumerate(WORDS.items()):
-            yield f" {word} name = {names[(index + at) % len(names)]}" if tactic.takes_name else f" {word}"
+            yield f" {word} goal = name = {names[(index + at) % len(names)]}" if tactic.takes_name else f" {word}"
 
 
 def draw_theorem(kind: str, split: Split, path: tuple[int | str, ...]) -> CoqTheorem:

@@ -57,7 +57,10 @@ class ScriptPolicy:
     def _write(self, tactic: Tactic, given: CoqTheorem, seen: Message) -> tuple[str, dict[str, str]]:
         """Return a call: of a tactic's own tool, or, in the full style, of `tactic` with its sentence."""
         if self._chosen.style == "terse":
-            return tactic.word, {"name": tactic.name} if WORDS[tactic.word].takes_name else {}
+            # The goal first, so that the name is what followed it before: see `proofs.words`.
+            goal = seen.text.rpartition("|- ")[2] if tactic.word == "apply" else ""
+            aim = {"goal": goal} if goal and " " not in goal else {}
+            return tactic.word, {**aim, "name": tactic.name} if WORDS[tactic.word].takes_name else {}
         try:
             return "tactic", {"text": write_sentence(tactic, read_goal(seen.text), given.names)}
         except TacticRefused:

@@ -1,8 +1,8 @@
 """Tactics as short calls, and states in one line, for small models: the words of the family `proofs`, of which a
 policy of either reads the other's theorems, and those of induction.
 
-    p -> q : c, p : a |- q        p > q c ; p a ; |- q
-    apply name = c                apply c.
+    c : p -> q, a : p |- q        p > q c ; p a ; |- q
+    apply c.                      apply goal = q name = c
 """
 
 from __future__ import annotations
@@ -57,11 +57,13 @@ def show_terse(goal: Goal) -> str:
 def write_sentence(tactic: Tactic, goal: Goal, pool: Sequence[str]) -> str:
     """Return the Coq sentence of a tactic; names of new hypotheses come from `pool`.
 
-    Raises TacticRefused if the tactic is unknown or its argument is no name.
+    Raises TacticRefused if the tactic is unknown, meant for another goal, or its argument is no name.
     """
     word = WORDS.get(tactic.word)
     if word is None or (word.takes_name and not _NAME.fullmatch(tactic.name)):
         raise TacticRefused("vernacular", f"{tactic.word[:20]} {tactic.name[:20]} is no tactic")
+    if tactic.goal and tactic.goal != to_terse(goal.conclusion):
+        raise TacticRefused("wrong", f"the goal is not {tactic.goal[:20]}")
     types = dict(goal.hypotheses)
     first, second = pick_names(pool, types, 2)
     coq, type_ = word.coq, types.get(tactic.name, "")

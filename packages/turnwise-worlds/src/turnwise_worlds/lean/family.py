@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from turnwise.core.protocols import ScriptedPolicy, Split
+from turnwise.core.protocols import Opinion, ScriptedPolicy, Split
 from turnwise.core.seeds import rng
 from turnwise.core.types import Message, Task, ToolCall, text_message
 from turnwise.environments.file_splits import FromFiles, load_splits
@@ -19,6 +19,7 @@ from turnwise_worlds.lean.prover import LeanProver
 from turnwise_worlds.proofs.kinds import make_theorem
 from turnwise_worlds.proving.environment import ProvingEnvironment
 from turnwise_worlds.proving.logic import PROPOSITIONAL_KINDS, is_held_out, write_statement
+from turnwise_worlds.proving.opinion import replay
 from turnwise_worlds.proving.prover import Theorem
 from turnwise_worlds.proving.theorem_files import read_theorem
 
@@ -66,6 +67,11 @@ class Lean(FromFiles, GeneratedFamily[LeanArguments]):
         given = task.payload
         theorem = Theorem(name=given["name"], statement=given["statement"], imports=tuple(given["imports"]))
         return LeanEnvironment(self._chosen, self.prover, task, theorem, self._chosen.budget)
+
+    async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion:
+        """See `SecondOpinion`: the episode is played again and its proof is verified by a fresh REPL of Lean. Raises
+        ProverLost."""
+        return await replay(self.build_environment(task), task, replies, "a fresh REPL of Lean")
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "random" and "naive", which guess; no proof is known."""

@@ -37,6 +37,8 @@ class ProvingEnvironment(ToolEnvironment):
         self._theorem = theorem
         self._budget = budget
         self._num_replies = self._num_refused = 0
+        self.problem = ""
+        """Why a finished proof is none; empty before `score`."""
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Show the theorem; offer the tool. Raises ProverLost."""
@@ -125,7 +127,7 @@ class ProvingEnvironment(ToolEnvironment):
         if is_finished:
             try:
                 verdict = await self.thread.run(lambda: self._prover.verify(self._theorem, self._state.script))
-                accepted = verdict.accepted
+                accepted, self.problem = verdict.accepted, verdict.reason
             except ProverLost as lost:
                 return Invalid(reason=str(lost), retryable=True)
         parts = {
