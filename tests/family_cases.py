@@ -380,7 +380,12 @@ if find_spec("mcp"):  # an optional extra
 ADAPTER = "the package is no part of `dev`, and `make test-adapters` installs it"
 EXCUSED = {
     "agent": ("a program outside asks, and none is scripted", "tests/unit/environments/agents/test_agents.py"),
+    "coq": (
+        "an episode is played in Coq, which is no part of `dev`",
+        "packages/turnwise-worlds/tests/coq/test_coq_family.py",
+    ),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
+    "lean": ("an episode is played in Lean, which is not there", "packages/turnwise-worlds/tests/lean/test_lean.py"),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
     "openenv": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_openenv.py"),

@@ -42,6 +42,8 @@ FLOORS = {
     **dict.fromkeys(["turnwise_swe/bugs", "turnwise_swe/harbor"], 4),
     "turnwise_worlds/browser": 2,
     "turnwise_worlds/reporting": 4,
+    "turnwise_worlds/proving": 4,
+    **dict.fromkeys(["turnwise_worlds/coq", "turnwise_worlds/lean"], 5),
     "turnwise_worlds/planning": 5,
     "turnwise_adapters/": 3,
     "turnwise_adapters/verl_tool": 3,

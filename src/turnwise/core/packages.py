@@ -19,10 +19,12 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "turnwise-worlds": {
         "turnwise.environments": (
             "coding",
+            "coq",
             "debate",
             "delegate",
             "games",
             "house",
+            "lean",
             "memory",
             "miniwob",
             "pages",
