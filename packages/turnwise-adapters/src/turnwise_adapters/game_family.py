@@ -40,6 +40,9 @@ class GameArguments(FamilyArguments):
     """The total: the sum of the game's rewards, or 1 for success."""
     show_actions: Literal["never", "once", "always"] = "once"
     """Where the legal actions are listed: nowhere, in the first message, or in every one."""
+    observations: Literal["shown", "blank"] = "shown"
+    """"blank" hides the state, as a control: the first message has the objective alone, and actions are answered with
+    nothing."""
     instructions: str = ""
     """Text put before the first message."""
     split_by: Literal["seed", "opening"] = "seed"
