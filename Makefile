@@ -6,13 +6,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := sandbox swe worlds adapters rewards
 EDITABLE := $(foreach name,$(PACKAGES),-e packages/turnwise-$(name))
+# What worlds start: a browser, provers, Java.
+DEBIAN := chromium-headless-shell metamath coq default-jre-headless
 PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 
 # With it every process that a test or a run starts would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-models crash soak lint setup models bench peers golden golden-check test-adapters gateway-clients vllm test-vllm test-scale voices wheels clean
+.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-worlds system test-models crash soak lint setup models bench peers golden golden-check test-adapters gateway-clients vllm test-vllm test-scale voices worlds wheels clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -29,22 +31,29 @@ demo-real: $(STAMP) ## Fetch SmolLM2-135M, train it to use a calculator and Pyth
 	  $(BIN)/turnwise ask $$run --task 0 --step 0; echo; $(BIN)/turnwise ask $$run --task 0
 
 test: lint ## Check lint, types and tests.
-	$(BIN)/python -m pytest -n 3 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow and not system"
 
 test-core: ## The tests of the core and the sandbox, in .venv-core, where no other package is installed.
 	[ -x .venv-core/bin/python ] || $(PYTHON) -m venv .venv-core
 	.venv-core/bin/python -m pip install --quiet -c constraints.txt -e packages/turnwise-sandbox -e '.[dev]'
-	.venv-core/bin/python -m pytest -n 3 -m "not slow" tests packages/turnwise-sandbox/tests
+	.venv-core/bin/python -m pytest -n 3 -m "not slow and not system" tests packages/turnwise-sandbox/tests
 
 SEED ?= 1
 test-shuffled: $(STAMP) ## The tests in an order drawn from SEED, modules and the tests in them.
-	$(BIN)/python -m pytest -n 3 -m "not slow" --random-order-bucket=module --random-order-seed=$(SEED)
+	$(BIN)/python -m pytest -n 3 -m "not slow and not system" --random-order-bucket=module --random-order-seed=$(SEED)
 
 test-slow: $(STAMP) ## The slow tests: hundreds of kills, cancellations and escape attempts, crashes at every place.
 	$(BIN)/python -m pytest -m slow --durations=5
 
 test-models: $(STAMP) ## Every causal language model of transformers, tiny: path, log-probabilities, samples and a step against transformers alone.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow" tests/models
+
+system: ## Install the programs that worlds start (Debian; needs root): a browser, Coq, Metamath, Java.
+	@dpkg -s $(DEBIAN) > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 $(DEBIAN); }
+
+test-worlds: $(STAMP) system ## The tests of worlds on real programs: Chromium, Coq, Metamath, MuJoCo.
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e 'packages/turnwise-worlds[web,bodies]'
+	$(BIN)/python -m pytest -n 2 -m system packages/turnwise-worlds/tests
 
 crash: $(STAMP) ## Kill a training run 1,000 times at random; fail if a token is lost, double or too old.
 	$(BIN)/python benchmarks/crash.py
@@ -88,6 +97,10 @@ gateway-clients: $(STAMP) ## Install other people's clients, a group at a time, 
 
 wheels: ## Build the wheels of all packages, install them outside the checkout and train there by short names.
 	PYTHON=$(PYTHON) sh packages/try_wheels.sh
+
+worlds: $(STAMP) system ## Train every recipe of web, proofs, houses and bodies on three seeds (hours), and print the table of docs/worlds.md.
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e 'packages/turnwise-worlds[web,bodies]'
+	$(BIN)/python benchmarks/worlds.py train
 
 voices: $(STAMP) ## Train every recipe of several voices on three seeds (hours), and print their table.
 	$(BIN)/python benchmarks/voices.py train

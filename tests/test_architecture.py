@@ -451,7 +451,7 @@ def test_what_the_core_knows_of_its_packages_is_what_they_offer() -> None:
         assert offered == {group: names for group, names in entries.items() if group in offered} | {
             "turnwise.recipes": recipes
         }
-        assert set(entries) <= {*offered, "turnwise.report_sections"}
+        assert set(entries) <= {*offered, "turnwise.report_sections", "turnwise.programs"}
 
 
 def test_the_way_of_a_trajectory_enters_each_room_once_and_never_turns_back() -> None:

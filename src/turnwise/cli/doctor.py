@@ -15,6 +15,7 @@ from typing import Any
 from turnwise import __version__
 from turnwise.core.errors import ConfigError
 from turnwise.core.packages import OFFERED, find_version
+from turnwise.core.programs import SystemProgram, list_programs
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "renderers", "bm25s", "numpy", "pydantic")
 _DEVELOPMENT = "dev"
@@ -52,6 +53,10 @@ def examine() -> dict[str, Any]:
     findings["optional extras"] = ", ".join(installed) or "none (the tiny search recipe needs none)"
     lacking = [f"{name} ({', '.join(missing)})" for name, missing in extras.items() if missing]
     findings["not installed"] = ", ".join(lacking) or "none"
+    try:
+        findings |= describe_programs(list_programs())
+    except ConfigError as error:
+        findings["programs"] = str(error)
     return findings
 
 
@@ -63,6 +68,18 @@ def describe_package(package: str) -> str:
     if version != __version__:
         return f"{version}, and Turnwise is {__version__}: pip install {package}=={__version__}"
     return version
+
+
+def describe_programs(programs: Iterable[SystemProgram]) -> dict[str, str]:
+    """The programs that environments start, by whether this machine has them."""
+    paths = {program: shutil.which(program.command) for program in programs}
+    lacking = [
+        f"{each.command} ({each.used_by}; apt-get install {each.package})" for each, at in paths.items() if at is None
+    ]
+    return {
+        "programs": ", ".join(each.command for each, at in paths.items() if at is not None) or "none",
+        "programs missing": ", ".join(lacking) or "none",
+    }
 
 
 def find_extras(requirements: Iterable[str]) -> dict[str, list[str]]:

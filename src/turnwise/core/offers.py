@@ -7,7 +7,7 @@ A package offers a name in an entry-point group, such as `turnwise.losses`:
 
 Each group is named where its objects are used: `turnwise.environments`, `turnwise.losses`, `turnwise.credit`,
 `turnwise.annotators`, `turnwise.engines`, `turnwise.judges`, `turnwise.rewards`, `turnwise.commands`,
-`turnwise.report_sections`, `turnwise.task_formats`, `turnwise.recipes`.
+`turnwise.report_sections`, `turnwise.task_formats`, `turnwise.recipes`, `turnwise.programs`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Turnwise's other distributions, by what they offer, so that an error about a missing one says what to install."""
+"""Packages that may be missing: Turnwise's other distributions, by what they offer, and those that environments need.
+
+An error about a missing one says what to install."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import re
+
+from turnwise.core.errors import ConfigError
 
 OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "turnwise-swe": {
@@ -110,3 +115,19 @@ def find_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def require_package(package: str, minimum: str, extra: str) -> str:
+    """Return the installed version of a distribution. Raises ConfigError with the remedy if it is missing or too
+    old."""
+    remedy = f"install it with: pip install 'turnwise[{extra}]'"
+    if not (installed := find_version(package)):
+        raise ConfigError(f"this environment needs the package {package} >= {minimum}; {remedy}")
+    if _numbers(installed) < _numbers(minimum):
+        raise ConfigError(f"{package} {installed} is too old; this environment needs {minimum} or newer; {remedy}")
+    return installed
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """Return the leading numbers of a release, `(1, 10)` for "1.10rc1", which suffice for a lower bound."""
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+]", release)[0])))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import EngineError, TurnwiseError, boundary
 from turnwise.models.threads import build_executor
 
 P = TypeVar("P")
@@ -110,8 +110,8 @@ class Pump(Generic[P, R]):
                     # answer.
                     await asyncio.sleep(0)
                     await asyncio.sleep(0)
-        except EngineError as error:
-            self._steps.fail(error)
+        except TurnwiseError as error:
+            self._steps.fail(EngineError(str(error)))
 
     async def _step(self, plan: P) -> None:
         began = time.monotonic()

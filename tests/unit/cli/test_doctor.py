@@ -1,14 +1,17 @@
-"""What `turnwise doctor` says of optional extras."""
+"""What `turnwise doctor` says of optional extras, packages and programs."""
 
 import importlib.metadata
+import shutil
 from pathlib import Path
 
 import pytest
 from installed import write_entry_points
 
 from turnwise import __version__
-from turnwise.cli.doctor import describe_package, find_extras
+from turnwise.cli.doctor import describe_package, describe_programs, find_extras
+from turnwise.core.errors import ConfigError
 from turnwise.core.packages import find_version
+from turnwise.core.programs import SystemProgram, list_programs
 
 
 def test_every_extra_is_named_with_what_it_lacks() -> None:
@@ -41,3 +44,24 @@ def test_all_extras_of_the_package_are_known() -> None:
     named = set(importlib.metadata.metadata("turnwise").get_all("Provides-Extra") or ()) - {"dev"}
     assert set(find_extras(importlib.metadata.requires("turnwise") or ())) == named
     assert {"wandb", "ray", "mcp", "lora"} <= named
+
+
+def test_programs_that_are_missing_are_named_with_their_users_and_the_remedy() -> None:
+    shell = SystemProgram(command="sh", package="dash", used_by="environment 'here'")
+    missing = SystemProgram(command="no-such-prover", package="prover", used_by="environment 'proofs'")
+    assert shell.find() == shutil.which("sh")
+    with pytest.raises(ConfigError, match=r"environment 'proofs' needs the program no-such-prover, .*install prover"):
+        missing.find()
+    assert describe_programs([shell, missing]) == {
+        "programs": "sh",
+        "programs missing": "no-such-prover (environment 'proofs'; apt-get install prover)",
+    }
+
+
+def test_an_offer_of_programs_that_is_something_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_entry_points(tmp_path, "odd", {"turnwise.programs": {"odd": "os:sep"}})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="programs='odd' of the package odd must be a sequence of SystemProgram"):
+        list_programs()

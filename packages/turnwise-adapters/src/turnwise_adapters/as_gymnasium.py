@@ -6,9 +6,9 @@ import asyncio
 import string
 from typing import TYPE_CHECKING, Any
 
+from turnwise.core.packages import require_package
 from turnwise.core.protocols import EnvironmentFamily, Split
 from turnwise_adapters.outward import OutwardEpisode, describe_tools, join_texts, read_reply
-from turnwise_adapters.packages import require_package
 
 if TYPE_CHECKING:
     import gymnasium

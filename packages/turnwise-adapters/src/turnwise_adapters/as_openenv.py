@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from turnwise.core.packages import require_package
 from turnwise.core.protocols import EnvironmentFamily, Split
 from turnwise_adapters.outward import OutwardEpisode, describe_tools, join_texts, read_reply
-from turnwise_adapters.packages import require_package
 
 
 def to_openenv(

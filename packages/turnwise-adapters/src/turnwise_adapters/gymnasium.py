@@ -15,11 +15,11 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, boundary
+from turnwise.core.packages import require_package
 from turnwise.environments.arguments import read_arguments
 from turnwise_adapters.drawings import space_out, write_colours
 from turnwise_adapters.experts import solve_table
 from turnwise_adapters.game_family import GameArguments, GameFamily
-from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import Outcome, TextGame
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {

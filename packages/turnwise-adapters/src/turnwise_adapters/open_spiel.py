@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.packages import require_package
 from turnwise.core.seeds import rng
 from turnwise.environments.arguments import read_arguments
 from turnwise_adapters.game_family import GameArguments, GameFamily
-from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import Outcome, TextGame
 
 Show = Literal["never", "once", "always"]

@@ -19,9 +19,9 @@ from typing import Any
 from pydantic import Field
 
 from turnwise.core.errors import ConfigError, ToolFailure, boundary
+from turnwise.core.packages import require_package
 from turnwise.environments.arguments import Seconds, read_arguments
 from turnwise_adapters.game_family import GameArguments, GameFamily
-from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import Outcome, TextGame
 
 

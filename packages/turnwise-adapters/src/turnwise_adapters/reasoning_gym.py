@@ -18,11 +18,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, SkipValidation
 
 from turnwise.core.errors import ConfigError, boundary
+from turnwise.core.packages import require_package
 from turnwise.core.seeds import rng
 from turnwise.environments.arguments import Seconds, check_weights, read_arguments
 from turnwise.rewards.math_verifier import ComparisonRaised, MathVerifier, to_plain
 from turnwise_adapters.game_family import GameArguments, GameFamily
-from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import MAX_ACTION_CHARS, Outcome, ReplyKind, TextGame
 
 EVALUATING = frozenset(

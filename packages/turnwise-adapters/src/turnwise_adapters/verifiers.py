@@ -16,13 +16,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, create_model
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure, boundary
+from turnwise.core.packages import require_package
 from turnwise.core.protocols import Environment, ScriptedPolicy, Split
 from turnwise.core.types import Message, Reward, RewardPart, Scored, StopReason, Task, ToolSpec
 from turnwise.environments.arguments import FamilyArguments, check_index, choose_policy, read_arguments
 from turnwise.environments.replies import answer_message
 from turnwise.environments.tool_environment import ToolEnvironment
 from turnwise.tools.tool import Tool
-from turnwise_adapters.packages import require_package
 from turnwise_adapters.traces import build_trace, check_row, read_prompt
 
 

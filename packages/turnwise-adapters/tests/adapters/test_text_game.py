@@ -7,11 +7,11 @@ import pytest
 from played_games import act, check_family, play, success
 
 from turnwise.core.errors import ConfigError, EnvironmentFault, ToolFailure
+from turnwise.core.packages import require_package
 from turnwise.core.types import Scored, StopReason, ToolCallError, text_message
 from turnwise.environments.arguments import read_arguments
 from turnwise.environments.registry import FAMILIES, load_family
 from turnwise_adapters.game_family import GameArguments, GameFamily
-from turnwise_adapters.packages import require_package
 from turnwise_adapters.text_game import Outcome, TextGame, check_action, read_actions, write_action
 
 

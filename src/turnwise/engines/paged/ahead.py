@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import torch
 
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import EngineError, TurnwiseError, boundary
 from turnwise.engines.paged.seeing import KnownPictures
 from turnwise.models.threads import build_executor
 
@@ -69,5 +69,5 @@ class EncodeStage:
         try:
             with torch.inference_mode(), boundary(EngineError, "the pictures cannot be encoded"):
                 self._known.encode_ahead(digests)
-        except EngineError:
+        except TurnwiseError:
             return  # the step of the request that shows the broken one says so

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnwise.core.errors import EngineError, boundary
+from turnwise.core.errors import EngineError, TurnwiseError, boundary
 from turnwise.engines.paged.drawing import Drawn, draw_tokens
 from turnwise.engines.paged.runner import Runner
 from turnwise.engines.paged.scheduler import Item, Plan
@@ -41,7 +41,7 @@ def _compute(runner: Runner, items: Sequence[Item]) -> list[Computed | Failed]:
         with boundary(EngineError, "the engine step failed"):
             logits = runner.run(items)
             return [Computed(items, draw_tokens([item for item in items if item.samples], logits))]
-    except EngineError as error:
+    except TurnwiseError as error:  # a StoreError, say: the picture of one request is missing
         if len(items) == 1:
-            return [Failed(items[0], error)]
+            return [Failed(items[0], EngineError(str(error)))]
     return _compute(runner, items[: len(items) // 2]) + _compute(runner, items[len(items) // 2 :])

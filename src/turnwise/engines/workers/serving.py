@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from turnwise.core.errors import EngineError, GrammarError, boundary
+from turnwise.core.errors import EngineError, GrammarError, TurnwiseError, boundary
 from turnwise.engines.workers.messages import READY_ID, encode_message, read_message
 from turnwise_sandbox.kernel.syscalls import set_pdeathsig
 
@@ -73,7 +73,7 @@ async def serve(
     try:
         with boundary(EngineError, "the worker cannot be built"):
             server.service = await build(settings, server.say)
-    except EngineError as error:
+    except TurnwiseError as error:
         writer.write(encode_message({"id": READY_ID, "error": str(error)}))
         await writer.drain()
         return
@@ -139,7 +139,7 @@ class _Server:
         try:
             with boundary(EngineError, "the worker failed"):
                 self.say(id=number, answer=await self.service.answer(message))
-        except EngineError as error:
+        except TurnwiseError as error:  # all of them: a request that is not answered waits for ever
             self.say(id=number, error=str(error), concerns_grammar=isinstance(error, GrammarError))
         finally:
             del self.tasks[number]

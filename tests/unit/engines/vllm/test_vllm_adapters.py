@@ -400,9 +400,7 @@ def forget_first(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_damaged_adapter_is_refused_before_it_is_loaded(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_adapter_is_refused_before_it_is_loaded(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     model, write = make_adapted(), Staging.write_adapter
 
     async def play() -> None:
