@@ -335,6 +335,8 @@ if find_spec("mcp"):  # an optional extra
 ADAPTER = "the package is no part of `dev`, and `make test-adapters` installs it"
 EXCUSED = {
     "agent": ("a program outside asks, and none is scripted", "tests/unit/environments/agents/test_agents.py"),
+    "alfworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_alfworld.py"),
+    "crafter": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_crafter.py"),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
@@ -344,6 +346,7 @@ EXCUSED = {
         "an episode runs a repository's tests in a sandbox",
         "packages/turnwise-swe/tests/environment/test_swe_episodes.py",
     ),
+    "scienceworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_scienceworld.py"),
     "textworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_textworld.py"),
     "planted": (
         "its splits ask the same questions on purpose: what is held out is the answer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from random import Random
 from typing import Literal
 
@@ -119,12 +120,13 @@ class GameFamily:
             "random": GamePolicy(self, 0.0),
             "naive": GamePolicy(self, self._chosen.naive_skill),
         }
-        if self._has_expert():
+        if self._has_expert:
             policies["oracle"] = GamePolicy(self, 1.0)
         elif name == "oracle":
             raise ConfigError(f"{self._name} has no expert for {self._kind}; use the policy 'random' or 'naive'")
         return choose_policy(name, policies)
 
+    @cached_property
     def _has_expert(self) -> bool:
         game = self.build_game()
         try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from turnwise.core.errors import ConfigError
+from turnwise.core.packages import require_package
 from turnwise.environments.arguments import read_arguments
 from turnwise_adapters.crafter.arguments import ACHIEVEMENTS, ACTIONS, CrafterArguments
 from turnwise_adapters.crafter.game import CrafterGame, draw_goal
 from turnwise_adapters.crafter.world import Worlds
 from turnwise_adapters.game_family import GameFamily
-from turnwise_adapters.packages import require_package
 
 
 class Crafter(GameFamily):

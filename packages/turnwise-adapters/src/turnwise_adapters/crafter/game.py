@@ -14,6 +14,21 @@ from turnwise_adapters.crafter.view import describe_view
 from turnwise_adapters.crafter.world import Worlds
 from turnwise_adapters.text_game import Outcome, TextGame
 
+SOUGHT = {
+    "collect_wood": "tree",
+    "collect_drink": "water",
+    "collect_stone": "stone",
+    "collect_coal": "coal",
+    "collect_iron": "iron",
+    "collect_diamond": "diamond",
+    "eat_cow": "cow",
+    "eat_plant": "plant",
+    "defeat_zombie": "zombie",
+    "defeat_skeleton": "skeleton",
+    "place_table": "tree",
+}
+"""What the player looks for, by goal; the others have no one thing."""
+
 
 class CrafterGame(TextGame):
     """One episode."""
@@ -51,7 +66,7 @@ class CrafterGame(TextGame):
         return False
 
     def _look(self) -> str:
-        return describe_view(self._env, self._chosen.style)
+        return describe_view(self._env, self._chosen.style, SOUGHT.get(self.goal, ""))
 
     def pictures(self) -> Sequence[ImagePart]:
         """Return Crafter's picture, if pictures are shown."""

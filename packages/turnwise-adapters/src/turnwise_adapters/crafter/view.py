@@ -45,18 +45,22 @@ def name_facing(env: Any) -> str:
     return name_cell(env._world, (int(x + dx), int(y + dy)))
 
 
-def describe_view(env: Any, style: Style) -> str:
-    """Describe what the player sees and has. "terse" is a line per thing, `tree left 2 up 1`, vitals only below 5."""
-    inventory = env._player.inventory
+def describe_view(env: Any, style: Style, sought: str = "") -> str:
+    """Describe what the player sees and has.
+
+    "terse" is a line per thing, `tree left 2 up 1`, without what can be walked on; vitals only below 5. The line of the
+    `sought` kind is the last of the things, where small models find it first.
+    """
+    inventory, nearest = env._player.inventory, list_nearest(env)
     if style == "terse":
-        lines = [f" face {name_facing(env)}", *(f" {kind} {_steer(cell)}" for kind, cell in list_nearest(env).items())]
+        shown = {kind: cell for kind, cell in nearest.items() if kind not in env._player.walkable or kind == "lava"}
+        lines = [f" face {name_facing(env)}"]
+        lines += [f" {kind} {_steer(shown[kind])}" for kind in sorted(shown, key=sought.__eq__)]
         lines += [
-            f" {name} {count}"
-            for name, count in inventory.items()
-            if (count < 5 if name in VITALS else count > 0)
+            f" {name} {count}" for name, count in inventory.items() if (count < 5 if name in VITALS else count > 0)
         ]
         return "\n".join(lines)
-    seen = ", ".join(f"{kind} ({_point(cell)})" for kind, cell in list_nearest(env).items())
+    seen = ", ".join(f"{kind} ({_point(cell)})" for kind, cell in nearest.items())
     carried = ", ".join(f"{count} {name}" for name, count in inventory.items() if count and name not in VITALS)
     state = "You are asleep. " if env._player.sleeping else "It is dark. " if env._world.daylight < _DARK else ""
     return (
