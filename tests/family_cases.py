@@ -384,6 +384,8 @@ EXCUSED = {
         "an episode is played in Coq, which is no part of `dev`",
         "packages/turnwise-worlds/tests/coq/test_coq_family.py",
     ),
+    "alfworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_alfworld.py"),
+    "crafter": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_crafter.py"),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "lean": ("an episode is played in Lean, which is not there", "packages/turnwise-worlds/tests/lean/test_lean.py"),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
@@ -394,6 +396,7 @@ EXCUSED = {
         "an episode runs a repository's tests in a sandbox",
         "packages/turnwise-swe/tests/environment/test_swe_episodes.py",
     ),
+    "scienceworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_scienceworld.py"),
     "textworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_textworld.py"),
     "planted": (
         "its splits ask the same questions on purpose: what is held out is the answer",

@@ -62,18 +62,21 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-adapters": {
         "turnwise.environments": (
+            "alfworld",
+            "crafter",
             "gymnasium",
             "minigrid",
             "open_spiel",
             "openenv",
             "pettingzoo",
             "reasoning_gym",
+            "scienceworld",
             "textworld",
             "verifiers",
             "verl_tool",
         ),
         "turnwise.commands": ("tools",),
-        "turnwise.recipes": ("adapters",),
+        "turnwise.recipes": ("adapters", "text_worlds"),
     },
     "turnwise-rewards": {
         "turnwise.environments": ("planted", "report"),
