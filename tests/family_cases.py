@@ -262,6 +262,19 @@ CASES = {
         acts="replies",
         meets="a deal is several tasks",
     ),
+    "house": Case(
+        identity=show_seed,
+        controls=({"observations": "blank"}, {"names": "shuffled"}),
+        max_turns=30,
+        acts="replies",
+    ),
+    "house, terse": Case(
+        family="house",
+        arguments={"style": "terse", "places": 5, "things": 3, "max_steps": 14},
+        identity=show_seed,
+        controls=({"observations": "blank"}, {"names": "shuffled"}),
+        acts="replies",
+    ),
     "labels": Case(build=build_labels, gold=("label",), chance=0.6, acts="replies"),
     "math_code": Case(controls=({"code": False},), gold=("answers",)),
     "memory": Case(identity=show_seed, controls=({"memory": "erased"}, {"memory": "swapped"}), acts="replies"),
@@ -290,6 +303,9 @@ CASES = {
     ),
     "plan": Case(controls=({"plan": "none"},), identity=show_seed),
     "program_proposer": Case(identity=lambda task: task.payload.get("program", task.payload["index"])),
+    "proofs": Case(
+        gold=("script",), controls=({"shown": "hidden"}, {"shown": "shuffled"}), meets="tactics that do not apply"
+    ),
     "push": Case(
         identity=lambda task: str(task.payload),
         controls=({"goal": "hidden"},),

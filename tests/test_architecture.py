@@ -52,7 +52,8 @@ FLOORS = {
     **{
         f"turnwise_worlds/{name}": 3
         for name in (
-            *("coding", "debate", "delegate", "games", "memory", "pages", "plan", "proposer", "push", "relay"),
+            *("coding", "debate", "delegate", "games", "house", "memory", "pages"),
+            *("plan", "proofs", "proposer", "push", "relay"),
             *("repair", "retry", "revise", "screens", "tool_calls"),
         )
     },

@@ -14,9 +14,11 @@ from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
 from turnwise_worlds.games.arguments import GamesArguments
+from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
+from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proposer.arguments import ProgramProposerArguments, SearchProposerArguments
 from turnwise_worlds.push.arguments import PushArguments
 from turnwise_worlds.relay.arguments import RelayArguments
@@ -31,10 +33,12 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "debate": DebateArguments,
     "delegate": DelegateArguments,
     "games": GamesArguments,
+    "house": HouseArguments,
     "memory": ChunksArguments,
     "pages": PagesArguments,
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,
+    "proofs": ProofsArguments,
     "push": PushArguments,
     "relay": RelayArguments,
     "repair": RepairArguments,
@@ -67,6 +71,6 @@ def test_an_argument_with_another_name_inside_is_known_by_its_own() -> None:
         read_arguments(ToolCallsArguments, {"schema_": "blanked"})
 
 
-@pytest.mark.parametrize("section", [CodingArguments, ToolCallsArguments])
+@pytest.mark.parametrize("section", [CodingArguments, ProofsArguments, ToolCallsArguments])
 def test_a_file_that_the_mode_of_a_world_does_not_read_is_refused(section: type[FamilyArguments]) -> None:
     check_unread_files(section)
