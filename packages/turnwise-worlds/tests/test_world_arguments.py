@@ -13,6 +13,7 @@ from turnwise.environments.arguments import FamilyArguments, read_arguments
 from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
+from turnwise_worlds.devices.arguments import DevicesArguments
 from turnwise_worlds.games.arguments import GamesArguments
 from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
@@ -32,6 +33,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "debate": DebateArguments,
     "delegate": DelegateArguments,
+    "devices": DevicesArguments,
     "games": GamesArguments,
     "house": HouseArguments,
     "memory": ChunksArguments,

@@ -21,6 +21,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "coding",
             "debate",
             "delegate",
+            "devices",
             "games",
             "house",
             "memory",
