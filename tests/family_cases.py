@@ -249,6 +249,12 @@ CASES = {
         control_tasks=lambda task: task.payload["kind"] == "2hop",
         gold=("answers", "evidence"),
     ),
+    "devices": Case(
+        identity=show_seed,
+        controls=({"screen": "blank"},),
+        acts="replies",
+        max_turns=30,
+    ),
     "games": Case(
         arguments={"game": "nim"},
         shares="a deal is no secret: what is learned is the play",

@@ -14,6 +14,7 @@ from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
+from turnwise_worlds.devices.arguments import DevicesArguments
 from turnwise_worlds.games.arguments import GamesArguments
 from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.lean.arguments import LeanArguments
@@ -37,6 +38,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "coq": CoqArguments,
     "debate": DebateArguments,
     "delegate": DelegateArguments,
+    "devices": DevicesArguments,
     "games": GamesArguments,
     "house": HouseArguments,
     "lean": LeanArguments,

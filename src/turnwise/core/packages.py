@@ -22,6 +22,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "coq",
             "debate",
             "delegate",
+            "devices",
             "games",
             "house",
             "lean",
