@@ -249,6 +249,12 @@ CASES = {
         control_tasks=lambda task: task.payload["kind"] == "2hop",
         gold=("answers", "evidence"),
     ),
+    "devices": Case(
+        identity=show_seed,
+        controls=({"screen": "blank"},),
+        acts="replies",
+        max_turns=30,
+    ),
     "games": Case(
         arguments={"game": "nim"},
         shares="a deal is no secret: what is learned is the play",
@@ -380,7 +386,14 @@ if find_spec("mcp"):  # an optional extra
 ADAPTER = "the package is no part of `dev`, and `make test-adapters` installs it"
 EXCUSED = {
     "agent": ("a program outside asks, and none is scripted", "tests/unit/environments/agents/test_agents.py"),
+    "coq": (
+        "an episode is played in Coq, which is no part of `dev`",
+        "packages/turnwise-worlds/tests/coq/test_coq_family.py",
+    ),
+    "alfworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_alfworld.py"),
+    "crafter": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_crafter.py"),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
+    "lean": ("an episode is played in Lean, which is not there", "packages/turnwise-worlds/tests/lean/test_lean.py"),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
     "openenv": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_openenv.py"),
@@ -389,6 +402,7 @@ EXCUSED = {
         "an episode runs a repository's tests in a sandbox",
         "packages/turnwise-swe/tests/environment/test_swe_episodes.py",
     ),
+    "scienceworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_scienceworld.py"),
     "textworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_textworld.py"),
     "planted": (
         "its splits ask the same questions on purpose: what is held out is the answer",

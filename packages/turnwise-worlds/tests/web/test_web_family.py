@@ -182,6 +182,7 @@ def test_aria_snapshots_are_an_observation_too() -> None:
             "actions='webshop' can only buy, and kinds has wiki",
         ),
         ({"format": "short"}, "format='short' shows no numbers"),
+        ({"pictures": True}, "pictures=True needs surface='chromium'"),
         ({"surface": "paper"}, "surface='paper'"),
         ({"kinds": {"shopping": 1.0}}, "kinds.shopping=1.0: unknown kind"),
     ],

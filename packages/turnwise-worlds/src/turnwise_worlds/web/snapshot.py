@@ -253,7 +253,7 @@ def _texts_inside(nodes: tuple[Node, ...], at: int) -> str | None:
     """Return the text that is all there is inside a node; None if there is none, or more."""
     node = nodes[at]
     if node.role in TYPED:
-        return node.value or None
+        return _join_words(node.value) or None
     inside = []
     for each in nodes[at + 1 : at + 3]:
         if each.depth <= node.depth:
