@@ -10,7 +10,8 @@ from turnwise_worlds.web.surfaces.text import TextSurface
 
 
 def build_surface(name: SurfaceName, *, pictures: bool = False) -> Surface:
-    """Return a surface that is not open yet; with `pictures`, Chromium shows its page as one. Raises ConfigError where Chromium or playwright is missing."""
+    """Return a surface that is not open yet; with `pictures`, Chromium shows its page as one. Raises ConfigError where
+    Chromium or playwright is missing."""
     if name == "text":
         return TextSurface()
     if name == "http":
