@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.messages import Part
@@ -88,8 +89,7 @@ class WebEnvironment(ToolEnvironment):
         """Show the question and the home page; offer the actions."""
         await self._open()
         question = TextPart(text=f"{build_prompt(self._visit, self.chosen)}\n{self._show_text()}")
-        picture = () if self._current.picture is None else (self._current.picture,)
-        return [Message(role="user", content=(*picture, question))], self.tools()
+        return [Message(role="user", content=(*self._pictures, question))], self.tools()
 
     def tools(self) -> Sequence[Callable[..., object]]:
         """Return the actions on offer."""
@@ -136,9 +136,12 @@ class WebEnvironment(ToolEnvironment):
         """See `ForkableEnvironment`. The copy opens a surface of its own and does every action again."""
         twin = self.copy_episode()
         twin._surface, twin._actions = build_surface(self.chosen.surface, pictures=self.chosen.pictures), ()
-        await twin._open()
-        for action in self._actions:
-            await twin._do(action)
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(twin.close)
+            await twin._open()
+            for action in self._actions:
+                await twin._do(action)
+            opened.pop_all()
         return twin
 
     async def teardown(self) -> None:
@@ -149,6 +152,12 @@ class WebEnvironment(ToolEnvironment):
     def _current(self) -> Seen:
         assert self._seen is not None, "setup shows the first page"
         return self._seen
+
+    @property
+    def _pictures(self) -> tuple[Part, ...]:
+        """The page as a picture, where there is one; blank pages have none."""
+        picture = self._current.picture
+        return () if picture is None or self.chosen.page == "blank" else (picture,)
 
     async def _open(self) -> None:
         self._seen = await self._surface.open(self._visit.state)
@@ -183,6 +192,5 @@ class WebEnvironment(ToolEnvironment):
         return write_page(self._current.page, self.chosen, self._start)
 
     def _show(self) -> Shown:
-        picture = self._current.picture
         text = self._show_text()
-        return text if picture is None else [picture, TextPart(text=text)]
+        return [*self._pictures, TextPart(text=text)] if self._pictures else text
