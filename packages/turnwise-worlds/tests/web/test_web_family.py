@@ -153,6 +153,20 @@ def test_names_are_clicked_in_a_terse_shop() -> None:
     assert told[3] == told[1]  # a refused action leaves the state
 
 
+def test_what_fits_half_is_worth_half_or_nothing() -> None:
+    for paid, total in (("webshop", 2 / 3), ("success", 0.0)):
+        family = Web(**TERSE, reward=paid)
+        task = family.task("train", 0)
+        visit = make_visit(task.payload, "terse")
+        assert visit.purchase is not None
+        right = visit.state.site.products[visit.purchase.product]
+        names = [("click", {"name": name}) for name in (right.title, "buy")]
+        reward = asyncio.run(trace(family, task, [("search", {"query": right.category}), *names]))[-1]
+        # Attribute and price fit, and no colour is chosen: 2 of 3.
+        parts = {name: reward.part(name) for name in ("fit", "success", "stopped")}
+        assert (reward.total, parts) == (total, {"fit": 2 / 3, "success": 0.0, "stopped": 1.0})
+
+
 def test_a_long_page_is_read_by_scrolling() -> None:
     family = Web(kinds={"shop": 1.0}, window=5)
     calls = [("scroll", {"direction": each}) for each in ("up", "down", "down", "up")]

@@ -14,6 +14,7 @@ from turnwise_worlds.web.surfaces.surface import SurfaceName
 
 ActionStyle = Literal["webarena", "webshop"]
 Format = Literal["numbered", "aria", "short"]
+Payment = Literal["webshop", "success"]
 PageSwitch = Literal["own", "blank", "shuffled"]
 
 
@@ -39,6 +40,9 @@ class WebArguments(FamilyArguments):
     """Whether Chromium's page is shown as a picture too, 224 x 224, which `click_at` clicks on."""
     window: int = Field(60, ge=5, le=10_000)
     """Lines of a page that are visible at once; scrolling moves them by as many."""
+    reward: Payment = "webshop"
+    """What a purchase is worth: WebShop's reward, or with "success" 1 for the full one and else 0: what fits half is
+    worth nothing."""
     naive_skill: Share = 0.35
     """Probability with which the naive policy decides rightly at each choice; else it chooses anything of the same
     sort."""

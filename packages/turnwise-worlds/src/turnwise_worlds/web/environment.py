@@ -114,7 +114,7 @@ class WebEnvironment(ToolEnvironment):
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """Return WebShop's reward of what was bought first, or 1 if all of WebArena's checks hold, else 0. The part
-        "success" is 1 for the full reward, "stopped" says whether the policy ended the visit."""
+        "success" is 1 for the full reward, "fit" is WebShop's, "stopped" says whether the policy ended the visit."""
         state, purchase = self._surface.state, self._visit.purchase
         if purchase is not None:
             placed = state.orders[len(self._visit.state.orders) :]
@@ -122,7 +122,9 @@ class WebEnvironment(ToolEnvironment):
             total = reward_purchase(state.site, purchase, lines[0]) if len(lines) == 1 else 0.0
         else:
             total = check_visit(self._visit.checks, self._answer, self._urls[-1], state) if self.done else 0.0
-        return Scored.of(total, {"success": float(total == 1.0), "stopped": float(self.done)})
+        success = float(total == 1.0)
+        paid = success if self.chosen.reward == "success" else total
+        return Scored.of(paid, {"success": success, "fit": total, "stopped": float(self.done)})
 
     def state_hash(self) -> str:
         """Return a hash of the site's state, the addresses visited, what is visible, and what is typed and not sent,
