@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, Task, ToolCall
+from turnwise_worlds.web.actions import Back, Goto
 from turnwise_worlds.web.client import History
 from turnwise_worlds.web.environment import WebEnvironment
 from turnwise_worlds.web.family import Web
+from turnwise_worlds.web.goals.tasks import make_visit
+from turnwise_worlds.web.server import shared_server
+from turnwise_worlds.web.surfaces.http import HttpSurface
+from turnwise_worlds.web.surfaces.surface import SurfaceError
 
 TERSE: dict[str, Any] = {"site": "terse", "actions": "webshop", "format": "short", "kinds": {"shop": 1.0}}
 NUMBERS = st.integers(0, 16)
@@ -148,6 +153,20 @@ def test_names_are_clicked_in_a_terse_shop() -> None:
     assert told[3] == told[1]  # a refused action leaves the state
 
 
+def test_what_fits_half_is_worth_half_or_nothing() -> None:
+    for paid, total in (("webshop", 2 / 3), ("success", 0.0)):
+        family = Web(**TERSE, reward=paid)
+        task = family.task("train", 0)
+        visit = make_visit(task.payload, "terse")
+        assert visit.purchase is not None
+        right = visit.state.site.products[visit.purchase.product]
+        names = [("click", {"name": name}) for name in (right.title, "buy")]
+        reward = asyncio.run(trace(family, task, [("search", {"query": right.category}), *names]))[-1]
+        # Attribute and price fit, and no colour is chosen: 2 of 3.
+        parts = {name: reward.part(name) for name in ("fit", "success", "stopped")}
+        assert (reward.total, parts) == (total, {"fit": 2 / 3, "success": 0.0, "stopped": 1.0})
+
+
 def test_a_long_page_is_read_by_scrolling() -> None:
     family = Web(kinds={"shop": 1.0}, window=5)
     calls = [("scroll", {"direction": each}) for each in ("up", "down", "down", "up")]
@@ -177,6 +196,7 @@ def test_aria_snapshots_are_an_observation_too() -> None:
             "actions='webshop' can only buy, and kinds has wiki",
         ),
         ({"format": "short"}, "format='short' shows no numbers"),
+        ({"pictures": True}, "pictures=True needs surface='chromium'"),
         ({"surface": "paper"}, "surface='paper'"),
         ({"kinds": {"shopping": 1.0}}, "kinds.shopping=1.0: unknown kind"),
     ],
@@ -185,6 +205,19 @@ def test_what_does_not_go_together_is_refused(arguments: dict[str, Any], message
     with pytest.raises(ConfigError) as caught:
         Web(**arguments)
     assert message in str(caught.value)
+
+
+def test_a_surface_that_fails_is_no_answer_of_the_page() -> None:
+    async def run() -> None:
+        surface = HttpSurface()
+        with pytest.raises(EnvironmentFault, match="open it before acting"):
+            await surface.act(Back())
+        await surface.open(make_visit({"kind": "shop", "seed": 1}, "full").state)
+        shared_server().dismiss(surface._visit)
+        with pytest.raises(SurfaceError, match="the site answered 403 to GET /cart"):
+            await surface.act(Goto("/cart"))
+
+    asyncio.run(run())
 
 
 def test_the_same_address_again_is_no_new_page_unless_a_form_led_there() -> None:
