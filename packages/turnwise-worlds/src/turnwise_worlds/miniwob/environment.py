@@ -120,10 +120,11 @@ class MiniwobEnvironment(ToolEnvironment):
         return text_message("tool", INVALID_REPLY)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Return the page's raw reward, -1 to 1, and -1 if the task has not ended. A success is a reward above 0."""
+        """Return the page's raw reward, -1 to 1, and -1 if the task has not ended. A success is a reward of 1: some
+        tasks give a little for a wrong answer."""
         view = self._open_page.view
         total = view.reward if view.is_done else UNFINISHED
-        return Scored.of(total, {"success": float(total > 0), "decided": float(view.is_done)})
+        return Scored.of(total, {"success": float(total == 1.0), "decided": float(view.is_done)})
 
     async def teardown(self) -> None:
         """Give the page back."""

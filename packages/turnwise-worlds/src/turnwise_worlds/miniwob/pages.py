@@ -51,7 +51,8 @@ class PagePool:
 
     def __init__(self, max_pages: int, *, reuse: bool) -> None:
         settings = BrowserSettings(max_pages=max_pages)
-        self._browser = Browser(settings)
+        self.browser = Browser(settings)
+        """Of this pool alone."""
         self._reuse = reuse
         self._places: Places[_Used] = Places(max_pages, wait_s=settings.queue_s)
 
@@ -60,7 +61,7 @@ class PagePool:
         used = await self._places.take(lambda each: each.task == task)
         try:
             if used is None:
-                used = _Used(await self._browser.open(find_html(), _path(task), frozen=False), task)
+                used = _Used(await self.browser.open(find_html(), _path(task), frozen=False), task)
             elif used.task != task:
                 await used.page.run(("goto", _path(task)))
                 used.task = task

@@ -33,7 +33,8 @@ function nameOf(element, tag, kind) {
   if (tag === 'input') return tidy(element.value);
   if (kind === 'shape')
     return tidy([element.getAttribute('fill'), tag === 'text' ? '' : tag, element.textContent].join(' '));
-  return tidy(element.textContent) || (element.style.backgroundColor || '').replace(/ /g, '');
+  return tidy(element.textContent) || (element.style.backgroundColor || '').replace(/ /g, '') ||
+    [...element.classList].find(each => !each.startsWith('ui-')) || '';
 }
 function elements() {
   const found = [];
@@ -42,7 +43,8 @@ function elements() {
     if (['br', 'hr', 'option', 'svg', 'g', 'defs'].includes(tag) || element.closest(outside)) continue;
     if (element.parentElement.closest(control)) continue;
     const own = [...element.childNodes].some(each => each.nodeType === 3 && each.textContent.trim());
-    if (!element.matches(control) && element.childElementCount && !own) continue;
+    const holds = [...element.children].some(each => each.getClientRects().length);
+    if (!element.matches(control) && holds && !own) continue;
     if (tag === 'label' && element.control) continue;
     const box = element.getClientRects()[0];
     if (!box || !box.width && !box.height || getComputedStyle(element).visibility !== 'visible') continue;
@@ -100,10 +102,11 @@ PLACE = (
   if (!element) return null;
   element.scrollIntoView({block: 'nearest', inline: 'nearest', behavior: 'instant'});
   const box = element.getClientRects()[0];
-  return [box.left + box.width / 2, box.top + box.height / 2];
+  const middle = (low, high, most) => (Math.max(low, 0) + Math.min(high, most)) / 2;
+  return [middle(box.left, box.right, innerWidth), middle(box.top, box.bottom, innerHeight)];
 }"""
 )
-"""Return the middle of the element at a place of the list, null if another one is there."""
+"""Return the middle of what is visible of the element at a place of the list, null if another one is there."""
 
 CHOOSE = (
     """wanted => {"""

@@ -38,7 +38,9 @@ _REFUSALS = f"""
   window.open = () => {{ tell("popup"); return null; }};
   const own = ["", "_self", "_top", "_parent"];
   const stop = (event, target) => {{
-    if (!own.includes(target) && !document.getElementsByName(target).length) {{ event.preventDefault(); tell("popup"); }}
+    if (own.includes(target) || document.getElementsByName(target).length) return;
+    event.preventDefault();
+    tell("popup");
   }};
   addEventListener("click", event => {{
     const link = event.target.closest && event.target.closest("a[target], area[target]");
