@@ -39,11 +39,12 @@ def list_traces() -> set[str]:
     return {entry for entry in entries if any(word in entry.lower() for word in ("playwright", "chrom"))}
 
 
-async def play(settings: BrowserSettings, seed: int) -> None:
-    """Play an episode of three actions."""
+async def play(settings: BrowserSettings, seed: int, opened: asyncio.Event) -> None:
+    """Play an episode of two actions; set `opened` once the first page is shown."""
     surface = ChromiumSurface(settings=settings)
     try:
         seen = await surface.open(make_state(Random(seed), "terse"))
+        opened.set()
         field = next(node for node in seen.page.nodes if node.role in TYPED)
         assert field.number is not None
         seen = await surface.act(Type(field.number, "mug", enter=True))
@@ -61,11 +62,10 @@ async def play_many(settings: BrowserSettings, count: int) -> tuple[list[int], i
     pids: set[int] = set()
     num_lost = 0
     for first in range(0, count, 2):
-        playing = [asyncio.ensure_future(play(settings, seed)) for seed in (first, first + 1)]
-        if first == count // 4 * 2:
-            while not browser.pids():
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)
+        opened = asyncio.Event()
+        playing = [asyncio.ensure_future(play(settings, seed, opened)) for seed in (first, first + 1)]
+        if first == count // 6 * 2:
+            await asyncio.wait_for(opened.wait(), END_S)
             os.kill(browser.pids()[-1], signal.SIGKILL)
         results = await asyncio.gather(*playing, return_exceptions=True)
         for result in results:

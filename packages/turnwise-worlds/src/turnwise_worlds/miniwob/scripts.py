@@ -33,9 +33,12 @@ function nameOf(element, tag, kind) {
   if (tag === 'input') return tidy(element.value);
   if (kind === 'shape')
     return tidy([element.getAttribute('fill'), tag === 'text' ? '' : tag, element.textContent].join(' '));
-  return tidy(element.textContent) || (element.style.backgroundColor || '').replace(/ /g, '') ||
+  return textOf(element) || (element.style.backgroundColor || '').replace(/ /g, '') ||
     [...element.classList].find(each => !each.startsWith('ui-')) || '';
 }
+const isDrawn = box => box && (box.width || box.height);
+// A card that lies face down has its number as text of size 0.
+const textOf = element => getComputedStyle(element).fontSize === '0px' ? '' : tidy(element.textContent);
 function elements() {
   const found = [];
   for (const element of document.body.querySelectorAll('*')) {
@@ -43,11 +46,11 @@ function elements() {
     if (['br', 'hr', 'option', 'svg', 'g', 'defs'].includes(tag) || element.closest(outside)) continue;
     if (element.parentElement.closest(control)) continue;
     const own = [...element.childNodes].some(each => each.nodeType === 3 && each.textContent.trim());
-    const holds = [...element.children].some(each => each.getClientRects().length);
+    const holds = [...element.children].some(each => isDrawn(each.getClientRects()[0]));
     if (!element.matches(control) && holds && !own) continue;
     if (tag === 'label' && element.control) continue;
     const box = element.getClientRects()[0];
-    if (!box || !box.width && !box.height || getComputedStyle(element).visibility !== 'visible') continue;
+    if (!isDrawn(box) || getComputedStyle(element).visibility !== 'visible') continue;
     const kind = kindOf(element, tag), name = nameOf(element, tag, kind);
     if (kind === 'label' && !name) continue;
     const chosen = kind === 'list' ? [...element.selectedOptions].map(each => each.text).join(' ') : element.value;
