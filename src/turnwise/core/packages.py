@@ -19,10 +19,13 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "turnwise-worlds": {
         "turnwise.environments": (
             "coding",
+            "coq",
             "debate",
             "delegate",
+            "devices",
             "games",
             "house",
+            "lean",
             "memory",
             "miniwob",
             "pages",
@@ -60,18 +63,21 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "turnwise-adapters": {
         "turnwise.environments": (
+            "alfworld",
+            "crafter",
             "gymnasium",
             "minigrid",
             "open_spiel",
             "openenv",
             "pettingzoo",
             "reasoning_gym",
+            "scienceworld",
             "textworld",
             "verifiers",
             "verl_tool",
         ),
         "turnwise.commands": ("tools",),
-        "turnwise.recipes": ("adapters",),
+        "turnwise.recipes": ("adapters", "text_worlds"),
     },
     "turnwise-rewards": {
         "turnwise.environments": ("planted", "report"),

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnwise_worlds.web.actions import Click
+from turnwise_worlds.web.named import find_named
 from turnwise_worlds.web.page import Node, options_of
 from turnwise_worlds.web.site.markup import bullets, button, choice, form, link, tag, text_field, ticked
 from turnwise_worlds.web.snapshot import extract, format_aria, format_page, format_short
@@ -143,6 +145,29 @@ def test_what_the_site_writes_is_read_again(texts: list[str]) -> None:
     assert page.forms[0].hidden == (("k", fifth),)
     assert (named["combobox"].value, named["combobox"].name) == (sixth, "c")
     assert [node.number for node in page.nodes if node.number] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ('Say "hello"', '- button "Say \\"hello\\""'),
+        ("Save: all", "- 'button \"Save: all\"'"),
+        ("it's: a", "- 'button \"it''s: a\"'"),
+        ("-", '- button "-"'),
+        ("@header", '- button "@header"'),
+        ("back\\slash", '- button "back\\\\slash"'),
+    ],
+)
+def test_names_that_need_quotes_keep_their_numbers(name: str, line: str) -> None:
+    page = extract(button("Plain") + tag("button", name))
+    assert format_aria(page) == f'- button "Plain"\n{line}'
+    assert find_named(page, name) == Click(2)
+
+
+def test_texts_that_yaml_reads_as_lists_are_quoted() -> None:
+    assert format_aria(extract("<h3>Title</h3> -")) == '- heading "Title" [level=3]\n- text: "-"'
+    labelled = extract('<h1 aria-label="@header - label">@header</h1>')
+    assert format_aria(labelled) == '- heading "@header - label" [level=1]: "@header"'
 
 
 @given(
