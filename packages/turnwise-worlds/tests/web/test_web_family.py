@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwise.core.errors import ConfigError
+from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Message, Scored, StopReason, Task, ToolCall
+from turnwise_worlds.web.actions import Back, Goto
 from turnwise_worlds.web.client import History
 from turnwise_worlds.web.environment import WebEnvironment
 from turnwise_worlds.web.family import Web
+from turnwise_worlds.web.goals.tasks import make_visit
+from turnwise_worlds.web.server import shared_server
+from turnwise_worlds.web.surfaces.http import HttpSurface
+from turnwise_worlds.web.surfaces.surface import SurfaceError
 
 TERSE: dict[str, Any] = {"site": "terse", "actions": "webshop", "format": "short", "kinds": {"shop": 1.0}}
 NUMBERS = st.integers(0, 16)
@@ -177,6 +182,7 @@ def test_aria_snapshots_are_an_observation_too() -> None:
             "actions='webshop' can only buy, and kinds has wiki",
         ),
         ({"format": "short"}, "format='short' shows no numbers"),
+        ({"pictures": True}, "pictures=True needs surface='chromium'"),
         ({"surface": "paper"}, "surface='paper'"),
         ({"kinds": {"shopping": 1.0}}, "kinds.shopping=1.0: unknown kind"),
     ],
@@ -185,6 +191,19 @@ def test_what_does_not_go_together_is_refused(arguments: dict[str, Any], message
     with pytest.raises(ConfigError) as caught:
         Web(**arguments)
     assert message in str(caught.value)
+
+
+def test_a_surface_that_fails_is_no_answer_of_the_page() -> None:
+    async def run() -> None:
+        surface = HttpSurface()
+        with pytest.raises(EnvironmentFault, match="open it before acting"):
+            await surface.act(Back())
+        await surface.open(make_visit({"kind": "shop", "seed": 1}, "full").state)
+        shared_server().dismiss(surface._visit)
+        with pytest.raises(SurfaceError, match="the site answered 403 to GET /cart"):
+            await surface.act(Goto("/cart"))
+
+    asyncio.run(run())
 
 
 def test_the_same_address_again_is_no_new_page_unless_a_form_led_there() -> None:

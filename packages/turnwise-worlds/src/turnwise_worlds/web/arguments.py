@@ -35,6 +35,8 @@ class WebArguments(FamilyArguments):
     format: Format = "numbered"
     """How pages are shown: numbered lines, the accessibility tree as Playwright writes it, or words in one line. Only
     numbered lines show what the actions of "webarena" count by."""
+    pictures: bool = False
+    """Whether Chromium's page is shown as a picture too, 224 x 224, which `click_at` clicks on."""
     window: int = Field(60, ge=5, le=10_000)
     """Lines of a page that are visible at once; scrolling moves them by as many."""
     naive_skill: Share = 0.35
@@ -53,6 +55,8 @@ class WebArguments(FamilyArguments):
 
     @model_validator(mode="after")
     def _check_style(self) -> Self:
+        if self.pictures and (self.surface != "chromium" or self.actions != "webarena"):
+            raise ConfigError("pictures=True needs surface='chromium', which draws, and actions='webarena'; set both")
         if self.actions == "webshop" and set(self.kinds) - {"shop"}:
             raise ConfigError(
                 f"actions='webshop' can only buy, and kinds has {', '.join(sorted(set(self.kinds) - {'shop'}))}; set "

@@ -77,7 +77,7 @@ class WebEnvironment(ToolEnvironment):
         """The family's arguments."""
         self._id = task.id
         self._visit = open_visit(chosen, task)
-        self._surface: Surface = build_surface(chosen.surface)
+        self._surface: Surface = build_surface(chosen.surface, pictures=chosen.pictures)
         self._seen: Seen | None = None
         self._urls: tuple[str, ...] = ()
         self._start = 0
@@ -87,8 +87,9 @@ class WebEnvironment(ToolEnvironment):
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Show the question and the home page; offer the actions."""
         await self._open()
-        first = text_message("user", f"{build_prompt(self._visit, self.chosen)}\n{self._show_text()}")
-        return [first], self.tools()
+        question = TextPart(text=f"{build_prompt(self._visit, self.chosen)}\n{self._show_text()}")
+        picture = () if self._current.picture is None else (self._current.picture,)
+        return [Message(role="user", content=(*picture, question))], self.tools()
 
     def tools(self) -> Sequence[Callable[..., object]]:
         """Return the actions on offer."""
@@ -134,7 +135,7 @@ class WebEnvironment(ToolEnvironment):
     async def fork(self) -> WebEnvironment:
         """See `ForkableEnvironment`. The copy opens a surface of its own and does every action again."""
         twin = self.copy_episode()
-        twin._surface, twin._actions = build_surface(self.chosen.surface), ()
+        twin._surface, twin._actions = build_surface(self.chosen.surface, pictures=self.chosen.pictures), ()
         await twin._open()
         for action in self._actions:
             await twin._do(action)

@@ -12,7 +12,7 @@ class NumberedEnvironment(WebEnvironment):
     """A visit with numbered elements."""
 
     def tools(self) -> Sequence[Callable[..., object]]:
-        """Return WebArena's actions; where there is a picture, a click on it too."""
+        """Return WebArena's actions; with pictures, clicks on them too."""
         tools: list[Callable[..., object]] = [
             self.click,
             self.type,
@@ -22,7 +22,7 @@ class NumberedEnvironment(WebEnvironment):
             self.goto,
             self.stop,
         ]
-        return [*tools, self.click_at] if self.chosen.surface == "chromium" else tools
+        return [*tools, self.click_at] if self.chosen.pictures else tools
 
     async def click(self, number: int) -> Shown:
         """Click on an element: a link, a button, a radio button or a check box.

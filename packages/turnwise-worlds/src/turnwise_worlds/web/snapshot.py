@@ -7,6 +7,7 @@ Roles, names and states follow WAI-ARIA and "HTML Accessibility API Mappings" fo
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from turnwise_worlds.web.dom import Element, parse
 from turnwise_worlds.web.page import TICKED, TYPED, Form, Node, Page
@@ -134,6 +135,7 @@ class _Reader:
         return ""
 
 
+@lru_cache(maxsize=512)  # the episodes of a group see many equal pages
 def extract(html: str) -> Page:
     """Read a page. Never raises: what is no HTML is text.
 
