@@ -14,7 +14,7 @@ from turnwise.core.types import Message, Scored, StopReason, Task
 from turnwise_worlds.miniwob.environment import MiniwobEnvironment
 from turnwise_worlds.miniwob.family import Miniwob
 from turnwise_worlds.miniwob.goals import Step
-from turnwise_worlds.miniwob.pages import PagePool
+from turnwise_worlds.miniwob.pages import PagePool, TaskPage
 from turnwise_worlds.miniwob.policies import step_message
 from turnwise_worlds.programs import BROWSER
 
@@ -193,7 +193,7 @@ def test_pictures_are_clicked_at(family: Miniwob) -> None:
         assert (picture.width, picture.height) == (160, 210)
         assert opening.messages[0].text == "Click the button."
         assert "click_at" in {tool.name for tool in opening.tools}
-        assert environment._page is not None
+        assert isinstance(environment._page, TaskPage)
         where = "() => document.getElementById('subbtn').getBoundingClientRect().toJSON()"
         box = (await environment._page._page.run(("evaluate", where, None)))[0]
         await environment.click_at(round(box["x"]) + 5, round(box["y"]) + 5)
