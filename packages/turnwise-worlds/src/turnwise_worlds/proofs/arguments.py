@@ -14,7 +14,7 @@ from turnwise_worlds.proofs.theorem import Theorem
 
 Mode = Literal["generated", "files"]
 Shown = Literal["own", "hidden", "shuffled"]
-PROPOSITIONAL_KINDS = ("chain2", "chain3", "split", "cases", "either", "curry", "distractor", "dead_end")
+PROPOSITIONAL_KINDS = ("chain2", "chain3", "split", "cases", "either", "curry", "distractor", "dead_end", "dead_ends")
 
 
 class ProofsArguments(FamilyArguments):

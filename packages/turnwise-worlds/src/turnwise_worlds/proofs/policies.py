@@ -9,6 +9,7 @@ from dataclasses import replace
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.proofs.arguments import ProofsArguments, find_budget
 from turnwise_worlds.proofs.kernel.rules import Refused
 from turnwise_worlds.proofs.search import MAX_DEPTH, find_script
@@ -16,6 +17,9 @@ from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import theorem_of
 from turnwise_worlds.proofs.view import View
 from turnwise_worlds.proofs.words import TACTICS, Tactic, aim
+
+GIVEN_UP = "stuck"
+"""The answer of a policy that gives up."""
 
 
 def tactic_message(number: int, tactic: Tactic) -> Message:
@@ -57,9 +61,9 @@ def follow(state: ProofState, messages: Sequence[Message]) -> tuple[ProofState, 
 
 
 class ProvingPolicy:
-    """Calls the right tactic with probability `skill`, else any that applies. The right one is that of the script, or,
-    off its path, the first of a shortest script for the goal. With `skill=1` it is the oracle. It uses names as they
-    are shown, and where nothing is shown it calls any tactic."""
+    """Calls the right tactic with probability `skill`, else any that applies; gives up where none does. The right one
+    is that of the script, or, off its path, the first of a shortest script for the goal. With `skill=1` it is the
+    oracle. It uses names as they are shown, and where nothing is shown it calls any tactic."""
 
     def __init__(self, chosen: ProofsArguments, skill: float) -> None:
         self._chosen = chosen
@@ -76,7 +80,10 @@ class ProvingPolicy:
             calls = sum(len(message.tool_calls) for message in messages)
             tactic = self._find(state, applied, find_budget(theorem, self._chosen) - calls)
         if tactic is None:
-            tactic = rng.choice(list_applicable(state) or [draw_tactic(state, rng)])
+            applicable = list_applicable(state)
+            if not applicable:
+                return answer_message(GIVEN_UP)
+            tactic = rng.choice(applicable)
         goal = state.goals[0].sequent.conclusion
         return tactic_message(number, aim(Tactic(tactic.word, view.rename(tactic.name)), goal))
 
@@ -98,9 +105,10 @@ class RandomPolicy:
 
 
 def list_applicable(state: ProofState) -> list[Tactic]:
-    """Return every tactic that applies to the first open goal."""
+    """Return every tactic that applies to the first open goal; `exfalso` only if some hypothesis is about `F`."""
     found = []
-    for word in state.theorem.tactics:
+    has_false = any("Falsehood" in repr(formula) for _, formula in state.goals[0].hypotheses)
+    for word in [word for word in state.theorem.tactics if word != "exfalso" or has_false]:
         for name in [name for name, _ in state.goals[0].hypotheses] if TACTICS[word].takes_name else [""]:
             with suppress(Refused):
                 state.apply(Tactic(word, name))
