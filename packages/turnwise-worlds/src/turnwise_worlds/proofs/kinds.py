@@ -119,8 +119,8 @@ def _either(sides: int) -> Callable[[Random], Draft]:
         for atom in reversed(atoms[:-1]):
             goal = Or(atom, goal)
         used: list[Formula] = [Implies(start, atoms[at]), start]
-        choices: list[tuple[str, Formula | None]] = [("right", None)] * at + [("left", None)] * (at < sides - 1)
-        return [*used], goal, [*choices, *(("apply", each) for each in used)]
+        choices = ["right"] * at + ["left"] * (at < sides - 1)
+        return [*used], goal, [*((choice, None) for choice in choices), *(("apply", each) for each in used)]
 
     return make
 
