@@ -88,9 +88,7 @@ def build_tool(word: str, call: Callable[[Tactic], str]) -> Callable[..., str]:
         tool = with_goal if word == "apply" else with_name
         description += f"\n\nArgs:\n    name: The {'variable' if word == 'induction' else 'hypothesis'}.\n"
     if tool is with_goal:
-        description += (
-            "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
-        )
+        description += "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
     tool.__name__ = tool.__qualname__ = word
     tool.__doc__ = description
     return tool
