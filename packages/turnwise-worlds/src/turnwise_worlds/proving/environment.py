@@ -153,6 +153,4 @@ class ProvingEnvironment(ToolEnvironment):
 
     async def fork(self) -> ProvingEnvironment:
         """See `ForkableEnvironment`."""
-        twin = self.copy_episode(with_tools=False)
-        twin.offer(twin.list_tools())
-        return twin
+        return self.copy_episode()
