@@ -147,6 +147,8 @@ class Case:
     """What changes the state of an environment that has one, each time."""
     meets: str = ""
     """Why different ways lead to one state; empty where they do not."""
+    returns: str = ""
+    """The call after which an episode is in a state that it was in before; empty where there is none."""
 
 
 SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
@@ -247,6 +249,12 @@ CASES = {
         control_tasks=lambda task: task.payload["kind"] == "2hop",
         gold=("answers", "evidence"),
     ),
+    "devices": Case(
+        identity=show_seed,
+        controls=({"screen": "blank"},),
+        acts="replies",
+        max_turns=30,
+    ),
     "games": Case(
         arguments={"game": "nim"},
         shares="a deal is no secret: what is learned is the play",
@@ -261,6 +269,19 @@ CASES = {
         chance=0.4,
         acts="replies",
         meets="a deal is several tasks",
+    ),
+    "house": Case(
+        identity=show_seed,
+        controls=({"observations": "blank"}, {"names": "shuffled"}),
+        max_turns=30,
+        acts="replies",
+    ),
+    "house, terse": Case(
+        family="house",
+        arguments={"style": "terse", "places": 5, "things": 3, "max_steps": 14},
+        identity=show_seed,
+        controls=({"observations": "blank"}, {"names": "shuffled"}),
+        acts="replies",
     ),
     "labels": Case(build=build_labels, gold=("label",), chance=0.6, acts="replies"),
     "math_code": Case(controls=({"code": False},), gold=("answers",)),
@@ -290,6 +311,21 @@ CASES = {
     ),
     "plan": Case(controls=({"plan": "none"},), identity=show_seed),
     "program_proposer": Case(identity=lambda task: task.payload.get("program", task.payload["index"])),
+    "proofs": Case(
+        gold=("script",), controls=({"shown": "hidden"}, {"shown": "shuffled"}), meets="tactics that do not apply"
+    ),
+    "push": Case(
+        identity=lambda task: str(task.payload),
+        controls=({"goal": "hidden"},),
+        acts="replies",
+    ),
+    "push, pictures": Case(
+        family="push",
+        arguments={"surface": "picture"},
+        identity=lambda task: str(task.payload),
+        controls=({"goal": "hidden"}, {"picture": "blank"}),
+        acts="replies",
+    ),
     "report": Case(controls=({"search": "off"}, {"search": "shuffled"})),
     "reasoning_gym": Case(arguments={"datasets": {"course_schedule": 1.0}}, chance=0.5),
     "relay": Case(controls=({"channel": "silent"},), identity=show_seed),
@@ -318,6 +354,21 @@ CASES = {
         control_tasks=lambda task: bool(task.payload["calls"]),
     ),
     "tool_calls, files": Case(family="tool_calls", build=build_call_rows, gold=("calls",)),
+    "web": Case(
+        identity=show_seed,
+        controls=({"page": "blank"},),
+        max_turns=40,
+        meets="going back leads to the page before",
+        returns="back",
+    ),
+    "web, terse": Case(
+        family="web",
+        arguments={"site": "terse", "actions": "webshop", "format": "short", "kinds": {"shop": 1.0}},
+        identity=show_seed,
+        controls=({"page": "blank"}, {"page": "shuffled"}),
+        meets="going back leads to the page before",
+        returns="back",
+    ),
     # The vault's secret is the prompt's letters backwards, and the tool has to know it. Its "random" tries the letters
     # in either order; a guess that the vault is open is right half the time.
     "example": Case(build=load_example(), shares="three letters of eight are 512 secrets", chance=0.75),
@@ -335,9 +386,14 @@ if find_spec("mcp"):  # an optional extra
 ADAPTER = "the package is no part of `dev`, and `make test-adapters` installs it"
 EXCUSED = {
     "agent": ("a program outside asks, and none is scripted", "tests/unit/environments/agents/test_agents.py"),
+    "coq": (
+        "an episode is played in Coq, which is no part of `dev`",
+        "packages/turnwise-worlds/tests/coq/test_coq_family.py",
+    ),
     "alfworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_alfworld.py"),
     "crafter": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_crafter.py"),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
+    "lean": ("an episode is played in Lean, which is not there", "packages/turnwise-worlds/tests/lean/test_lean.py"),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
     "openenv": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_openenv.py"),

@@ -26,6 +26,7 @@ from turnwise.audit.breaches import CHECKS, Breach, Tallies, Tally
 from turnwise.audit.checkpoints import check_checkpoints
 from turnwise.audit.logprobs import LogprobCheck
 from turnwise.audit.materials import AuditMaterials
+from turnwise.audit.opinions import ask_opinions
 from turnwise.audit.pictures import PictureCheck
 from turnwise.audit.recheck import Rechecked, recheck_trajectory
 from turnwise.audit.recredit import check_advantages
@@ -233,6 +234,7 @@ class _Audit:
                 count = sum(len(group.trajectories) for _, group in groups)
                 self._tallies.skip("advantages", "trajectories of a step with a damaged group", count)
         self._recheck(sound)
+        asyncio.run(ask_opinions(sound, self._materials.family, self._tallies))
         # Other weights now bear the version number under which a lost group was sampled.
         lost = [g for r, g in sound if r.reason is DropReason.LOST_VERSION]
         tokens = sum(t.num_sampled_tokens for g in lost for t, _, _ in list_placed(g))

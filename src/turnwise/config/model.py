@@ -54,6 +54,9 @@ class TokenizerSection(Section):
     """Maximum number of tokens of a trained tokenizer, including special tokens."""
     num_texts: int = Field(2000, ge=1)
     """Number of texts to train it on."""
+    split: Literal["subwords", "words"] = "subwords"
+    """Where a trained tokenizer cuts text before it merges: at letters, digits and punctuation, as GPT-2's does, or at
+    spaces alone, so that a frequent word is one token whatever its characters are (`<x+2>`)."""
 
 
 class RendererSection(Section):

@@ -152,6 +152,26 @@ class GoldAnswers(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opinion:
+    """What somebody else says of a reward."""
+
+    by: str
+    """Who says it, as a breach names it."""
+    problem: str | None
+    """What is wrong with the reward; None if it was earned."""
+
+
+@runtime_checkable
+class SecondOpinion(Protocol):
+    """Optional for an environment family: an audit asks it about every trajectory with a reward above 0."""
+
+    async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion | None:
+        """Check by other means than `Environment.score` that these replies earned the reward; None if nobody else can
+        say. Raises a TurnwiseError if there is no answer, which counts as not checked."""
+        ...
+
+
 class Renderer(Protocol):
     """Messages to token ids and back. A token becomes text once; earlier tokens are never rendered again.
 

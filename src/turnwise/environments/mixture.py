@@ -11,7 +11,15 @@ from random import Random
 
 from turnwise.core.episodes import AskingEnvironment
 from turnwise.core.errors import ConfigError
-from turnwise.core.protocols import Environment, EnvironmentFamily, GoldAnswers, ScriptedPolicy, Split
+from turnwise.core.protocols import (
+    Environment,
+    EnvironmentFamily,
+    GoldAnswers,
+    Opinion,
+    ScriptedPolicy,
+    SecondOpinion,
+    Split,
+)
 from turnwise.core.types import Message, Task
 from turnwise.environments.arguments import check_index
 
@@ -134,6 +142,11 @@ class MixedFamily:
         chosen, counts = self._interleaving.place(index)
         find = getattr(self.families[chosen], "place", None)
         return None if find is None else find(split, counts[chosen])
+
+    async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion | None:
+        """Return the second opinion of the task's family; None if it offers none."""
+        family = self.family_of(task)
+        return await family.give_opinion(task, replies) if isinstance(family, SecondOpinion) else None
 
     def family_of(self, task: Task) -> EnvironmentFamily:
         """Return the family that made a task. Raises ConfigError if none did."""

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from turnwise.core.errors import ConfigError, boundary
@@ -45,17 +45,22 @@ TAG_SPECIAL_TOKENS = (
 """Search-R1's tags, one token each."""
 
 
-def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str]) -> PreTrainedTokenizerBase:
+Cuts = Literal["subwords", "words"]
+
+
+def train_tokenizer(
+    texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str], split: Cuts = "subwords"
+) -> PreTrainedTokenizerBase:
     """Train a byte-level BPE tokenizer on `texts`.
 
     The first special token ends a sequence; `<|pad|>`, or else the first, pads. Deterministic: special tokens have the
     first ids, in the order given, then the bytes, then the merges. A word includes the space before it (" Mira" is one
     token if it is frequent). The vocabulary is smaller than `vocab_size` if the texts have fewer merges. Text encodes
-    and decodes back exactly.
+    and decodes back exactly. `split` is where text is cut before merges, see `TokenizerSection`.
 
     Raises ConfigError if there is no special token, or if `vocab_size` leaves no room for them and the 256 bytes.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     if not special_tokens:
@@ -66,7 +71,12 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, special_tokens: Se
             f"tokenizer.vocab_size={vocab_size} is too small for all bytes and special tokens; use at least {needed}"
         )
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if split == "words":
+        words = pre_tokenizers.Split(Regex(r" ?\S+|\s+"), "isolated")
+        as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

@@ -101,3 +101,23 @@ def test_what_cannot_be_built_or_loaded_is_named(tmp_path: Path) -> None:
         train_tokenizer(["a"], vocab_size=265, special_tokens=TAG_SPECIAL_TOKENS)
     with pytest.raises(ConfigError, match=r"nowhere.*local Hugging Face directory"):
         load_tokenizer(tmp_path / "nowhere")
+
+
+WORDS = train_tokenizer(
+    [" hand x3 y5 <x+2> <y-1>", " hand x4 y5 <x-4> <y+0>\n"] * 20,
+    vocab_size=400,
+    special_tokens=TAG_SPECIAL_TOKENS,
+    split="words",
+)
+
+
+def test_a_word_is_one_token_where_text_is_cut_at_spaces_alone() -> None:
+    assert WORDS.tokenize(" hand x4 <x+2> <y-1>") == ["\u0120hand", "\u0120x4", "\u0120<x+2>", "\u0120<y-1>"]
+
+
+@PROPERTY
+@given(hostile_text)
+def test_any_text_comes_back_where_text_is_cut_at_spaces_alone(text: str) -> None:
+    ids = encode_text(WORDS, text)
+    assert WORDS.decode(ids) == text
+    assert not set(ids) & set(WORDS.all_special_ids)

@@ -20,7 +20,5 @@ def test_what_the_environment_cannot_do_is_refused_with_the_reason() -> None:
             check_calls(f"credit.method={method}")
     # Nothing is forked, so nothing is asked for.
     check_calls("credit.method=vine", "credit.branching.num_continuations=0")
-    with pytest.raises(
-        ConfigError, match=r"credit\.method='igpo'.*does not define it; add `gold_answer`"
-    ):
+    with pytest.raises(ConfigError, match=r"credit\.method='igpo'.*does not define it; add `gold_answer`"):
         check_calls("credit.method=igpo")

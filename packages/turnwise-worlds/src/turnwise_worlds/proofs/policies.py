@@ -1,0 +1,109 @@
+"""Scripted policies that call tactics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from turnwise.core.types import Message, Task, ToolCall
+from turnwise_worlds.proofs.arguments import ProofsArguments, find_budget
+from turnwise_worlds.proofs.kernel.rules import Refused
+from turnwise_worlds.proofs.search import MAX_DEPTH, find_script
+from turnwise_worlds.proofs.state import ProofState
+from turnwise_worlds.proofs.theorem import read_theorem
+from turnwise_worlds.proofs.view import View
+from turnwise_worlds.proofs.words import EQUATIONAL, PROPOSITIONAL, TACTICS, Tactic, aim
+
+
+def tactic_message(number: int, tactic: Tactic) -> Message:
+    """Return a reply with one call; `number` counts the messages so far and makes call ids unique."""
+    # The goal first: see `words`.
+    arguments = {"goal": tactic.goal} if tactic.goal else {}
+    arguments |= {"name": tactic.name} if TACTICS[tactic.word].takes_name else {}
+    call = ToolCall(id=f"call_{number}", name=tactic.word, arguments=json.dumps(arguments))
+    return Message(role="assistant", content=(), tool_calls=(call,))
+
+
+def read_tactic(call: ToolCall) -> Tactic | None:
+    """Return the tactic of a call; None if it is none, or its argument is no name."""
+    word = TACTICS.get(call.name)
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return None
+    if word is None or not isinstance(arguments, dict):
+        return None
+    name, goal = (arguments.get(key, "") if word.takes_name else "" for key in ("name", "goal"))
+    if not isinstance(name, str) or not isinstance(goal, str):
+        return None
+    return Tactic(call.name, name, goal if call.name == "apply" else "")
+
+
+def follow(state: ProofState, messages: Sequence[Message]) -> tuple[ProofState, list[Tactic]]:
+    """Return a state after the calls of a conversation, and the tactics that applied."""
+    applied = []
+    for call in (call for message in messages for call in message.tool_calls):
+        tactic = read_tactic(call)
+        try:
+            if tactic is not None:
+                state = state.apply(tactic)
+                applied.append(replace(tactic, goal=""))
+        except Refused:
+            continue
+    return state, applied
+
+
+class ProvingPolicy:
+    """Calls the right tactic with probability `skill`, else any tactic with any hypothesis that is shown. The right one
+    is that of the script, or, off its path, the first of a shortest script for the goal. With `skill=1` it is the
+    oracle. It uses names as they are shown, and where nothing is shown it calls any tactic."""
+
+    def __init__(self, chosen: ProofsArguments, skill: float) -> None:
+        self._chosen = chosen
+        self._skill = skill
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        theorem = read_theorem(task.payload)
+        state, applied = follow(ProofState.open(theorem), messages)
+        view, number = View.of(theorem, self._chosen), len(messages)
+        tactic = None
+        if rng.random() < self._skill and self._chosen.shown != "hidden" and state.goals:
+            calls = sum(len(message.tool_calls) for message in messages)
+            tactic = self._find(state, applied, find_budget(theorem, self._chosen) - calls)
+        if tactic is None:
+            return tactic_message(number, draw_tactic(state, rng))
+        goal = state.goals[0].sequent.conclusion
+        return tactic_message(number, aim(Tactic(tactic.word, view.rename(tactic.name)), goal))
+
+    def _find(self, state: ProofState, applied: Sequence[Tactic], left: int) -> Tactic | None:
+        theorem = state.theorem
+        if list(theorem.script[: len(applied)]) == list(applied) and len(applied) < len(theorem.script):
+            return theorem.script[len(applied)]
+        depth = min(left, MAX_DEPTH)
+        found = find_script(state.goals[0], theorem.names, classical=theorem.classical, max_depth=depth)
+        return None if found is None else found[0]
+
+
+class RandomPolicy:
+    """Calls any tactic."""
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        state, _ = follow(ProofState.open(read_theorem(task.payload)), messages)
+        return tactic_message(len(messages), draw_tactic(state, rng))
+
+
+def draw_tactic(state: ProofState, rng: Random) -> Tactic:
+    """Draw a tactic of the theorem's logic, and a hypothesis of the goal where it takes one."""
+    theorem = state.theorem
+    words = EQUATIONAL if theorem.is_equational else PROPOSITIONAL
+    shown = [name for name, _ in (state.goals[0].hypotheses if state.goals else theorem.sequent.hypotheses)]
+    # Half of the calls are `apply`, as in scripts.
+    word = rng.choice([word for word in words if word != "contradict" or theorem.classical])
+    if not theorem.is_equational and rng.random() < 0.5:
+        word = "apply"
+    if not TACTICS[word].takes_name:
+        return Tactic(word)
+    tactic = Tactic(word, rng.choice(shown)) if shown else Tactic("intro")
+    return aim(tactic, state.goals[0].sequent.conclusion) if state.goals else tactic
