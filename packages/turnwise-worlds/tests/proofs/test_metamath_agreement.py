@@ -18,7 +18,8 @@ from turnwise_worlds.proofs.kinds import KIND_NAMES, make_theorem
 from turnwise_worlds.proofs.metamath.debian import NoVerdict, ask_metamath, read_verdict
 from turnwise_worlds.proofs.metamath.equations import state_equation
 from turnwise_worlds.proofs.metamath.logic import state_logic
-from turnwise_worlds.proofs.metamath.opinions import ask_program, ask_verifier, export_theorem
+from turnwise_worlds.proofs.metamath.opinions import ask_program, ask_verifier, export_theorem, read_base
+from turnwise_worlds.proofs.metamath.verifier import Database, Unverified
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import Theorem
 
@@ -133,6 +134,29 @@ def test_a_database_with_errors_is_refused_although_the_program_calls_its_proofs
 def _two_steps() -> tuple[Sequent, Proof]:
     theorem = make_theorem("absurd", Random(0))
     return theorem.sequent, prove(theorem)
+
+
+@needs_metamath
+def test_a_proof_with_unknown_steps_is_refused_although_the_program_only_warns() -> None:
+    base, text = export_theorem(*_two_steps())
+    start = text.index("$=") + 2
+    unknown = f"{text[:start]} ? {text[text.index('$.', start) :]}"
+    assert (ask_program(base, unknown) or "").startswith("Warning")
+    assert ask_verifier(base, unknown) is not None
+
+
+@needs_metamath
+def test_what_the_program_does_not_compare_never_occurs() -> None:
+    """It accepts an inference whose hypothesis differs, where the hypotheses have no variables; ours all have some."""
+    false = "$c x y $. fact $a x $. ${ given $e y $. rule $a y $. $} theorem $p y $= fact rule $.\n"
+    assert ask_metamath(false, "theorem") is None
+    with pytest.raises(Unverified, match="another given"):
+        Database().extend(false)
+    for name in ("logic.mm", "equations.mm"):
+        base = Database().extend(read_base(name))
+        for label, assertion in base.assertions.items():
+            essential = base.essential & set(assertion.hypotheses)
+            assert not essential or len(essential) < len(assertion.hypotheses), label
 
 
 @needs_metamath

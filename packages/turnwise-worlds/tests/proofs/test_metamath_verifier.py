@@ -82,6 +82,13 @@ def test_both_shipped_databases_are_read() -> None:
         ("$( no end", "a comment does not end"),
         ("$[ /etc/passwd $]", "a file is included"),
         ("${ h $e |- p $. $} x $p |- p $= h $.", "x uses h, which is not active"),
+        # Compressed proofs that name hypotheses of another theorem, or their own once more.
+        (
+            "${ h $e |- p $. x $p |- p $= ( ) B $. $} y $p |- p $= ( h ) B $.",
+            "y lists h, which is mandatory or not active",
+        ),
+        ("x $p |- ( p -> p ) $= ( wp ) A $.", "x lists wp, which is mandatory or not active"),
+        ("x $p |- ( p -> p ) $= ( x ) B $.", "x uses x, which is unknown"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, problem: str) -> None:

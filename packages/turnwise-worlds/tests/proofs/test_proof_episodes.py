@@ -22,7 +22,7 @@ from turnwise_worlds.proofs.search import find_script
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.tactics import MAX_TERMS
 from turnwise_worlds.proofs.theorem import read_theorem
-from turnwise_worlds.proofs.words import Tactic, format_state, pick_names
+from turnwise_worlds.proofs.words import Tactic, aim, format_state, pick_names
 
 LINK = {"hypotheses": [["c", "p > q"], ["a", "p"]], "goal": "q", "script": [["apply", "c"], ["apply", "a"]]}
 
@@ -86,6 +86,20 @@ def test_what_a_tactic_leaves(hypotheses: list, goal: str, tactics: list[str], l
 def test_why_a_tactic_is_refused(row: dict, tactic: str, why: str) -> None:
     with pytest.raises(Refused, match=why):
         run(row, [tactic])
+
+
+def test_a_tactic_that_is_meant_for_another_goal_does_not_apply() -> None:
+    state = ProofState.open(read_theorem({**LINK, "hypotheses": [["c", "p & r -> q"]], "goal": "q"}))
+    with pytest.raises(Refused, match="the goal is not p"):
+        state.apply(Tactic("apply", "c", "p"))
+    after = state.apply(Tactic("apply", "c", "q"))
+    for text in ("p & r", "p /\\ r"):
+        with pytest.raises(Refused, match="there is no x"):  # the goal is right, in either style
+            after.apply(Tactic("apply", "x", text))
+    [message] = [tactic_message(1, aim(Tactic("apply", "c"), state.goals[0].sequent.conclusion))]
+    assert message.tool_calls[0].arguments == '{"goal": "q", "name": "c"}'
+    assert read_tactic(message.tool_calls[0]) == Tactic("apply", "c", "q")
+    assert aim(Tactic("apply", "c"), after.goals[0].sequent.conclusion).goal == ""  # more than one word
 
 
 def test_a_term_that_is_rewritten_for_ever_stays_small() -> None:

@@ -27,6 +27,8 @@ class HouseArguments(FamilyArguments):
     style: StyleName = "full"
     """The words: "full", ALFWorld's commands and sentences, or "terse", for models that learn the words from
     demonstrations. State and reward depend on neither."""
+    remind: bool = False
+    """Whether the task is repeated after every outcome, as in prompts that show one outcome at a time."""
     places: int = Field(8, ge=FEWEST_PLACES, le=60)
     """Places in a house."""
     things: int = Field(6, ge=0, le=24)

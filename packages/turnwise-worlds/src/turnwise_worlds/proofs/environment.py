@@ -1,9 +1,9 @@
 """One theorem: the policy sees the first open goal, calls a tactic, and sees what is left, until nothing is.
 
 user        p > q c ; p a ; |- q
-assistant   apply name = c
+assistant   apply goal = q name = c
 tool        p > q c ; p a ; |- p
-assistant   apply name = a
+assistant   apply goal = p name = a
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ class ProofsEnvironment(ToolEnvironment):
         """Assume the left side of an implication, and prove the right side."""
         return self._act(Tactic("intro"))
 
-    async def apply(self, name: str) -> str:
+    async def apply(self, name: str, goal: str = "") -> str:
         """Use a hypothesis that is the goal, or an implication that ends in it; what it needs is left to prove.
 
         Args:
             name: The hypothesis.
+            goal: The goal it is meant for, as it is shown. It does not apply to another. May be left out.
         """
-        return self._act(Tactic("apply", name))
+        return self._act(Tactic("apply", name, goal))
 
     async def split(self) -> str:
         """Prove both sides of a conjunction, the left one first."""

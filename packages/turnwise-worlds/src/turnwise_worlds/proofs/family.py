@@ -19,7 +19,7 @@ from turnwise_worlds.proofs.policies import ProvingPolicy, RandomPolicy
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import Theorem, read_theorem
 from turnwise_worlds.proofs.view import View
-from turnwise_worlds.proofs.words import REFUSED, TACTICS, format_tactic
+from turnwise_worlds.proofs.words import REFUSED, TACTICS, aim, format_tactic
 
 HELD_OUT = 5
 """One theorem in so many is held out."""
@@ -85,8 +85,8 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
         view, state = View.of(theorem, self._uncontrolled), ProofState.open(theorem)
         yield task.prompt[0].text
         for tactic in theorem.script:
+            yield f" {format_tactic(aim(tactic, state.goals[0].sequent.conclusion))}"
             state = state.apply(tactic)
-            yield f" {format_tactic(tactic)}"
             yield REFUSED + view.show(state)
         yield f" {list(TACTICS)[index % len(TACTICS)]}"
 

@@ -156,7 +156,7 @@ def _equations(random: Random) -> Draft:
 
 
 def _list_atoms(formula: Formula) -> list[Formula]:
-    return [formula] if isinstance(formula, Atom) else [*_list_atoms(formula.left), *_list_atoms(formula.right)]  # type: ignore[union-attr]
+    return [*_list_atoms(formula.left), *_list_atoms(formula.right)] if isinstance(formula, Implies) else [formula]
 
 
 KINDS: Mapping[str, Callable[[Random], Draft]] = {

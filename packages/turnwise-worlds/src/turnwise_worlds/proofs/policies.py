@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
@@ -13,13 +14,15 @@ from turnwise_worlds.proofs.search import MAX_DEPTH, find_script
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import read_theorem
 from turnwise_worlds.proofs.view import View
-from turnwise_worlds.proofs.words import EQUATIONAL, PROPOSITIONAL, TACTICS, Tactic
+from turnwise_worlds.proofs.words import EQUATIONAL, PROPOSITIONAL, TACTICS, Tactic, aim
 
 
 def tactic_message(number: int, tactic: Tactic) -> Message:
     """Return a reply with one call; `number` counts the messages so far and makes call ids unique."""
-    arguments = json.dumps({"name": tactic.name} if TACTICS[tactic.word].takes_name else {})
-    call = ToolCall(id=f"call_{number}", name=tactic.word, arguments=arguments)
+    # The goal first: see `words`.
+    arguments = {"goal": tactic.goal} if tactic.goal else {}
+    arguments |= {"name": tactic.name} if TACTICS[tactic.word].takes_name else {}
+    call = ToolCall(id=f"call_{number}", name=tactic.word, arguments=json.dumps(arguments))
     return Message(role="assistant", content=(), tool_calls=(call,))
 
 
@@ -32,8 +35,10 @@ def read_tactic(call: ToolCall) -> Tactic | None:
         return None
     if word is None or not isinstance(arguments, dict):
         return None
-    name = arguments.get("name", "")
-    return Tactic(call.name, name if word.takes_name else "") if isinstance(name, str) else None
+    name, goal = (arguments.get(key, "") if word.takes_name else "" for key in ("name", "goal"))
+    if not isinstance(name, str) or not isinstance(goal, str):
+        return None
+    return Tactic(call.name, name, goal if call.name == "apply" else "")
 
 
 def follow(state: ProofState, messages: Sequence[Message]) -> tuple[ProofState, list[Tactic]]:
@@ -44,7 +49,7 @@ def follow(state: ProofState, messages: Sequence[Message]) -> tuple[ProofState, 
         try:
             if tactic is not None:
                 state = state.apply(tactic)
-                applied.append(tactic)
+                applied.append(replace(tactic, goal=""))
         except Refused:
             continue
     return state, applied
@@ -69,7 +74,8 @@ class ProvingPolicy:
             tactic = self._find(state, applied, find_budget(theorem, self._chosen) - calls)
         if tactic is None:
             return tactic_message(number, draw_tactic(state, rng))
-        return tactic_message(number, Tactic(tactic.word, view.rename(tactic.name)))
+        goal = state.goals[0].sequent.conclusion
+        return tactic_message(number, aim(Tactic(tactic.word, view.rename(tactic.name)), goal))
 
     def _find(self, state: ProofState, applied: Sequence[Tactic], left: int) -> Tactic | None:
         theorem = state.theorem
@@ -99,4 +105,5 @@ def draw_tactic(state: ProofState, rng: Random) -> Tactic:
         word = "apply"
     if not TACTICS[word].takes_name:
         return Tactic(word)
-    return Tactic(word, rng.choice(shown)) if shown else Tactic("intro")
+    tactic = Tactic(word, rng.choice(shown)) if shown else Tactic("intro")
+    return aim(tactic, state.goals[0].sequent.conclusion) if state.goals else tactic

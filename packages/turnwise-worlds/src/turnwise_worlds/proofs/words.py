@@ -3,17 +3,19 @@
 A state is shown as its first open goal. The **terse** style is one line: every hypothesis with its name *after* it,
 each closed by `;`, then `|-` and the conclusion, so that what follows an earlier occurrence of the conclusion is the
 name to use: ` p > q c ; p a ; |- q`. Symbols are `>`, `&`, `|`, `F` (false), `=`, and those of terms (`*`, `inv`, `e`,
-`++`, `::`, `rev`, `nil`); each symbol and name has one space before it. The **full** style is Coq's: a line
-`c : p -> q` for each hypothesis, then `|- q`, with ` (2 goals)` behind it where several are open. A tactic is a call:
-`apply name = c`, or `split` without arguments. New hypotheses get the first names of the theorem's own list
-(`Theorem.names`) that the goal does not use. A tactic that does not apply is answered by `no` and the unchanged state.
-`format_state` and `format_tactic` write these, `TACTICS` lists tactics with their Coq sentences.
+`++`, `::`, `rev`, `nil`); each symbol and name has one space before it. The **full** style is Coq's: a line `c : p ->
+q` for each hypothesis, then `|- q`, with ` (2 goals)` behind it where several are open. A tactic is a call: `split`
+without arguments, `destruct name = h`, `apply goal = q name = c`, where the goal may be left out; said first, it lets a
+model that learns from nothing find the name by induction: what followed `q` before. New hypotheses get the first names
+of the theorem's own list (`Theorem.names`) that the goal does not use. A tactic that does not apply is answered by `no`
+and the unchanged state. `format_state` and `format_tactic` write these, `TACTICS` lists tactics with their Coq
+sentences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnwise_worlds.proofs.kernel.formula import Formula
 from turnwise_worlds.proofs.syntax import Style, format_formula
@@ -65,11 +67,20 @@ class Tactic:
     """A name of `TACTICS`."""
     name: str = ""
     """The hypothesis it uses; empty where it takes none."""
+    goal: str = ""
+    """The goal it is meant for, as it is shown: it does not apply to another. Empty for any; read by `apply` only."""
 
 
 def format_tactic(tactic: Tactic) -> str:
-    """Write a tactic as small models call it: `apply name = c`."""
-    return f"{tactic.word} name = {tactic.name}" if tactic.name else tactic.word
+    """Write a tactic as small models call it: `apply goal = q name = c`."""
+    goal = f" goal = {tactic.goal}" if tactic.goal else ""
+    return tactic.word + goal + (f" name = {tactic.name}" if tactic.name else "")
+
+
+def aim(tactic: Tactic, conclusion: Formula) -> Tactic:
+    """Return an `apply` with the goal it is meant for, if that is one word; any other tactic as it is."""
+    goal = format_formula(conclusion, "terse")
+    return replace(tactic, goal=goal) if tactic.word == "apply" and " " not in goal else tactic
 
 
 def format_state(hypotheses: Iterable[tuple[str, Formula]], conclusion: Formula, num_goals: int, style: Style) -> str:

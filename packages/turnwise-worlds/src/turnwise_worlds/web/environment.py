@@ -124,8 +124,8 @@ class WebEnvironment(ToolEnvironment):
         return Scored.of(total, {"success": float(total == 1.0), "stopped": float(self.done)})
 
     def state_hash(self) -> str:
-        """Return a hash of the site's state, the addresses visited, what is visible, and what is typed and not sent: the
-        entries are nowhere but in the page."""
+        """Return a hash of the site's state, the addresses visited, what is visible, and what is typed and not sent,
+        which is nowhere but in the page."""
         seen = self._current
         entries = tuple((node.number, node.value) for node in seen.page.nodes if node.form is not None)
         parts = (self._id, self._surface.state.digest, self._urls, self._start, entries)

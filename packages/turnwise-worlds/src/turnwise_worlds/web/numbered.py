@@ -13,7 +13,15 @@ class NumberedEnvironment(WebEnvironment):
 
     def tools(self) -> Sequence[Callable[..., object]]:
         """Return WebArena's actions; where there is a picture, a click on it too."""
-        tools = [self.click, self.type, self.select, self.scroll, self.back, self.goto, self.stop]
+        tools: list[Callable[..., object]] = [
+            self.click,
+            self.type,
+            self.select,
+            self.scroll,
+            self.back,
+            self.goto,
+            self.stop,
+        ]
         return [*tools, self.click_at] if self.chosen.surface == "chromium" else tools
 
     async def click(self, number: int) -> Shown:

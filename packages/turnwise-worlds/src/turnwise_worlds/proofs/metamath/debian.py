@@ -62,10 +62,12 @@ def ask_metamath(database: str, label: str, *, deadline_s: float = DEADLINE_S) -
 
 
 def read_verdict(printed: str, label: str, code: int) -> str | None:
-    """Read what the program printed: objections are lines that start with `?`. Raises NoVerdict for an exit code other
-    than 0, and where what a whole run prints is missing."""
+    """Read what the program printed: objections are lines that start with `?` or `Warning`.
+
+    Raises NoVerdict for an exit code other than 0, and where what a whole run prints is missing."""
     lines = printed.splitlines()
-    problems = [line for line in lines if line.startswith("?")]
+    # It warns of a proof with unknown steps, and prints the theorem's name all the same.
+    problems = [line for line in lines if line.startswith(("?", "Warning"))]
     if problems:
         # The place, lines that show it, and the reason; then the next command.
         after = takewhile(lambda line: not line.startswith("MM>"), lines[lines.index(problems[0]) :])

@@ -157,7 +157,7 @@ class Database:
     def _verify(self, scope: _Scope, label: str, claimed: Assertion, proof: Sequence[str]) -> None:
         stack: list[Expression] = []
         saved: list[Expression] = []
-        for step in self._list_steps(label, claimed, proof):
+        for step in self._list_steps(scope, label, claimed, proof):
             if isinstance(step, int):
                 if step >= len(saved):
                     raise Unverified(f"{label[:40]} uses a step that it did not save")
@@ -171,7 +171,7 @@ class Database:
         if stack != [claimed.expression]:
             raise Unverified(f"{label[:40]} proves {' '.join(stack[-1])[:80] if stack else 'nothing'}")
 
-    def _list_steps(self, label: str, claimed: Assertion, proof: Sequence[str]) -> Iterator[str | int]:
+    def _list_steps(self, scope: _Scope, label: str, claimed: Assertion, proof: Sequence[str]) -> Iterator[str | int]:
         """Yield `=LABEL` for a label, "Z" to save a step, and the number of a saved step."""
         if not proof or proof[0] != "(":
             yield from (f"={step}" for step in proof)
@@ -179,6 +179,9 @@ class Database:
         if ")" not in proof:
             raise Unverified(f"{label[:40]} has an unclosed list of labels")
         end = proof.index(")")
+        for each in proof[1:end]:
+            if each in claimed.hypotheses or (each in self.hypotheses and each not in scope.hypotheses):
+                raise Unverified(f"{label[:40]} lists {each[:40]}, which is mandatory or not active")
         labels = [*claimed.hypotheses, *proof[1:end]]
         number = 0
         for letter in "".join(proof[end + 1 :]):
@@ -256,7 +259,7 @@ def _split(text: str) -> Iterator[str]:
 
 def _take(tokens: Iterator[str]) -> Expression:
     """Read up to `$.`."""
-    read = []
+    read: list[str] = []
     for token in tokens:
         if token == "$.":
             return tuple(read)

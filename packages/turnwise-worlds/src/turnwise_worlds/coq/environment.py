@@ -1,0 +1,96 @@
+"""One theorem in Coq.
+
+user        p > q c ; p a ; |- q
+assistant   apply goal = q name = c
+tool        p > q c ; p a ; |- p
+assistant   apply goal = p name = a
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from turnwise.core.types import Message, Task, text_message
+from turnwise_worlds.coq.arguments import CoqArguments
+from turnwise_worlds.coq.sentences import check_tactic
+from turnwise_worlds.coq.theorem import CoqTheorem
+from turnwise_worlds.coq.words import DESCRIPTIONS, WORDS, show_terse, write_sentence
+from turnwise_worlds.proofs.words import Tactic
+from turnwise_worlds.proving.environment import REFUSED, ProvingEnvironment
+from turnwise_worlds.proving.prover import Goal, Prover, TacticRefused
+
+
+class CoqEnvironment(ProvingEnvironment):
+    """An episode in either style."""
+
+    prover_name = "Coq"
+
+    def __init__(self, chosen: CoqArguments, prover: Prover, task: Task) -> None:
+        given = CoqTheorem.from_json(task.payload)
+        budget = len(given.script) + chosen.slack if given.script else chosen.budget
+        super().__init__(chosen, prover, task, given.theorem, budget)
+        self._style = chosen.style
+        self._heads = chosen.tactics
+        self._names = given.names
+
+    async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
+        """See `ProvingEnvironment.setup`; the terse style shows the state only."""
+        messages, tools = await super().setup(task, seed)
+        return (messages if self._style == "full" else (text_message("user", self.show()),)), tools
+
+    def list_tools(self) -> Sequence[Callable[..., object]]:
+        """See `ProvingEnvironment.list_tools`; the terse style has one for each tactic."""
+        return [self.tactic] if self._style == "full" else [build_tool(word, self._use) for word in WORDS]
+
+    def act(self, text: str) -> str:
+        """See `ProvingEnvironment.act`. Nothing but an allowed tactic reaches Coq."""
+        try:
+            sentence = check_tactic(text, self._heads)
+        except TacticRefused as cause:
+            return self.refuse(cause)
+        return super().act(sentence)
+
+    def _use(self, tactic: Tactic) -> str:
+        try:
+            sentence = write_sentence(tactic, self._state.goals[0], self._names)
+        except TacticRefused as cause:
+            return self.refuse(cause)
+        return super().act(sentence)
+
+    def write(self, goals: Sequence[Goal]) -> str:
+        """See `ProvingEnvironment.write`."""
+        return super().write(goals) if self._style == "full" else show_terse(goals[0])
+
+    def show_refusal(self, cause: TacticRefused) -> str:
+        """See `ProvingEnvironment.show_refusal`; the terse style gives no reason."""
+        return super().show_refusal(cause) if self._style == "full" else REFUSED
+
+    def list_names(self) -> Sequence[str]:
+        """See `ProvingEnvironment.list_names`; made theorems have names of their own."""
+        return super().list_names() if self._style == "full" else self._names
+
+
+def build_tool(word: str, call: Callable[[Tactic], str]) -> Callable[..., str]:
+    """Return the tool of a tactic: a function with its name, its description and its arguments."""
+
+    def with_goal(name: str, goal: str = "") -> str:
+        return call(Tactic(word, name, goal))
+
+    def with_name(name: str) -> str:
+        return call(Tactic(word, name))
+
+    def without() -> str:
+        return call(Tactic(word))
+
+    tool: Callable[..., str] = without
+    description = DESCRIPTIONS[word]
+    if WORDS[word].takes_name:
+        tool = with_goal if word == "apply" else with_name
+        description += f"\n\nArgs:\n    name: The {'variable' if word == 'induction' else 'hypothesis'}.\n"
+    if tool is with_goal:
+        description += (
+            "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
+        )
+    tool.__name__ = tool.__qualname__ = word
+    tool.__doc__ = description
+    return tool

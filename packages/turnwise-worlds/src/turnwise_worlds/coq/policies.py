@@ -1,0 +1,74 @@
+"""Scripted policies that call tactics in Coq."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from random import Random
+
+from turnwise.core.types import Message, Task, ToolCall
+from turnwise_worlds.coq.arguments import CoqArguments
+from turnwise_worlds.coq.theorem import CoqTheorem
+from turnwise_worlds.coq.words import WORDS, write_sentence
+from turnwise_worlds.proofs.words import Tactic
+from turnwise_worlds.proving.environment import REFUSED
+from turnwise_worlds.proving.prover import TacticRefused
+from turnwise_worlds.proving.show import read_goal, shuffle_names
+
+_NAME = re.compile(r"\b[a-z]\b")
+_GUESSES = ("apply", "rewrite", "reflexivity", "induction", *WORDS)
+"""What is drawn from where nothing is known: each tactic, those that scripts use most more often."""
+
+
+class ScriptPolicy:
+    """Calls the script's next tactic with probability `skill`, else, and off the script, any tactic with any name that
+    is shown. With `skill=1` it is the oracle. It uses names as they are shown; where nothing is shown it calls any
+    tactic."""
+
+    def __init__(self, chosen: CoqArguments, skill: float) -> None:
+        """`skill=0` is the random policy."""
+        self._chosen = chosen
+        self._skill = skill
+
+    def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
+        given = CoqTheorem.from_json(task.payload)
+        call = None
+        if rng.random() < self._skill and self._chosen.shown != "hidden":
+            call = self._find_next(given, messages)
+        name, arguments = call or self._write(draw_tactic(messages, rng), given, messages[-1])
+        made = ToolCall(id=f"call_{len(messages)}", name=name, arguments=json.dumps(arguments))
+        return Message(role="assistant", content=(), tool_calls=(made,))
+
+    def _find_next(self, given: CoqTheorem, messages: Sequence[Message]) -> tuple[str, dict[str, str]] | None:
+        """Return the next call of the script; None off its path or past its end."""
+        shown = shuffle_names(given.names, self._chosen.seed) if self._chosen.shown == "shuffled" else {}
+        script = [Tactic(tactic.word, shown.get(tactic.name, tactic.name)) for tactic in given.script]
+        at = 0
+        for before, message, answer in zip(messages, messages[1:], messages[2:], strict=False):
+            if not message.tool_calls or answer.text.startswith(REFUSED):
+                continue
+            made = message.tool_calls[0]
+            if at == len(script) or (made.name, json.loads(made.arguments)) != self._write(script[at], given, before):
+                return None
+            at += 1
+        return self._write(script[at], given, messages[-1]) if at < len(script) else None
+
+    def _write(self, tactic: Tactic, given: CoqTheorem, seen: Message) -> tuple[str, dict[str, str]]:
+        """Return a call: of a tactic's own tool, or, in the full style, of `tactic` with its sentence."""
+        if self._chosen.style == "terse":
+            # The goal first, so that the name is what followed it before: see `proofs.words`.
+            goal = seen.text.rpartition("|- ")[2] if tactic.word == "apply" else ""
+            aim = {"goal": goal} if goal and " " not in goal else {}
+            return tactic.word, {**aim, "name": tactic.name} if WORDS[tactic.word].takes_name else {}
+        try:
+            return "tactic", {"text": write_sentence(tactic, read_goal(seen.text), given.names)}
+        except TacticRefused:
+            return "tactic", {"text": tactic.word}
+
+
+def draw_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
+    """Draw a tactic, and a name from the last state where it takes one."""
+    word = rng.choice(_GUESSES)
+    names = _NAME.findall(messages[-1].text)
+    return Tactic(word, rng.choice(names or ["a"]) if WORDS[word].takes_name else "")
