@@ -1,6 +1,6 @@
 """What Coq costs: starts, tactics and theorems per second, episodes, and what coqc and coqchk take for a proof.
 
-PYTHONPATH=. python benchmarks/costs_coq.py
+python benchmarks/costs_coq.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from benchmarks.soak_coq import list_coqtops, prove, read_mib
+from soak_coq import list_coqtops, prove, read_mib
 
 from turnwise.core.types import StopReason
 from turnwise_worlds.coq.family import Coq

@@ -1,6 +1,6 @@
 """Prove thousands of theorems in the real Coq, while coqtops are killed, and see what is left of it.
 
-    PYTHONPATH=. python benchmarks/soak_coq.py [5000]
+    python benchmarks/soak_coq.py [5000]
 
 Fails if a script is not a proof, a process or file is left, or the memory of coqtop or of this process grows.
 """

@@ -398,6 +398,10 @@ EXCUSED = {
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
     "openenv": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_openenv.py"),
     "pettingzoo": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
+    "miniwob": (
+        "its pages need a browser, which `make test-worlds` installs",
+        "packages/turnwise-worlds/tests/miniwob/test_miniwob_pages.py",
+    ),
     "swe": (
         "an episode runs a repository's tests in a sandbox",
         "packages/turnwise-swe/tests/environment/test_swe_episodes.py",

@@ -40,6 +40,7 @@ FLOORS = {
     "turnwise_swe/repositories": 2,
     "turnwise_swe/environment": 3,
     **dict.fromkeys(["turnwise_swe/bugs", "turnwise_swe/harbor"], 4),
+    "turnwise_worlds/browser": 2,
     "turnwise_worlds/reporting": 4,
     "turnwise_worlds/proving": 4,
     **dict.fromkeys(["turnwise_worlds/coq", "turnwise_worlds/lean"], 5),

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +14,7 @@ from played_games import act, need, play
 from turnwise.core.errors import ConfigError
 from turnwise.environments.registry import load_family
 from turnwise_adapters.alfworld.family import Alfworld
-from turnwise_adapters.alfworld.game import AlfworldGame
+from turnwise_adapters.alfworld.game import to_admissible
 from turnwise_adapters.alfworld.houses import KINDS, LAMP, House, build_house, write_game
 
 FAMILY = "turnwise_adapters.alfworld.family:Alfworld"
@@ -29,7 +31,6 @@ def play_house(house: House, actions: list[str], **arguments: Any) -> tuple[list
     """What a family of this one house answers."""
     family = Alfworld(show_actions="never", reply="call", max_actions=50, **arguments)
     family.make_game = lambda seed: write_game(house, Random(0))  # type: ignore[method-assign]
-    family.build_game = lambda: AlfworldGame(family._arguments, family.make_game)
     return asyncio.run(act(family, actions))
 
 
@@ -113,6 +114,43 @@ def test_a_cold_potato_is_no_solution_and_text_is_no_command() -> None:
     )
     assert seen[-3:] == ["You move the potato 1 to the countertop 1.", "Nothing happens.", "Nothing happens."]
     assert (reward.total, reward.part("nothing_happened")) == (0.0, 2.0)
+
+
+def test_an_engine_is_used_again_and_shows_the_same() -> None:
+    need("alfworld", "worlds")
+    family = Alfworld(copies=1, num_things=3, kinds={"pick_and_place_simple": 1})
+    seen: dict[int, list[str]] = {1: [], 3: []}
+    engines = set()
+    for seed in (1, 3, 1, 3):
+        game: Any = family.build_game()
+        seen[seed].append(game.open(seed) + game.step(game.expert_action()).text)
+        engines.add(id(game._engine))
+        game.close()
+    assert len(engines) == 1
+    assert all(len(set(texts)) == 1 for texts in seen.values())
+    assert seen[1] != seen[3]
+
+
+def test_python_ends_well_after_many_games() -> None:
+    need("alfworld", "worlds")
+    program = (
+        "from turnwise_adapters.alfworld.family import Alfworld\n"
+        "family = Alfworld(copies=1, num_things=3)\n"
+        "games = [family.build_game() for _ in range(3)]\n"
+        "[game.open(number) for number, game in enumerate(games)]\n"
+        "[game.close() for game in games]\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], timeout=120, stdin=subprocess.DEVNULL, check=False)
+    assert run.returncode == 0  # two unloaded copies of the planner's library end Python with signal 11
+
+
+def test_the_words_of_older_releases_mean_the_same() -> None:
+    new, old = ["move mug 1 to desk 1", "look"], ["put mug 1 in/on desk 1", "look"]
+    for text in ("move mug 1 to desk 1", "put mug 1 in/on desk 1", "put mug 1 on desk 1", "put mug 1 in desk 1"):
+        assert to_admissible(text, new) == "move mug 1 to desk 1"
+    assert to_admissible("move mug 1 to desk 1", old) == "put mug 1 in/on desk 1"
+    assert to_admissible("put mug 2 in/on desk 1", new) == "put mug 2 in/on desk 1"
+    assert to_admissible("look", new) == "look"
 
 
 def test_published_games_are_read_from_their_folder(tmp_path: Path) -> None:

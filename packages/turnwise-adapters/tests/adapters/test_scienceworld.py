@@ -187,6 +187,11 @@ def test_what_cannot_be_played_is_one_line() -> None:
     for arguments, message in (
         ({"tasks": {"fly": 1.0}}, "tasks has 'fly'; use some of boil"),
         ({"tasks": TASKS, "simplifications": ["hard"]}, "simplifications has 'hard'; use some of easy"),
+        ({"tasks": TASKS, "simplifications": ["easy", "openContainers"]}, "takes 'easy' alone"),
+        (
+            {"tasks": {"test-conductivity": 1.0}, "simplifications": ["noElectricalAction"]},
+            "task 'test-conductivity' needs electrical actions",
+        ),
         ({"tasks": {"boil": 0.0}}, "a weight that is not above 0"),
         ({"tasks": {}}, "tasks"),
     ):

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from turnwise_worlds.browser.browser import Browser, BrowserPage
-from turnwise_worlds.browser.memory import find_descendants
 from turnwise_worlds.browser.outcomes import PageLost, PageRefused
+from turnwise_worlds.browser.processes import find_descendants, wait_for_end
 from turnwise_worlds.browser.settings import BrowserSettings
 from turnwise_worlds.browser.wire import Asked, Replied
 from turnwise_worlds.programs import BROWSER
@@ -234,7 +234,7 @@ def test_a_used_up_browser_is_replaced_and_ends(browser: Browser) -> None:
     pids = [each for pid in own.pids() for each in find_descendants(pid)]
     own.close()
     assert pids
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists() and _is_running(pid)]
+    assert wait_for_end(pids, 0.0) == []
 
 
 def _renderers(browser: Browser) -> set[int]:
@@ -244,10 +244,3 @@ def _renderers(browser: Browser) -> set[int]:
             if b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.add(pid)
     return found
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -14,7 +14,7 @@ from turnwise.core.types import Message, Scored, StopReason, Task
 from turnwise_worlds.miniwob.environment import MiniwobEnvironment
 from turnwise_worlds.miniwob.family import Miniwob
 from turnwise_worlds.miniwob.goals import Step
-from turnwise_worlds.miniwob.pages import PagePool
+from turnwise_worlds.miniwob.pages import PagePool, TaskPage
 from turnwise_worlds.miniwob.policies import step_message
 from turnwise_worlds.programs import BROWSER
 
@@ -146,6 +146,41 @@ def test_the_wrong_button_costs_and_the_reward_is_the_raw_one(family: Miniwob) -
         assert reward.total == total
 
 
+def test_a_little_reward_for_a_wrong_answer_is_no_success(family: Miniwob) -> None:
+    async def choose(number: int) -> Scored:
+        task = task_of(family, "find-greatest", 1)
+        environment = family.build_environment(task)
+        await environment.reset(task, 0)
+        page = environment._page
+        assert page is not None
+        cards = [at for at, each in enumerate(page.view.elements, 1) if each.name != "Submit"]
+        await environment.click(cards[number])
+        # A card that lies face up cannot be clicked again: it is counted after what can be.
+        send = next(at for at, each in enumerate(page.view.elements, 1) if each.name == "Submit")
+        await environment.click(send)
+        reward = await environment.score([], StopReason.DONE)
+        await environment.close()
+        assert isinstance(reward, Scored)
+        return reward
+
+    rewards = [asyncio.run(choose(number)) for number in range(3)]
+    # See Farama-Foundation/MiniWoB-plusplus#108: a wrong card is worth .1.
+    assert sorted(reward.total for reward in rewards) == [0.1, 0.1, 1.0]
+    assert sorted(reward.part("success") or 0.0 for reward in rewards) == [0.0, 0.0, 1.0]
+
+
+def test_a_tall_element_is_clicked_where_it_is_visible(family: Miniwob) -> None:
+    async def act() -> bool:
+        page = await PagePool(1, reuse=True).open("click-test", 1)
+        grow = "() => { const each = document.getElementById('subbtn'); each.style.height = '900px'; }"
+        await page._page.run(("evaluate", grow, None))
+        view = await page.act(Step(verb="click", number=1))
+        await page.close()
+        return view.is_done
+
+    assert asyncio.run(act())
+
+
 def test_pictures_are_clicked_at(family: Miniwob) -> None:
     seeing = Miniwob(tasks=["click-test"], surface="picture", max_pages=1)
     task = task_of(seeing, "click-test", 3)
@@ -158,7 +193,7 @@ def test_pictures_are_clicked_at(family: Miniwob) -> None:
         assert (picture.width, picture.height) == (160, 210)
         assert opening.messages[0].text == "Click the button."
         assert "click_at" in {tool.name for tool in opening.tools}
-        assert environment._page is not None
+        assert isinstance(environment._page, TaskPage)
         where = "() => document.getElementById('subbtn').getBoundingClientRect().toJSON()"
         box = (await environment._page._page.run(("evaluate", where, None)))[0]
         await environment.click_at(round(box["x"]) + 5, round(box["y"]) + 5)

@@ -13,6 +13,7 @@ from turnwise.core.errors import ConfigError, boundary
 from turnwise.core.packages import require_package
 from turnwise.environments.arguments import read_arguments
 from turnwise_adapters.alfworld.arguments import AlfworldArguments
+from turnwise_adapters.alfworld.engines import Engines
 from turnwise_adapters.alfworld.game import AlfworldGame
 from turnwise_adapters.alfworld.houses import build_house, write_game
 from turnwise_adapters.game_family import GameFamily
@@ -28,8 +29,8 @@ class Alfworld(GameFamily):
         if any(weight <= 0 for weight in self._arguments.kinds.values()):
             raise ConfigError(f"kinds={self._arguments.kinds} has a weight that is not above 0; leave the kind out")
         self._files = {split: self._list_files(split) for split in ("train", "heldout")}
-        chosen, make_game = self._arguments, self.make_game
-        super().__init__("alfworld", "household", chosen, lambda: AlfworldGame(chosen, make_game))
+        chosen, engines = self._arguments, Engines()
+        super().__init__("alfworld", "household", chosen, lambda: AlfworldGame(chosen, self.make_game, engines))
 
     def _list_files(self, split: str) -> list[Path]:
         """Return the published games of a split that have a chosen kind; ALFWorld's text engine plays none with movable

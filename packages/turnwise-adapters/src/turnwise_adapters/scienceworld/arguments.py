@@ -13,7 +13,7 @@ from turnwise_adapters.text_game import ReplyKind
 SIMPLIFICATIONS = (
     *("easy", "teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors", "noElectricalAction"),
 )
-"""ScienceWorld's simplifications; "easy" is all others."""
+"""ScienceWorld's simplifications; "easy" is all others but openContainers."""
 
 
 class ScienceWorldArguments(GameArguments):
@@ -22,8 +22,8 @@ class ScienceWorldArguments(GameArguments):
     tasks: dict[str, float] = Field(min_length=1)
     """Weights of ScienceWorld's tasks by name, such as {"find-non-living-thing": 1.0}."""
     simplifications: list[str] = Field(default_factory=lambda: ["easy"])
-    """Any of "easy" (all others), "teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors",
-    "noElectricalAction"."""
+    """Any of "easy" (all others but openContainers), "teleportAction", "selfWateringFlowerPots", "openContainers",
+    "openDoors", "noElectricalAction"."""
     heldout: Literal["dev", "test"] = "test"
     """Which of ScienceWorld's sets of variations is held out; training has its training set."""
     num_servers: int = Field(2, ge=1, le=256)

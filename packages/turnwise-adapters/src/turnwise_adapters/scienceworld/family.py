@@ -34,6 +34,14 @@ class ScienceWorld(GameFamily):
                 raise ConfigError(f"{field} has {unknown[0]!r}; use some of {', '.join(allowed)}")
         if any(weight <= 0 for weight in chosen.tasks.values()):
             raise ConfigError(f"tasks={chosen.tasks} has a weight that is not above 0; leave the task out")
+        if "easy" in chosen.simplifications and len(set(chosen.simplifications)) > 1:
+            # The simulator would silently use none.
+            raise ConfigError(
+                f"simplifications={chosen.simplifications}: ScienceWorld takes 'easy' alone; name the others one by one"
+            )
+        electric = [name for name in chosen.tasks if "power-component" in name or "conductivity" in name]
+        if electric and "noElectricalAction" in chosen.simplifications:
+            raise ConfigError(f"task {electric[0]!r} needs electrical actions; leave 'noElectricalAction' out")
         self._tasks = chosen.tasks
         self.servers = Servers(chosen.num_servers, chosen.tool_timeout_s)
         """The Java processes; their `close` ends them before Python does."""

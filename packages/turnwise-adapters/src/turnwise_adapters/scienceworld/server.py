@@ -22,6 +22,7 @@ from turnwise_adapters.programs import JAVA
 _MEMORY = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Java would take a quarter of the machine's memory for each process, and compile longer than an episode lasts."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """What is played: names as in ScienceWorld."""

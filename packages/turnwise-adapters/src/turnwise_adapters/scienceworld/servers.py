@@ -32,6 +32,10 @@ class Servers:
         self.close = weakref.finalize(self, _close_all, self._all)
         """Ends all processes."""
 
+    def list_pids(self) -> tuple[int, ...]:
+        """Return the numbers of the running processes."""
+        return tuple(server.pid for server in self._all)
+
     @contextmanager
     def use(self, owner: object) -> Iterator[Server]:
         """Lend a process, if possible the one that holds the owner's state: then `server.owner is owner`. It is

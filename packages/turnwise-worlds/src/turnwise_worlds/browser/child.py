@@ -19,6 +19,7 @@ from turnwise.core.errors import ConfigError
 from turnwise_worlds.browser import wire
 from turnwise_worlds.browser.memory import MemoryLimit
 from turnwise_worlds.browser.outcomes import PageLost
+from turnwise_worlds.browser.processes import find_descendants, wait_for_end
 from turnwise_worlds.browser.settings import FLAGS, BrowserSettings
 
 Site = Callable[[wire.Asked], wire.Replied]
@@ -122,9 +123,11 @@ class Child:
 
     def close(self) -> None:
         """End the browser and wait until nothing of it is left, for at most five seconds."""
+        pids = find_descendants(self.pid)
         self.kill("it was closed")
         try:
             self._process.wait(_CLOSE_S)
+            wait_for_end(pids, _CLOSE_S)
         finally:
             self._memory.close()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from turnwise_sandbox.kernel.cgroups import CgroupPool
+from turnwise_worlds.browser.processes import find_descendants
 
 _PERIOD_S = 1.0
 _NUM_PROCESSES = 2000
@@ -58,20 +59,6 @@ def measure_memory(pid: int) -> int:
     """Return the bytes of memory of a process and its descendants: proportional shares where the kernel shows them,
     else what is not shared."""
     return sum(map(_measure_one, find_descendants(pid)))
-
-
-def find_descendants(pid: int) -> list[int]:
-    """Return a process and all that descend from it, of those that exist now."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(folder.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found
 
 
 def _measure_one(pid: int) -> int:

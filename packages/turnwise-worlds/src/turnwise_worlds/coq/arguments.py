@@ -31,7 +31,8 @@ class CoqArguments(ProvingArguments):
     slack: int = Field(2, ge=0, le=1000)
     """How many replies an episode has beyond the known script: an episode that needs more fails."""
     naive_skill: Share = 0.5
-    """Probability with which each tactic of the naive policy is the script's; else it is any tactic."""
+    """Probability with which each tactic of the naive policy is the script's; else it is one that fits the form of the
+    goal, with any hypothesis."""
     num_processes: int = Field(2, ge=1, le=256)
     """How many coqtop run at a time; all episodes share them."""
 

@@ -9,6 +9,7 @@ assistant   apply goal = p name = a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import MethodType
 
 from turnwise.core.types import Message, Task, text_message
 from turnwise_worlds.coq.arguments import CoqArguments
@@ -40,7 +41,7 @@ class CoqEnvironment(ProvingEnvironment):
 
     def list_tools(self) -> Sequence[Callable[..., object]]:
         """See `ProvingEnvironment.list_tools`; the terse style has one for each tactic."""
-        return [self.tactic] if self._style == "full" else [build_tool(word, self._use) for word in WORDS]
+        return [self.tactic] if self._style == "full" else [MethodType(tool, self) for tool in _TOOLS]
 
     def act(self, text: str) -> str:
         """See `ProvingEnvironment.act`. Nothing but an allowed tactic reaches Coq."""
@@ -50,7 +51,8 @@ class CoqEnvironment(ProvingEnvironment):
             return self.refuse(cause)
         return super().act(sentence)
 
-    def _use(self, tactic: Tactic) -> str:
+    def use(self, tactic: Tactic) -> str:
+        """Apply the tactic of a short call, and return what the policy sees then. Raises ProverLost."""
         try:
             sentence = write_sentence(tactic, self._state.goals[0], self._names)
         except TacticRefused as cause:
@@ -70,17 +72,17 @@ class CoqEnvironment(ProvingEnvironment):
         return super().list_names() if self._style == "full" else self._names
 
 
-def build_tool(word: str, call: Callable[[Tactic], str]) -> Callable[..., str]:
-    """Return the tool of a tactic: a function with its name, its description and its arguments."""
+def _build_tool(word: str) -> Callable[..., str]:
+    """Return the tool of a tactic: a method with its name, its description and its arguments."""
 
-    def with_goal(name: str, goal: str = "") -> str:
-        return call(Tactic(word, name, goal))
+    def with_goal(self: CoqEnvironment, name: str, goal: str = "") -> str:
+        return self.use(Tactic(word, name, goal))
 
-    def with_name(name: str) -> str:
-        return call(Tactic(word, name))
+    def with_name(self: CoqEnvironment, name: str) -> str:
+        return self.use(Tactic(word, name))
 
-    def without() -> str:
-        return call(Tactic(word))
+    def without(self: CoqEnvironment) -> str:
+        return self.use(Tactic(word))
 
     tool: Callable[..., str] = without
     description = DESCRIPTIONS[word]
@@ -88,9 +90,12 @@ def build_tool(word: str, call: Callable[[Tactic], str]) -> Callable[..., str]:
         tool = with_goal if word == "apply" else with_name
         description += f"\n\nArgs:\n    name: The {'variable' if word == 'induction' else 'hypothesis'}.\n"
     if tool is with_goal:
-        description += (
-            "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
-        )
+        description += "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
     tool.__name__ = tool.__qualname__ = word
     tool.__doc__ = description
+    del tool.__annotations__["self"]  # as in any method: what has a type here is an argument of the tool
     return tool
+
+
+_TOOLS = [_build_tool(word) for word in WORDS]
+"""Made once, as reading a tool's signature takes longer than a tactic."""

@@ -10,24 +10,31 @@ from random import Random
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.coq.theorem import CoqTheorem
-from turnwise_worlds.coq.words import WORDS, write_sentence
+from turnwise_worlds.coq.words import WORDS, to_terse, write_sentence
 from turnwise_worlds.proofs.words import Tactic
 from turnwise_worlds.proving.environment import REFUSED
 from turnwise_worlds.proving.prover import TacticRefused
 from turnwise_worlds.proving.show import read_goal, shuffle_names
 
 _NAME = re.compile(r"\b[a-z]\b")
-_GUESSES = ("apply", "rewrite", "reflexivity", "induction", *WORDS)
-"""What is drawn from where nothing is known: each tactic, those that scripts use most more often."""
+_FORMS = {
+    "=": ("induction", "simpl", "rewrite", "reflexivity"),
+    ">": ("intro",),
+    "|": ("left", "right"),
+    "&": ("split",),
+}
+"""Tactics that fit a goal with a symbol, the one that binds least first."""
+_ATOM = ("apply", "apply", "apply", "destruct")
+"""Those that fit any other goal."""
 
 
 class ScriptPolicy:
-    """Calls the script's next tactic with probability `skill`, else, and off the script, any tactic with any name that
-    is shown. With `skill=1` it is the oracle. It uses names as they are shown; where nothing is shown it calls any
-    tactic."""
+    """Calls the script's next tactic with probability `skill`, else, and off the script, one that fits the form of the
+    goal, with any name. With `skill=1` it is the oracle. It uses names as they are shown; where nothing is shown it
+    calls any tactic."""
 
     def __init__(self, chosen: CoqArguments, skill: float) -> None:
-        """`skill=0` is the random policy."""
+        """`skill=0` is the random policy: any tactic with any name that is shown."""
         self._chosen = chosen
         self._skill = skill
 
@@ -36,7 +43,8 @@ class ScriptPolicy:
         call = None
         if rng.random() < self._skill and self._chosen.shown != "hidden":
             call = self._find_next(given, messages)
-        name, arguments = call or self._write(draw_tactic(messages, rng), given, messages[-1])
+        draw = guess_tactic if self._skill and self._chosen.shown != "hidden" else draw_tactic
+        name, arguments = call or self._write(draw(messages, rng), given, messages[-1])
         made = ToolCall(id=f"call_{len(messages)}", name=name, arguments=json.dumps(arguments))
         return Message(role="assistant", content=(), tool_calls=(made,))
 
@@ -69,6 +77,20 @@ class ScriptPolicy:
 
 def draw_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
     """Draw a tactic, and a name from the last state where it takes one."""
-    word = rng.choice(_GUESSES)
+    word = rng.choice(list(WORDS))
     names = _NAME.findall(messages[-1].text)
     return Tactic(word, rng.choice(names or ["a"]) if WORDS[word].takes_name else "")
+
+
+def guess_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
+    """Draw a tactic that fits the form of the goal, and a hypothesis where it takes one; nothing else of the state is
+    looked at."""
+    given, _, after = messages[-1].text.partition("|- ")
+    goal = to_terse(after.partition("\n")[0]).split()
+    form = next((form for form in _FORMS if form in goal), "")
+    word = rng.choice(_FORMS.get(form, _ATOM))
+    if not WORDS[word].takes_name:
+        return Tactic(word)
+    hypotheses = re.findall(r"(\w+) ;|^(\w+) :", given, re.MULTILINE) if word != "induction" else []
+    names = [one or other for one, other in hypotheses] or _NAME.findall(after) or ["a"]
+    return Tactic(word, rng.choice(names))

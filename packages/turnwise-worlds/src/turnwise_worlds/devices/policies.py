@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 from typing import Any
 
@@ -31,8 +31,8 @@ class UsingPolicy:
         self._skill = skill
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        goal, session = open_session(task.payload)
-        hand: Hand = HANDS[task.payload["kind"]](_follow(session, task.payload["kind"], messages))
+        goal, session = _follow(task.payload, messages)
+        hand: Hand = HANDS[task.payload["kind"]](session)
         is_skilled = rng.random() < self._skill and self._chosen.screen == "shown"
         return text_message("assistant", json.dumps(_choose(goal, hand) if is_skilled else _tap_anywhere(hand, rng)))
 
@@ -44,14 +44,27 @@ class RandomPolicy(UsingPolicy):
         super().__init__(chosen, 0.0)
 
 
-def _follow(session: Session, kind: str, messages: Sequence[Message]) -> Session:
-    for message in messages:
-        if message.role == "assistant":
-            try:
-                session = ACTORS[kind](session, read_object(message.text))
-            except ToolFailure:
-                continue
-    return session
+def _follow(payload: Mapping[str, Any], messages: Sequence[Message]) -> tuple[Goal, Session]:
+    """Return a task's goal, and its session after the replies of a conversation."""
+    texts = tuple(message.text for message in messages if message.role == "assistant")
+    task = tuple(sorted(payload.items()))
+    for end in range(0, len(texts), _STRIDE):  # each starts from one that is known: recursion stays flat
+        _play(task, texts[:end])
+    return _play(task, texts)
+
+
+_STRIDE = 100
+
+
+@lru_cache(maxsize=4096)
+def _play(task: tuple[tuple[str, Any], ...], texts: tuple[str, ...]) -> tuple[Goal, Session]:
+    if not texts:
+        return open_session(dict(task))
+    goal, session = _play(task, texts[:-1])
+    try:
+        return goal, ACTORS[dict(task)["kind"]](session, read_object(texts[-1]))
+    except ToolFailure:
+        return goal, session
 
 
 class PhoneHand:

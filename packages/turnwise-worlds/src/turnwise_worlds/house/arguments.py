@@ -38,8 +38,8 @@ class HouseArguments(FamilyArguments):
     max_steps: int = Field(30, ge=1, le=1000)
     """Replies after which an episode ends."""
     naive_skill: Share = 0.5
-    """Probability with which the naive policy, which knows where everything is, acts on it; else it takes any possible
-    action that changes the house."""
+    """Probability with which the naive policy, which knows where everything is, acts on it; else it does
+    anything that would change the house, mostly what is possible."""
     observations: Observations = "own"
     """What is said of an action's outcome: its "own", or a control: "blank"."""
     names: Names = "own"

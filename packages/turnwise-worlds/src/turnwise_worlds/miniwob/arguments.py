@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from turnwise.core.errors import ConfigError
 from turnwise.environments.arguments import FamilyArguments, Seconds, Share
+from turnwise_worlds.miniwob.drawn import DRAWN
 from turnwise_worlds.miniwob.listing import Style
 from turnwise_worlds.miniwob.tasks import expand
 
 Surface = Literal["text", "picture", "both"]
+Source = Literal["pages", "drawn"]
 Shown = Literal["own", "hidden"]
 
 
@@ -23,6 +26,9 @@ class MiniwobArguments(FamilyArguments):
     tasks: list[str] = Field(default_factory=lambda: ["clicking", "forms"])
     """Names of tasks, such as "click-button", or of groups: "tiny", "clicking", "forms". Each is as frequent as any
     other."""
+    source: Source = "pages"
+    """Where tasks are done: in MiniWoB++'s own "pages" in the browser, or on imitations that are "drawn" without one,
+    for the tasks of the group "tiny"."""
     style: Style = "full"
     """How pages are written: "short", names and numbers for small models, or "full", one line per element."""
     surface: Surface = "text"
@@ -47,3 +53,11 @@ class MiniwobArguments(FamilyArguments):
             raise ValueError("tasks=[] has no task; name one")
         expand(tasks)
         return tasks
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if self.source == "drawn" and (missing := set(expand(self.tasks)) - DRAWN):
+            raise ConfigError(f"source='drawn' has no {min(missing)}; set tasks to ['tiny'], or source to 'pages'")
+        if self.source == "drawn" and self.surface != "text":
+            raise ConfigError(f"source='drawn' has no pictures, and surface={self.surface!r}; set it to 'text'")
+        return self

@@ -19,7 +19,7 @@ from turnwise.pictures.read import read_picture
 from turnwise_worlds.miniwob.arguments import MiniwobArguments
 from turnwise_worlds.miniwob.goals import Step, shorten
 from turnwise_worlds.miniwob.listing import View, write_listing
-from turnwise_worlds.miniwob.pages import PagePool, TaskPage
+from turnwise_worlds.miniwob.pages import OpenPage, Pages
 
 INVALID_REPLY = "error"
 """The answer to a reply without a call; short, because small models see it often at first."""
@@ -39,17 +39,17 @@ def write_page(view: View, task: str, chosen: MiniwobArguments) -> str:
 class MiniwobEnvironment(ToolEnvironment):
     """The episode's state is in its page."""
 
-    def __init__(self, chosen: MiniwobArguments, task: Task, pool: PagePool) -> None:
+    def __init__(self, chosen: MiniwobArguments, task: Task, pages: Pages) -> None:
         super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self._chosen = chosen
         self._task = str(task.payload["task"])
         self._seed = int(task.payload["seed"])
-        self._pool = pool
-        self._page: TaskPage | None = None
+        self._pages = pages
+        self._page: OpenPage | None = None
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Open the page and begin the task; offer the actions."""
-        self._page = await self._pool.open(self._task, self._seed)
+        self._page = await self._pages.open(self._task, self._seed)
         tools: list[Callable[..., object]] = [self.click, self.type, self.select]
         if self._chosen.surface != "text":
             tools.append(self.click_at)
@@ -110,7 +110,7 @@ class MiniwobEnvironment(ToolEnvironment):
         return [picture, TextPart(text=text)]
 
     @property
-    def _open_page(self) -> TaskPage:
+    def _open_page(self) -> OpenPage:
         if self._page is None:
             raise EnvironmentFault("MiniwobEnvironment has no page before reset")
         return self._page
@@ -120,10 +120,11 @@ class MiniwobEnvironment(ToolEnvironment):
         return text_message("tool", INVALID_REPLY)
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
-        """Return the page's raw reward, -1 to 1, and -1 if the task has not ended. A success is a reward above 0."""
+        """Return the page's raw reward, -1 to 1, and -1 if the task has not ended. A success is a reward of 1: some
+        tasks give a little for a wrong answer."""
         view = self._open_page.view
         total = view.reward if view.is_done else UNFINISHED
-        return Scored.of(total, {"success": float(total > 0), "decided": float(view.is_done)})
+        return Scored.of(total, {"success": float(total == 1.0), "decided": float(view.is_done)})
 
     async def teardown(self) -> None:
         """Give the page back."""

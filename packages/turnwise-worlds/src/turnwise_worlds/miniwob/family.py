@@ -12,10 +12,11 @@ from turnwise.core.seeds import derive_seed, rng
 from turnwise.core.types import Message, Task, text_message
 from turnwise.environments.generated import GeneratedFamily
 from turnwise_worlds.miniwob.arguments import MiniwobArguments
+from turnwise_worlds.miniwob.drawn import DrawnPages
 from turnwise_worlds.miniwob.environment import INVALID_REPLY, MiniwobEnvironment, write_page
 from turnwise_worlds.miniwob.goals import find_words
 from turnwise_worlds.miniwob.listing import View
-from turnwise_worlds.miniwob.pages import share_pool
+from turnwise_worlds.miniwob.pages import Pages, share_pool
 from turnwise_worlds.miniwob.policies import DoingPolicy, RandomPolicy
 from turnwise_worlds.miniwob.tasks import expand
 
@@ -30,7 +31,10 @@ class Miniwob(GeneratedFamily[MiniwobArguments]):
         """See `GeneratedFamily`."""
         super().__init__(**arguments)
         self._tasks = expand(self._chosen.tasks)
-        self._pool = share_pool(self._chosen.max_pages, reuse=self._chosen.reuse_pages)
+        chosen = self._chosen
+        self._pages: Pages = (
+            DrawnPages() if chosen.source == "drawn" else share_pool(chosen.max_pages, reuse=chosen.reuse_pages)
+        )
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Generate a task; splits are endless and share no seed. The page itself is drawn when an episode opens it, so
@@ -42,7 +46,7 @@ class Miniwob(GeneratedFamily[MiniwobArguments]):
 
     def build_environment(self, task: Task) -> MiniwobEnvironment:
         """Build a fresh, single-use `MiniwobEnvironment`."""
-        return MiniwobEnvironment(self._chosen, task, self._pool)
+        return MiniwobEnvironment(self._chosen, task, self._pages)
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
@@ -60,7 +64,7 @@ class Miniwob(GeneratedFamily[MiniwobArguments]):
         index = 0
         while len(texts) < count:
             payload = self.task("train", index).payload
-            page = await self._pool.open(payload["task"], payload["seed"])
+            page = await self._pages.open(payload["task"], payload["seed"])
             await page.close()
             texts += _write_texts(payload["task"], page.view, self._chosen)
             index += 1

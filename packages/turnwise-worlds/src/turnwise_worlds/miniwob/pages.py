@@ -8,7 +8,7 @@ import weakref
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.packages import require_package
@@ -45,22 +45,65 @@ class _Used:
     num_episodes: int = 0
 
 
+class OpenPage(Protocol):
+    """One episode on a page."""
+
+    view: View
+    """The page as it was after the last action."""
+
+    async def act(self, step: Step) -> View:
+        """Carry out a step and look. Raises ToolFailure for an element that is not there or cannot do it, PageLost."""
+        ...
+
+    async def click_at(self, x: int, y: int) -> View:
+        """Click at a pixel and look. Raises ToolFailure for a place outside, PageLost."""
+        ...
+
+    async def draw(self) -> str:
+        """Return the task's area as PNG in base64."""
+        ...
+
+    async def close(self) -> None:
+        """Give the page back; a second call does nothing."""
+        ...
+
+
+class Pages(Protocol):
+    """What opens pages."""
+
+    async def open(self, task: str, seed: int) -> OpenPage:
+        """Return a page on which an episode has begun. Raises PageLost, and ConfigError as `Browser.open` does."""
+        ...
+
+
+def find_element(view: View, step: Step) -> Element:
+    """Return the element of a step. Raises ToolFailure if it is not there or cannot do it."""
+    if not 1 <= step.number <= len(view.elements):
+        raise ToolFailure(f"no element {str(step.number)[:8]}")
+    element = view.elements[step.number - 1]
+    wanted = {"type": ("field", "area"), "select": ("list",)}.get(step.verb, (element.kind,))
+    if element.kind not in wanted:
+        raise ToolFailure(f"{step.number} is no {wanted[0]}")
+    return element
+
+
 class PagePool:
-    """A browser whose pages are handed on from episode to episode, to the same task first. For any thread and event
-    loop."""
+    """Implements `Pages`: a browser whose pages are handed on from episode to episode, to the same task first. For any
+    thread and event loop."""
 
     def __init__(self, max_pages: int, *, reuse: bool) -> None:
         settings = BrowserSettings(max_pages=max_pages)
-        self._browser = Browser(settings)
+        self.browser = Browser(settings)
+        """Of this pool alone."""
         self._reuse = reuse
         self._places: Places[_Used] = Places(max_pages, wait_s=settings.queue_s)
 
     async def open(self, task: str, seed: int) -> TaskPage:
-        """Return a page on which an episode has begun. Raises PageLost, and ConfigError as `Browser.open` does."""
+        """See `Pages`."""
         used = await self._places.take(lambda each: each.task == task)
         try:
             if used is None:
-                used = _Used(await self._browser.open(find_html(), _path(task), frozen=False), task)
+                used = _Used(await self.browser.open(find_html(), _path(task), frozen=False), task)
             elif used.task != task:
                 await used.page.run(("goto", _path(task)))
                 used.task = task
@@ -96,19 +139,19 @@ def share_pool(max_pages: int, *, reuse: bool) -> PagePool:
 
 
 class TaskPage:
-    """One episode on a page. Made by `PagePool.open`; single use."""
+    """Implements `OpenPage`. Made by `PagePool.open`; single use."""
 
     def __init__(self, pool: PagePool, used: _Used, view: View) -> None:
         self._pool = pool
         self._used: _Used | None = used
         self._page = used.page
         self.view = view
-        """The page as it was after the last action."""
+        """See `OpenPage`."""
         self._is_good = True
 
     async def act(self, step: Step) -> View:
-        """Carry out a step and look. Raises ToolFailure for an element that is not there or cannot do it, PageLost."""
-        element = self._find(step)
+        """See `OpenPage`."""
+        element = find_element(self.view, step)
         if step.verb == "select":
             if step.text not in element.options:
                 raise ToolFailure(f"{step.number} has no option {step.text[:40]}")
@@ -118,29 +161,20 @@ class TaskPage:
         return await self._run(("pick", PLACE, _wanted(element)), ("keys", step.text, False))
 
     async def click_at(self, x: int, y: int) -> View:
-        """Click at a pixel and look. Raises ToolFailure for a place outside, PageLost."""
+        """See `OpenPage`."""
         if not (0 <= x < WIDTH and 0 <= y < HEIGHT):
             raise ToolFailure(f"x is 0 to {WIDTH - 1}, y is 0 to {HEIGHT - 1}")
         return await self._run(("mouse", x, y))
 
     async def draw(self) -> str:
-        """Return the task's area as PNG in base64."""
+        """See `OpenPage`."""
         return str((await self._page.run(("picture", WIDTH, HEIGHT)))[0])
 
     async def close(self) -> None:
-        """Give the page back; a second call does nothing."""
+        """See `OpenPage`."""
         used, self._used = self._used, None
         if used is not None:
             await self._pool.give_back(used, is_good=self._is_good)
-
-    def _find(self, step: Step) -> Element:
-        if not 1 <= step.number <= len(self.view.elements):
-            raise ToolFailure(f"no element {str(step.number)[:8]}")
-        element = self.view.elements[step.number - 1]
-        wanted = {"type": ("field", "area"), "select": ("list",)}.get(step.verb, (element.kind,))
-        if element.kind not in wanted:
-            raise ToolFailure(f"{step.number} is no {wanted[0]}")
-        return element
 
     async def _run(self, *steps: tuple[Any, ...]) -> View:
         self._is_good = False  # unless the answer comes

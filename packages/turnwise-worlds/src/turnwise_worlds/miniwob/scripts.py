@@ -33,8 +33,12 @@ function nameOf(element, tag, kind) {
   if (tag === 'input') return tidy(element.value);
   if (kind === 'shape')
     return tidy([element.getAttribute('fill'), tag === 'text' ? '' : tag, element.textContent].join(' '));
-  return tidy(element.textContent) || (element.style.backgroundColor || '').replace(/ /g, '');
+  return textOf(element) || (element.style.backgroundColor || '').replace(/ /g, '') ||
+    [...element.classList].find(each => !each.startsWith('ui-')) || '';
 }
+const isDrawn = box => box && (box.width || box.height);
+// A card that lies face down has its number as text of size 0.
+const textOf = element => getComputedStyle(element).fontSize === '0px' ? '' : tidy(element.textContent);
 function elements() {
   const found = [];
   for (const element of document.body.querySelectorAll('*')) {
@@ -42,10 +46,11 @@ function elements() {
     if (['br', 'hr', 'option', 'svg', 'g', 'defs'].includes(tag) || element.closest(outside)) continue;
     if (element.parentElement.closest(control)) continue;
     const own = [...element.childNodes].some(each => each.nodeType === 3 && each.textContent.trim());
-    if (!element.matches(control) && element.childElementCount && !own) continue;
+    const holds = [...element.children].some(each => isDrawn(each.getClientRects()[0]));
+    if (!element.matches(control) && holds && !own) continue;
     if (tag === 'label' && element.control) continue;
     const box = element.getClientRects()[0];
-    if (!box || !box.width && !box.height || getComputedStyle(element).visibility !== 'visible') continue;
+    if (!isDrawn(box) || getComputedStyle(element).visibility !== 'visible') continue;
     const kind = kindOf(element, tag), name = nameOf(element, tag, kind);
     if (kind === 'label' && !name) continue;
     const chosen = kind === 'list' ? [...element.selectedOptions].map(each => each.text).join(' ') : element.value;
@@ -100,10 +105,11 @@ PLACE = (
   if (!element) return null;
   element.scrollIntoView({block: 'nearest', inline: 'nearest', behavior: 'instant'});
   const box = element.getClientRects()[0];
-  return [box.left + box.width / 2, box.top + box.height / 2];
+  const middle = (low, high, most) => (Math.max(low, 0) + Math.min(high, most)) / 2;
+  return [middle(box.left, box.right, innerWidth), middle(box.top, box.bottom, innerHeight)];
 }"""
 )
-"""Return the middle of the element at a place of the list, null if another one is there."""
+"""Return the middle of what is visible of the element at a place of the list, null if another one is there."""
 
 CHOOSE = (
     """wanted => {"""

@@ -61,9 +61,12 @@ class ProvingEnvironment(ToolEnvironment):
     def act(self, text: str) -> str:
         """Apply a tactic, and return what the policy sees then. Raises ProverLost."""
         try:
-            self._state = self._prover.apply(self._state, text)
+            state = self._prover.apply(self._state, text)
+            if state.goals == self._state.goals:
+                raise TacticRefused("wrong", "it changes nothing")
         except TacticRefused as cause:
             return self.refuse(cause)
+        self._state = state
         self.done = not self._state.goals
         return self.show()
 
@@ -150,6 +153,4 @@ class ProvingEnvironment(ToolEnvironment):
 
     async def fork(self) -> ProvingEnvironment:
         """See `ForkableEnvironment`."""
-        twin = self.copy_episode(with_tools=False)
-        twin.offer(twin.list_tools())
-        return twin
+        return self.copy_episode()

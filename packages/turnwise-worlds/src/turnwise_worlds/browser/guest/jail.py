@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import NoReturn
 
 from turnwise_sandbox.kernel import root, syscalls
 
@@ -20,20 +21,22 @@ _READ_ONLY = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY
 
 
 def enter(scratch_bytes: int, packages: tuple[Path, ...]) -> list[str]:
-    """Move to new namespaces, as process 1 of its own; returns folders from which `packages` can be imported.
+    """Move to new namespaces; returns folders from which `packages` can be imported.
 
-    With process 1 everything in the jail ends. The process that called waits for it and exits as it does: `enter`
-    returns in the child alone. Raises OSError, PermissionError where the kernel refuses namespaces.
+    `enter` returns in a grandchild alone: the process that called it waits for process 1 of the jail, which waits for
+    the grandchild; each exits as the other did. With process 1 everything in the jail ends. Raises OSError,
+    PermissionError where the kernel refuses namespaces.
     """
     uid, gid = os.getuid(), os.getgid()
     flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWPID
     syscalls.unshare(flags if uid == 0 else flags | syscalls.CLONE_NEWUSER)
     if uid != 0:
         syscalls.enter_user_namespace(uid, gid)
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    if child := os.fork():
+        _exit_with(child)
+    syscalls.set_pdeathsig(signal.SIGKILL)
+    if child := os.fork():
+        _exit_with(child)  # process 1, which also takes in and buries what others leave
     syscalls.mount("none", "/", None, _SHARED)
     root.mount_proc()
     syscalls.bring_loopback_up()
@@ -43,7 +46,6 @@ def enter(scratch_bytes: int, packages: tuple[Path, ...]) -> list[str]:
         if os.path.isdir(path):
             syscalls.mount(path, path, None, syscalls.MS_BIND | syscalls.MS_REC)
             syscalls.mount("none", path, None, _READ_ONLY)
-    syscalls.set_pdeathsig(signal.SIGKILL)
     return folder
 
 
@@ -54,7 +56,14 @@ def become_nobody() -> None:
     """
     if os.getuid() == 0:
         syscalls.set_identity(NOBODY, NOBODY)
-        syscalls.set_pdeathsig(signal.SIGKILL)
+
+
+def _exit_with(child: int) -> NoReturn:
+    """Bury children until this one has ended, and exit as it did."""
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 def _mount_scratch(scratch_bytes: int) -> None:
