@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 torch=$(grep '^torch==' constraints.txt)
 PYTHON=${PYTHON:-python3}
-for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl}; do
+for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl worlds}; do
   venv=.venv-adapters-$group
   [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
   echo '*' > "$venv/.gitignore"
@@ -15,8 +15,9 @@ for group in ${GROUPS_OF_ADAPTERS:-a verifiers openenv trl}; do
     a) extras=dev,gymnasium,minigrid,textworld,open-spiel,pettingzoo ;;
     verifiers) extras=dev,verifiers ;;
     openenv) extras=dev,openenv ;;
+    worlds) extras=dev,alfworld,crafter,scienceworld ;;
     trl) extras=dev packages='trl datasets accelerate jmespath' ;;
-    *) echo "unknown group $group: use a, verifiers, openenv, trl" >&2; exit 2 ;;
+    *) echo "unknown group $group: use a, verifiers, openenv, trl, worlds" >&2; exit 2 ;;
   esac
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "adapters/$group.txt" \
     "$torch" -e ".[$extras]" $packages

@@ -1,4 +1,4 @@
-"""Print what text houses cost, as JSON on standard output: steps and episodes per second of one thread.
+"""Print what text houses cost, as JSON on standard output: steps and episodes per second of processor time.
 
     python benchmarks/costs_house.py [SECONDS]
 
@@ -23,7 +23,8 @@ from turnwise_worlds.house.world import list_actions
 
 
 def measure(seconds: float) -> dict[str, float]:
-    """Return steps and episodes per second by style, and replies per second of the oracle; each takes `seconds`."""
+    """Return steps and episodes per second by style, and replies per second of the oracle, each over so many seconds of
+    processor time."""
     measured: dict[str, float] = {}
     styles: tuple[StyleName, ...] = ("full", "terse")
     for style in styles:
@@ -36,21 +37,21 @@ def measure(seconds: float) -> dict[str, float]:
 
 def _play_random(chosen: HouseArguments, seconds: float) -> tuple[int, int, float]:
     steps = episodes = 0
-    started, random = time.perf_counter(), Random(0)
-    while time.perf_counter() - started < seconds:
+    started, random = time.process_time(), Random(0)
+    while time.process_time() - started < seconds:
         session = Session.open({"kind": "put", "seed": episodes}, chosen)
         while not session.is_over:
             actions = list(list_actions(session.house, session.state))
             session = session.command(session.style.command(random.choice(actions)))
             steps += 1
         episodes += 1
-    return steps, episodes, time.perf_counter() - started
+    return steps, episodes, time.process_time() - started
 
 
 def _ask_oracle(family: House, seconds: float) -> tuple[int, float]:
     replies = index = 0
-    started, policy, random = time.perf_counter(), family.policy("oracle"), Random(0)
-    while time.perf_counter() - started < seconds:
+    started, policy, random = time.process_time(), family.policy("oracle"), Random(0)
+    while time.process_time() - started < seconds:
         task = family.task("heldout", index)
         session, said = Session.open(task.payload, HouseArguments(style="terse")), list[Message](task.prompt)
         while not session.is_over:
@@ -58,7 +59,7 @@ def _ask_oracle(family: House, seconds: float) -> tuple[int, float]:
             session = session.command(extract_answer(said[-1].text) or "")
             replies += 1
         index += 1
-    return replies, time.perf_counter() - started
+    return replies, time.process_time() - started
 
 
 if __name__ == "__main__":

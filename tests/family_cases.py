@@ -147,6 +147,8 @@ class Case:
     """What changes the state of an environment that has one, each time."""
     meets: str = ""
     """Why different ways lead to one state; empty where they do not."""
+    returns: str = ""
+    """The call after which an episode is in a state that it was in before; empty where there is none."""
 
 
 SEARCH: dict[str, Any] = {"kinds": {"1hop": 1.0, "2hop": 1.0}}
@@ -247,6 +249,12 @@ CASES = {
         control_tasks=lambda task: task.payload["kind"] == "2hop",
         gold=("answers", "evidence"),
     ),
+    "devices": Case(
+        identity=show_seed,
+        controls=({"screen": "blank"},),
+        acts="replies",
+        max_turns=30,
+    ),
     "games": Case(
         arguments={"game": "nim"},
         shares="a deal is no secret: what is learned is the play",
@@ -346,6 +354,21 @@ CASES = {
         control_tasks=lambda task: bool(task.payload["calls"]),
     ),
     "tool_calls, files": Case(family="tool_calls", build=build_call_rows, gold=("calls",)),
+    "web": Case(
+        identity=show_seed,
+        controls=({"page": "blank"},),
+        max_turns=40,
+        meets="going back leads to the page before",
+        returns="back",
+    ),
+    "web, terse": Case(
+        family="web",
+        arguments={"site": "terse", "actions": "webshop", "format": "short", "kinds": {"shop": 1.0}},
+        identity=show_seed,
+        controls=({"page": "blank"}, {"page": "shuffled"}),
+        meets="going back leads to the page before",
+        returns="back",
+    ),
     # The vault's secret is the prompt's letters backwards, and the tool has to know it. Its "random" tries the letters
     # in either order; a guess that the vault is open is right half the time.
     "example": Case(build=load_example(), shares="three letters of eight are 512 secrets", chance=0.75),
@@ -367,16 +390,23 @@ EXCUSED = {
         "an episode is played in Coq, which is no part of `dev`",
         "packages/turnwise-worlds/tests/coq/test_coq_family.py",
     ),
+    "alfworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_alfworld.py"),
+    "crafter": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_crafter.py"),
     "gymnasium": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "lean": ("an episode is played in Lean, which is not there", "packages/turnwise-worlds/tests/lean/test_lean.py"),
     "minigrid": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_gymnasium.py"),
     "open_spiel": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
     "openenv": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_openenv.py"),
     "pettingzoo": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_board_games.py"),
+    "miniwob": (
+        "its pages need a browser, which `make test-worlds` installs",
+        "packages/turnwise-worlds/tests/miniwob/test_miniwob_pages.py",
+    ),
     "swe": (
         "an episode runs a repository's tests in a sandbox",
         "packages/turnwise-swe/tests/environment/test_swe_episodes.py",
     ),
+    "scienceworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_scienceworld.py"),
     "textworld": (ADAPTER, "packages/turnwise-adapters/tests/adapters/test_textworld.py"),
     "planted": (
         "its splits ask the same questions on purpose: what is held out is the answer",

@@ -40,23 +40,29 @@ FLOORS = {
     "turnwise_swe/repositories": 2,
     "turnwise_swe/environment": 3,
     **dict.fromkeys(["turnwise_swe/bugs", "turnwise_swe/harbor"], 4),
+    "turnwise_worlds/browser": 2,
     "turnwise_worlds/reporting": 4,
     "turnwise_worlds/proving": 4,
     **dict.fromkeys(["turnwise_worlds/coq", "turnwise_worlds/lean"], 5),
     "turnwise_worlds/planning": 5,
     "turnwise_adapters/": 3,
+    "turnwise_adapters/alfworld": 3,
+    "turnwise_adapters/crafter": 3,
+    "turnwise_adapters/scienceworld": 3,
     "turnwise_adapters/verl_tool": 3,
     **{f"turnwise_rewards/{name}": 3 for name in ("unlabelled", "shaping", "grounding", "ranked")},
     "turnwise_rewards/reward_models": 4,
     "turnwise_rewards/redteam": 5,
     **{f"{name}/runs": 7 for name in ("turnwise_worlds", "turnwise_adapters", "turnwise_rewards")},
     **{f"{name}/commands": 8 for name in EXTENSIONS},
+    "turnwise_worlds/browser": 2,
+    "turnwise_worlds/devices": 4,
     **{
         f"turnwise_worlds/{name}": 3
         for name in (
-            *("coding", "debate", "delegate", "games", "house", "memory", "pages"),
+            *("coding", "debate", "delegate", "games", "house", "memory", "miniwob", "pages"),
             *("plan", "proofs", "proposer", "push", "relay"),
-            *("repair", "retry", "revise", "screens", "tool_calls"),
+            *("repair", "retry", "revise", "screens", "tool_calls", "web"),
         )
     },
 }

@@ -15,10 +15,12 @@ from turnwise_worlds.coding.arguments import CodingArguments
 from turnwise_worlds.coq.arguments import CoqArguments
 from turnwise_worlds.debate.arguments import DebateArguments
 from turnwise_worlds.delegate.arguments import DelegateArguments
+from turnwise_worlds.devices.arguments import DevicesArguments
 from turnwise_worlds.games.arguments import GamesArguments
 from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.lean.arguments import LeanArguments
 from turnwise_worlds.memory.chunks.arguments import ChunksArguments
+from turnwise_worlds.miniwob.arguments import MiniwobArguments
 from turnwise_worlds.pages.arguments import PagesArguments
 from turnwise_worlds.plan.arguments import PlanArguments
 from turnwise_worlds.proofs.arguments import ProofsArguments
@@ -30,16 +32,19 @@ from turnwise_worlds.retry.arguments import RetryArguments
 from turnwise_worlds.revise.arguments import ReviseArguments
 from turnwise_worlds.screens.arguments import ScreensArguments
 from turnwise_worlds.tool_calls.arguments import ToolCallsArguments
+from turnwise_worlds.web.arguments import WebArguments
 
 SECTIONS: dict[str, type[FamilyArguments]] = {
     "coding": CodingArguments,
     "coq": CoqArguments,
     "debate": DebateArguments,
     "delegate": DelegateArguments,
+    "devices": DevicesArguments,
     "games": GamesArguments,
     "house": HouseArguments,
     "lean": LeanArguments,
     "memory": ChunksArguments,
+    "miniwob": MiniwobArguments,
     "pages": PagesArguments,
     "plan": PlanArguments,
     "program_proposer": ProgramProposerArguments,
@@ -52,6 +57,7 @@ SECTIONS: dict[str, type[FamilyArguments]] = {
     "screens": ScreensArguments,
     "search_proposer": SearchProposerArguments,
     "tool_calls": ToolCallsArguments,
+    "web": WebArguments,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from random import Random
 from typing import Literal
 
@@ -40,6 +41,9 @@ class GameArguments(FamilyArguments):
     """The total: the sum of the game's rewards, or 1 for success."""
     show_actions: Literal["never", "once", "always"] = "once"
     """Where the legal actions are listed: nowhere, in the first message, or in every one."""
+    observations: Literal["shown", "blank"] = "shown"
+    """"blank" hides the state, as a control: the first message has the objective alone, and actions are answered with
+    nothing."""
     instructions: str = ""
     """Text put before the first message."""
     split_by: Literal["seed", "opening"] = "seed"
@@ -116,12 +120,13 @@ class GameFamily:
             "random": GamePolicy(self, 0.0),
             "naive": GamePolicy(self, self._chosen.naive_skill),
         }
-        if self._has_expert():
+        if self._has_expert:
             policies["oracle"] = GamePolicy(self, 1.0)
         elif name == "oracle":
             raise ConfigError(f"{self._name} has no expert for {self._kind}; use the policy 'random' or 'naive'")
         return choose_policy(name, policies)
 
+    @cached_property
     def _has_expert(self) -> bool:
         game = self.build_game()
         try:

@@ -10,20 +10,23 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, TypeVar
 
 from turnwise.core.errors import EnvironmentFault, ToolFailure, boundary
+from turnwise.core.messages import ImagePart, Message, Part, TextPart, ToolCall, text_message
 from turnwise.core.protocols import Opening, StepResult
-from turnwise.core.types import Message, Reward, RewardPart, Scored, Signal, StopReason, Task, ToolCall, text_message
+from turnwise.core.types import Reward, RewardPart, Scored, Signal, StopReason, Task
 from turnwise.environments.replies import answer_message
 from turnwise.environments.tool_environment import ToolEnvironment
 
 T = TypeVar("T")
 ReplyKind = Literal["call", "text"]
 MAX_ACTION_CHARS = 2_000
+BLANK = " nothing"
+"""The answer to an action where observations are blank."""
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
@@ -44,6 +47,8 @@ class TextGame:
     """One episode. Methods may block: they run in a thread, under a deadline. Open it once, then step until it is
     done."""
 
+    objective = ""
+    """Set by `open`: what is asked for, which is all that is shown where observations are blank."""
     is_over_at_once = False
     """Set by `open` if there is nothing to play, for example because an opponent resigns first; such a seed is
     skipped."""
@@ -68,6 +73,14 @@ class TextGame:
         """Return any legal action; "0" if any text is legal."""
         return random.choice(list(self.legal_actions()) or ["0"])
 
+    def pictures(self) -> Sequence[ImagePart]:
+        """Return the pictures of this state that are shown before its text."""
+        return ()
+
+    def report(self) -> Mapping[str, float]:
+        """Return further parts of the reward, by name, of the episode so far."""
+        return {}
+
     def close(self) -> None:
         """Free what `open` took."""
 
@@ -84,6 +97,8 @@ class GameRules:
     """The total reward: the sum of the game's rewards, or 1 for success."""
     show_actions: Literal["never", "once", "always"]
     """Where the legal actions are listed: nowhere, in the first message, or in every one."""
+    observations: Literal["shown", "blank"]
+    """"blank" hides the state: the first message has the objective alone, and actions are answered with nothing."""
     instructions: str
     """Text put before the first message."""
     tool_timeout_s: float
@@ -110,7 +125,16 @@ def list_actions(game: TextGame, text: str) -> str:
 def write_prompt(game: TextGame, opening: str, rules: GameRules) -> tuple[Message, ...]:
     """Return the first message of an episode that was just opened."""
     text = opening if rules.show_actions == "never" else list_actions(game, opening)
-    return (text_message("user", f"{rules.instructions}{text}\n"),)
+    return (Message(role="user", content=(*game.pictures(), TextPart(text=f"{rules.instructions}{text}\n"))),)
+
+
+def write_outcome(game: TextGame, text: str, rules: GameRules) -> str | list[Part]:
+    """Return what the player sees after an action."""
+    if rules.observations == "blank":
+        return BLANK
+    told = list_actions(game, text) if rules.show_actions == "always" else text
+    pictures = game.pictures()
+    return [*pictures, TextPart(text=told)] if pictures else told
 
 
 def write_action(action: str, rules: GameRules, number: int) -> Message:
@@ -155,11 +179,14 @@ class GameEnvironment(ToolEnvironment):
             return write_prompt(self._game, self._game.open(int(task.payload["seed"])), self._rules)
 
         prompt = await self._in_time(start, "opening")
+        assert self._game is not None
         if prompt != task.prompt:
             raise EnvironmentFault(
                 f"{task.environment} opened task {task.id} with a different text than before, so the seed does not "
                 "determine the episode; use an environment that seeds all its randomness"
             )
+        if self._rules.observations == "blank":  # the task, which controls share with the run, is the shown one
+            prompt = (text_message("user", f"{self._rules.instructions}{self._game.objective}\n"),)
         return prompt, [self.act]
 
     async def reset(self, task: Task, seed: int) -> Opening:
@@ -167,7 +194,7 @@ class GameEnvironment(ToolEnvironment):
         opening = await super().reset(task, seed)
         return opening if self._rules.reply == "call" else replace(opening, tools=())
 
-    def act(self, action: str) -> str:
+    def act(self, action: str) -> str | list[Part]:
         """Take one action in the game.
 
         Args:
@@ -191,7 +218,7 @@ class GameEnvironment(ToolEnvironment):
         self._last_reward += outcome.reward
         self._over = self._over or outcome.done
         self._won = outcome.done and outcome.won
-        return list_actions(self._game, outcome.text) if self._rules.show_actions == "always" else outcome.text
+        return write_outcome(self._game, outcome.text, self._rules)
 
     async def step(self, message: Message) -> StepResult:
         """See `Environment.step`. The episode is over when the game is, or after `max_actions`."""
@@ -206,7 +233,7 @@ class GameEnvironment(ToolEnvironment):
             self._stage = "over"
             return replace(result, observations=(), done=True, signals=signals)
         if as_text:
-            seen = tuple(text_message("user", observation.text) for observation in result.observations)
+            seen = tuple(Message(role="user", content=each.content) for each in result.observations)
             return replace(result, observations=seen, signals=signals)
         return replace(result, signals=signals)
 
@@ -217,6 +244,7 @@ class GameEnvironment(ToolEnvironment):
             "game_reward": self._total,
             "actions": float(self._num_actions),
             "illegal_actions": float(self._num_illegal),
+            **(self._game.report() if self._game is not None else {}),
         }
         total = values["success" if self._rules.reward == "success" else "game_reward"]
         return Scored(total=total, parts=tuple(RewardPart(name=name, value=value) for name, value in values.items()))

@@ -396,6 +396,18 @@ def test_a_state_is_the_same_however_it_was_reached() -> None:
     assert short.state_hash() == long.state_hash()
 
 
+@pytest.mark.parametrize(
+    ("style", "again"), [("terse", " : heat egg shelf"), ("full", "\nYour task is to: put a hot egg in/on a shelf.")]
+)
+def test_the_task_is_repeated_after_every_outcome_if_that_is_chosen(style: StyleName, again: str) -> None:
+    session = Session(chosen=HouseArguments(style=style, remind=True), house=HOUSE, state=START)
+    assert session.style.open(HOUSE).endswith(again)
+    after = session.command("look")
+    assert after.shown == after.heard + again
+    hidden = HouseArguments(style=style, remind=True, observations="blank")
+    assert replace(session, chosen=hidden).command("look").shown == "." + again
+
+
 # ------------------------------------------------------------------------------------------------ controls
 
 

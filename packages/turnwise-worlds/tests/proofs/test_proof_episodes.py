@@ -78,6 +78,7 @@ def test_what_a_tactic_leaves(hypotheses: list, goal: str, tactics: list[str], l
         (LINK, "contradict", "contradict is not allowed in intuitionistic logic"),
         (LINK, "rewrite c", "c is no equation"),
         (LINK, "auto", "there is no tactic auto"),
+        ({"goal": "False"}, "exfalso", "the goal is false already"),
         ({"goal": "m = n"}, "reflexivity", "the sides differ"),
         ({"hypotheses": [["h", "?x = e * ?x"]], "goal": "m = m"}, "rewrite_back h", "nothing that h is about"),
         ({"hypotheses": [["h", "e = ?x * inv ?x"]], "goal": "e = e"}, "rewrite h", "does not say what to put in"),
@@ -289,6 +290,16 @@ def test_the_full_style_explains_and_says_why_a_tactic_is_refused() -> None:
     assert opened.endswith("You have 16 calls.\n\nc : p -> q\na : p\n|- q /\\ q")
     assert refused.startswith(" no: a does not end in the goal\nc : p -> q")
     assert split.endswith("|- q (2 goals)")
+
+
+def test_the_naive_prover_calls_what_applies_and_gives_up_where_nothing_does() -> None:
+    family = Proofs(kinds={"either": 1.0}, naive_skill=0.0)
+    naive, task = family.policy("naive"), own_task({"hypotheses": [["c", "p > q"], ["d", "r > q"]], "goal": "q"})
+    seen = {naive.reply(task, task.prompt, Random(seed)).tool_calls[0].arguments for seed in range(20)}
+    assert seen == {'{"goal": "q", "name": "c"}', '{"goal": "q", "name": "d"}'}
+    stuck = naive.reply(task, [*task.prompt, *call("apply c")], Random(0))
+    assert not stuck.tool_calls
+    assert "stuck" in stuck.text
 
 
 def test_no_theorem_is_in_both_splits() -> None:

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from valuations import Table, draw_formula, draw_term, find_broken, holds, list_worlds
 
 from turnwise_worlds.proofs.kernel.check import check_proof
-from turnwise_worlds.proofs.kernel.formula import Atom, Constant, Equal, Formula, Implies, Or, Variable, substitute
+from turnwise_worlds.proofs.kernel.formula import (
+    Atom,
+    Constant,
+    Equal,
+    Falsehood,
+    Formula,
+    Implies,
+    Or,
+    Variable,
+    substitute,
+)
 from turnwise_worlds.proofs.kernel.rules import RULES, Proof, Refused, Rule
 from turnwise_worlds.proofs.kernel.sequent import Sequent
 from turnwise_worlds.proofs.kinds import KIND_NAMES, KINDS, make_theorem
@@ -121,7 +131,7 @@ def test_a_proof_by_hand() -> None:
     with pytest.raises(Refused, match="c is not the goal"):
         check_proof(sequent, replace(proof, premises=(uses[1], uses[0])), classical=False)
     with pytest.raises(Refused, match="1 proofs of 2 premises"):
-        check_proof(sequent, replace(proof, premises=uses[:1]), classical=False)
+        check_proof(sequent, replace(proof, premises=(uses[0],)), classical=False)
     with pytest.raises(Refused, match="there is no rule hole"):
         check_proof(sequent, Proof(rule="hole"), classical=False)
     with pytest.raises(Refused, match="2 names and 0 formulas"):
@@ -223,8 +233,9 @@ def _rename(sequent: Sequent) -> Sequent:
 def _replace(formula: Formula, new: dict[str, str]) -> Formula:
     if isinstance(formula, Atom):
         return Atom(new[formula.name])
-    parts = (getattr(formula, "left", None), getattr(formula, "right", None))
-    return type(formula)(*(_replace(part, new) for part in parts)) if None not in parts else formula
+    if isinstance(formula, Falsehood | Equal):
+        return formula
+    return type(formula)(_replace(formula.left, new), _replace(formula.right, new))
 
 
 TEXTS: Sequence[tuple[str, str]] = (

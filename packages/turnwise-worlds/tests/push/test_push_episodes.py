@@ -9,6 +9,8 @@ from push_episodes import play, play_policy, worth
 from turnwise.core.errors import ConfigError, EnvironmentFault
 from turnwise.core.types import Scored, StopReason, Task
 from turnwise.environments.replies import answer_message
+from turnwise.rendering.tokenizer import TAG_SPECIAL_TOKENS, train_tokenizer
+from turnwise_worlds.push.bins import Bins, write_word
 from turnwise_worlds.push.family import Push, is_held_out
 from turnwise_worlds.push.show import COLOURS, PIXELS, describe, draw, draw_blank
 from turnwise_worlds.push.table import Table, read_payload, write_payload
@@ -171,3 +173,14 @@ def test_switches_that_have_no_effect_are_refused() -> None:
         Push(kinds={"jump": 1})
     with pytest.raises(ConfigError, match="bins=8"):
         Push(bins=8)
+
+
+@pytest.mark.parametrize(("bins", "vocab_size"), [(9, 420), (256, 2000)])
+def test_every_bin_is_one_token_that_reads_back(bins: int, vocab_size: int) -> None:
+    family = Push(side=5, bins=bins, kinds={"reach": 1})
+    texts = family.texts(5 * 256)
+    tokenizer = train_tokenizer(texts, vocab_size=vocab_size, special_tokens=TAG_SPECIAL_TOKENS, split="words")
+    for index in Bins(count=bins, reach=4).indices:
+        for axis in "xy":
+            (token,) = tokenizer.encode(f" {write_word(axis, index)}")
+            assert tokenizer.decode([token]) == f" {write_word(axis, index)}"

@@ -27,6 +27,8 @@ class HouseArguments(FamilyArguments):
     style: StyleName = "full"
     """The words: "full", ALFWorld's commands and sentences, or "terse", for models that learn the words from
     demonstrations. State and reward depend on neither."""
+    remind: bool = False
+    """Whether the task is repeated after every outcome, as in prompts that show one outcome at a time."""
     places: int = Field(8, ge=FEWEST_PLACES, le=60)
     """Places in a house."""
     things: int = Field(6, ge=0, le=24)
@@ -36,8 +38,8 @@ class HouseArguments(FamilyArguments):
     max_steps: int = Field(30, ge=1, le=1000)
     """Replies after which an episode ends."""
     naive_skill: Share = 0.5
-    """Probability with which the naive policy, which knows where everything is, acts on it; else it takes any possible
-    action that changes the house."""
+    """Probability with which the naive policy, which knows where everything is, acts on it; else it does
+    anything that would change the house, mostly what is possible."""
     observations: Observations = "own"
     """What is said of an action's outcome: its "own", or a control: "blank"."""
     names: Names = "own"

@@ -51,7 +51,7 @@ class HouseEnvironment:
         if self._session.is_over:
             self._stage = "after its episode ended"
         return StepResult(
-            observations=() if self._session.is_over else (text_message("user", self._session.heard),),
+            observations=() if self._session.is_over else (text_message("user", self._session.shown),),
             done=self._session.is_over,
             scores=TurnScores(potential=before),
             signals=tuple(Signal(name=name, value=value) for name, value in self._session.signals),

@@ -59,5 +59,5 @@ class House(GeneratedFamily[HouseArguments]):
             said.append(policy.reply(task, said, random))
             session = session.command(said[-1].text.removeprefix("<answer> ").removesuffix(" </answer>"))
             yield f" {said[-1].text.removeprefix('<answer> ').removesuffix(' </answer>')}"
-            yield session.heard
+            yield session.shown
         yield from (session.style.nothing, " .")

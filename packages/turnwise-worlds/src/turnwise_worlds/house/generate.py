@@ -32,7 +32,7 @@ def make_house(kind: Kind, seed: int, *, places: int, things: int, belongs: floa
     names = _draw_places(random, {home, lamp, target, tool} - {""}, places)
     others = random.sample(sorted(BELONGS.keys() - {wanted, LAMP}), min(things, len(BELONGS) - 2))
     listed = [wanted, *[wanted] * (kind == "two"), *others, *[LAMP] * bool(lamp)]
-    numbered = _number(listed)
+    numbered = _number(sorted(listed))
     house = House(kind=kind, wanted=wanted, target=target, places=names, things=numbered)
     where = tuple(
         _draw_place(random, kind_of(thing), names, belongs, target if kind_of(thing) == wanted else "")

@@ -12,7 +12,7 @@ from turnwise_worlds.house.arguments import HouseArguments
 from turnwise_worlds.house.plan import plan_action
 from turnwise_worlds.house.session import Session
 from turnwise_worlds.house.styles import BLANK
-from turnwise_worlds.house.world import LOOKING, Action, list_actions
+from turnwise_worlds.house.world import LOOKING, VERBS, Action, list_actions
 
 
 def follow(session: Session, messages: Sequence[Message]) -> Session:
@@ -23,10 +23,15 @@ def follow(session: Session, messages: Sequence[Message]) -> Session:
     return session
 
 
+CLUMSINESS = 0.25
+"""Share of random actions that are drawn without regard to what is possible: who imitates them learns what nothing
+looks like, and how it goes on."""
+
+
 class KnowingPolicy:
-    """Does what leads on to the goal with probability `skill`, from knowledge of the whole house; else any possible
-    action that changes it. With `skill=1` it is the oracle, with `skill=0` it is random. What it hears it does not
-    need, but where outcomes are hidden it acts at random."""
+    """Does what leads on to the goal with probability `skill`, from knowledge of the whole house; else anything that
+    would change it, mostly what is possible. With `skill=1` it is the oracle, with `skill=0` it is random. What it hears
+    it does not need, but where outcomes are hidden it acts at random."""
 
     def __init__(self, chosen: HouseArguments, skill: float) -> None:
         self._chosen = chosen
@@ -40,4 +45,7 @@ class KnowingPolicy:
         house, state = session.house, session.state
         if rng.random() < self._skill and session.heard != BLANK:
             return plan_action(house, state)
+        if rng.random() < CLUMSINESS:
+            verb = rng.choice([verb for verb in VERBS if verb not in LOOKING])
+            return Action(verb, "" if verb == "go" else rng.choice(house.things), rng.choice(house.places))
         return rng.choice([each for each in list_actions(house, state) if each.verb not in LOOKING])

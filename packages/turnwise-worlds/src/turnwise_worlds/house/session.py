@@ -43,6 +43,11 @@ class Session:
         return STYLES[self.chosen.style]
 
     @property
+    def shown(self) -> str:
+        """The answer to the last command: what was said of it, and the task again if that is chosen."""
+        return self.heard + (self.style.remind(self.house) if self.chosen.remind else "")
+
+    @property
     def is_done(self) -> bool:
         """Whether the task is fulfilled."""
         return is_done(self.house, self.state)

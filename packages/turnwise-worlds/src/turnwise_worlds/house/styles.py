@@ -36,6 +36,8 @@ class Style:
 
     open: Callable[[House], str]
     """Writes the first message: the places and the task."""
+    remind: Callable[[House], str]
+    """Writes the task once more, to follow an outcome."""
     command: Callable[[Action], str]
     """Writes an action."""
     read: Callable[[House, State, str], Action | None]
@@ -111,14 +113,17 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _open_full(house: House) -> str:
+    seen = _list(house.places)
+    return (
+        f"{_RULES}You are in the middle of a room. Looking quickly around you, you see {seen}.\n{_remind_full(house)}"
+    )
+
+
+def _remind_full(house: House) -> str:
     task = _TASKS[house.kind].format(
         thing=house.wanted, a_thing=_article(house.wanted), a_place=house.target and _article(house.target)
     )
-    seen = _list(house.places)
-    return (
-        f"{_RULES}You are in the middle of a room. Looking quickly around you, you see {seen}.\n\n"
-        f"Your task is to: {task}."
-    )
+    return f"\nYour task is to: {task}."
 
 
 def _command_full(action: Action) -> str:
@@ -197,8 +202,11 @@ def _short(name: str) -> str:
 
 
 def _open_terse(house: House) -> str:
-    places = " ".join(map(_short, house.places))
-    return f" {places} : {' '.join(filter(None, (house.kind, house.wanted, house.target)))}"
+    return f" {' '.join(map(_short, house.places))}{_remind_terse(house)}"
+
+
+def _remind_terse(house: House) -> str:
+    return f" : {' '.join(filter(None, (house.kind, house.wanted, house.target)))}"
 
 
 def _command_terse(action: Action) -> str:
@@ -253,6 +261,7 @@ def _inside_terse(house: House, state: State) -> str:
 STYLES: Mapping[StyleName, Style] = {
     "full": Style(
         open=_open_full,
+        remind=_remind_full,
         command=_command_full,
         read=_read_full,
         report=_report_full,
@@ -260,6 +269,7 @@ STYLES: Mapping[StyleName, Style] = {
     ),
     "terse": Style(
         open=_open_terse,
+        remind=_remind_terse,
         command=_command_terse,
         read=_read_terse,
         report=_report_terse,

@@ -14,7 +14,7 @@ from turnwise_worlds.proofs.theorem import Theorem
 
 Mode = Literal["generated", "files"]
 Shown = Literal["own", "hidden", "shuffled"]
-PROPOSITIONAL_KINDS = ("chain2", "chain3", "split", "cases", "either", "curry", "distractor", "dead_end")
+PROPOSITIONAL_KINDS = ("chain2", "chain3", "split", "cases", "either", "curry", "distractor", "dead_end", "dead_ends")
 
 
 class ProofsArguments(FamilyArguments):
@@ -38,7 +38,7 @@ class ProofsArguments(FamilyArguments):
     budget: int = Field(16, ge=1, le=1000)
     """How many replies an episode has for a theorem without a known script."""
     naive_skill: Share = 0.5
-    """Probability with which each tactic of the naive policy is the oracle's; else it is any tactic."""
+    """Probability with which each tactic of the naive policy is the oracle's; else it is any that applies."""
     shown: Shown = "own"
     """What the policy sees of a state: "own", or a control: "hidden", nothing, or "shuffled", hypotheses under names
     that are not theirs."""

@@ -19,9 +19,9 @@ from turnwise_worlds.proofs.arguments import ProofsArguments, find_budget
 from turnwise_worlds.proofs.kernel.check import check_proof
 from turnwise_worlds.proofs.kernel.rules import Refused
 from turnwise_worlds.proofs.state import ProofState
-from turnwise_worlds.proofs.theorem import Theorem, read_theorem
+from turnwise_worlds.proofs.theorem import Theorem, theorem_of
 from turnwise_worlds.proofs.view import View
-from turnwise_worlds.proofs.words import EQUATIONAL, PROPOSITIONAL, REFUSED, Tactic
+from turnwise_worlds.proofs.words import REFUSED, Tactic
 
 _RULES = (
     "Prove the goal after |- from the hypotheses above it. Call one tactic at a time; each is applied to the goal that "
@@ -43,7 +43,7 @@ class ProofsEnvironment(ToolEnvironment):
         super().__init__(tool_timeout_s=chosen.tool_timeout_s, max_observation_chars=chosen.max_observation_chars)
         self._chosen = chosen
         self._id = task.id
-        self._theorem = read_theorem(task.payload)
+        self._theorem = theorem_of(task)
         self._view = View.of(self._theorem, chosen)
         self._budget = find_budget(self._theorem, chosen)
         self._state = ProofState.open(self._theorem)
@@ -51,9 +51,7 @@ class ProofsEnvironment(ToolEnvironment):
 
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Show the theorem; offer the tactics of its logic."""
-        names = EQUATIONAL if self._theorem.is_equational else PROPOSITIONAL
-        tools = [getattr(self, name) for name in names if name != "contradict" or self._theorem.classical]
-        return build_prompt(self._theorem, self._chosen), tools
+        return build_prompt(self._theorem, self._chosen), [getattr(self, name) for name in self._theorem.tactics]
 
     async def intro(self) -> str:
         """Assume the left side of an implication, and prove the right side."""

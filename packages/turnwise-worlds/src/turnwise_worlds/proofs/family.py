@@ -15,7 +15,7 @@ from turnwise_worlds.proofs.arguments import ProofsArguments
 from turnwise_worlds.proofs.environment import ProofsEnvironment, build_prompt
 from turnwise_worlds.proofs.kinds import make_theorem
 from turnwise_worlds.proofs.opinion import judge_replies
-from turnwise_worlds.proofs.policies import ProvingPolicy, RandomPolicy
+from turnwise_worlds.proofs.policies import GIVEN_UP, ProvingPolicy, RandomPolicy
 from turnwise_worlds.proofs.state import ProofState
 from turnwise_worlds.proofs.theorem import Theorem, read_theorem
 from turnwise_worlds.proofs.view import View
@@ -89,6 +89,7 @@ class Proofs(FromFiles, GeneratedFamily[ProofsArguments]):
             state = state.apply(tactic)
             yield REFUSED + view.show(state)
         yield f" {list(TACTICS)[index % len(TACTICS)]}"
+        yield f" {GIVEN_UP}"
 
 
 def _is_held_out(theorem: Theorem) -> bool:

@@ -84,6 +84,14 @@ def _dead_end(random: Random) -> Draft:
     return [*used, *dead], last, [("apply", each) for each in used]
 
 
+def _dead_ends(random: Random) -> Draft:
+    """As `dead_end`, at both implications."""
+    last, middle, start, other, another = _atoms(random, 5)
+    used: list[Formula] = [Implies(middle, last), Implies(start, middle), start]
+    dead: list[Formula] = [Implies(other, last), Implies(another, middle)]
+    return [*used, *dead], last, [("apply", each) for each in used]
+
+
 def _split(random: Random) -> Draft:
     left, right, start = _atoms(random, 3)
     used: list[Formula] = [Implies(start, left), start, right]
@@ -101,13 +109,20 @@ def _cases(random: Random) -> Draft:
     return [either, first, second], goal, [("destruct", either), *(("apply", each) for each in used)]
 
 
-def _either(random: Random) -> Draft:
-    """Only one side of a disjunction can be proved."""
-    right, wrong, start = _atoms(random, 3)
-    used: list[Formula] = [Implies(start, right), start]
-    is_left = random.random() < 0.5
-    goal = Or(right, wrong) if is_left else Or(wrong, right)
-    return [*used], goal, [("left" if is_left else "right", None), *(("apply", each) for each in used)]
+def _either(sides: int) -> Callable[[Random], Draft]:
+    """Only one of the sides of a disjunction can be proved."""
+
+    def make(random: Random) -> Draft:
+        start, *atoms = _atoms(random, sides + 1)
+        at = random.randrange(sides)
+        goal = atoms[-1]
+        for atom in reversed(atoms[:-1]):
+            goal = Or(atom, goal)
+        used: list[Formula] = [Implies(start, atoms[at]), start]
+        choices = ["right"] * at + ["left"] * (at < sides - 1)
+        return [*used], goal, [*((choice, None) for choice in choices), *(("apply", each) for each in used)]
+
+    return make
 
 
 def _curry(random: Random) -> Draft:
@@ -163,12 +178,14 @@ KINDS: Mapping[str, Callable[[Random], Draft]] = {
     **{f"chain{length}": _chain(length) for length in (2, 3, 4, 5)},
     "split": _split,
     "cases": _cases,
-    "either": _either,
+    "either": _either(2),
+    "either3": _either(3),
     "curry": _curry,
     "uncurry": _uncurry,
     "absurd": _absurd,
     "distractor": _distractor,
     "dead_end": _dead_end,
+    "dead_ends": _dead_ends,
     "contra": _contra,
     "equations": _equations,
 }

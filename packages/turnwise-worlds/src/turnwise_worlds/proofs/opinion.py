@@ -10,7 +10,7 @@ from turnwise.core.types import Message, Task
 from turnwise_worlds.proofs.metamath.opinions import ask_program, ask_verifier, export_theorem
 from turnwise_worlds.proofs.policies import follow
 from turnwise_worlds.proofs.state import ProofState
-from turnwise_worlds.proofs.theorem import read_theorem
+from turnwise_worlds.proofs.theorem import theorem_of
 
 VERIFIER, PROGRAM = "the Metamath verifier", "metamath"
 MAX_REMEMBERED = 20_000
@@ -20,7 +20,7 @@ MAX_REMEMBERED = 20_000
 def judge_replies(task: Task, replies: Sequence[Message]) -> Opinion:
     """Put the proof of an episode together again, export it, and let both verifiers judge it. Raises as `ask_metamath`
     does."""
-    theorem = read_theorem(task.payload)
+    theorem = theorem_of(task)
     state, _ = follow(ProofState.open(theorem), replies)
     proof = state.build_proof()
     if proof is None:

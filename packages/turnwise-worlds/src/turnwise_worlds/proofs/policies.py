@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
 from turnwise.core.types import Message, Task, ToolCall
+from turnwise.environments.replies import answer_message
 from turnwise_worlds.proofs.arguments import ProofsArguments, find_budget
 from turnwise_worlds.proofs.kernel.rules import Refused
 from turnwise_worlds.proofs.search import MAX_DEPTH, find_script
 from turnwise_worlds.proofs.state import ProofState
-from turnwise_worlds.proofs.theorem import read_theorem
+from turnwise_worlds.proofs.theorem import theorem_of
 from turnwise_worlds.proofs.view import View
-from turnwise_worlds.proofs.words import EQUATIONAL, PROPOSITIONAL, TACTICS, Tactic, aim
+from turnwise_worlds.proofs.words import TACTICS, Tactic, aim
+
+GIVEN_UP = "stuck"
+"""The answer of a policy that gives up."""
 
 
 def tactic_message(number: int, tactic: Tactic) -> Message:
@@ -56,7 +61,7 @@ def follow(state: ProofState, messages: Sequence[Message]) -> tuple[ProofState, 
 
 
 class ProvingPolicy:
-    """Calls the right tactic with probability `skill`, else any tactic with any hypothesis that is shown. The right one
+    """Calls the right tactic with probability `skill`, else any that applies; gives up where none does. The right one
     is that of the script, or, off its path, the first of a shortest script for the goal. With `skill=1` it is the
     oracle. It uses names as they are shown, and where nothing is shown it calls any tactic."""
 
@@ -65,15 +70,20 @@ class ProvingPolicy:
         self._skill = skill
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        theorem = read_theorem(task.payload)
+        theorem = theorem_of(task)
         state, applied = follow(ProofState.open(theorem), messages)
         view, number = View.of(theorem, self._chosen), len(messages)
+        if self._chosen.shown == "hidden" or not state.goals:
+            return tactic_message(number, draw_tactic(state, rng))
         tactic = None
-        if rng.random() < self._skill and self._chosen.shown != "hidden" and state.goals:
+        if rng.random() < self._skill:
             calls = sum(len(message.tool_calls) for message in messages)
             tactic = self._find(state, applied, find_budget(theorem, self._chosen) - calls)
         if tactic is None:
-            return tactic_message(number, draw_tactic(state, rng))
+            applicable = list_applicable(state)
+            if not applicable:
+                return answer_message(GIVEN_UP)
+            tactic = rng.choice(applicable)
         goal = state.goals[0].sequent.conclusion
         return tactic_message(number, aim(Tactic(tactic.word, view.rename(tactic.name)), goal))
 
@@ -90,17 +100,28 @@ class RandomPolicy:
     """Calls any tactic."""
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
-        state, _ = follow(ProofState.open(read_theorem(task.payload)), messages)
+        state, _ = follow(ProofState.open(theorem_of(task)), messages)
         return tactic_message(len(messages), draw_tactic(state, rng))
+
+
+def list_applicable(state: ProofState) -> list[Tactic]:
+    """Return every tactic that applies to the first open goal; `exfalso` only if some hypothesis is about `F`."""
+    found = []
+    has_false = any("Falsehood" in repr(formula) for _, formula in state.goals[0].hypotheses)
+    for word in [word for word in state.theorem.tactics if word != "exfalso" or has_false]:
+        for name in [name for name, _ in state.goals[0].hypotheses] if TACTICS[word].takes_name else [""]:
+            with suppress(Refused):
+                state.apply(Tactic(word, name))
+                found.append(Tactic(word, name))
+    return found
 
 
 def draw_tactic(state: ProofState, rng: Random) -> Tactic:
     """Draw a tactic of the theorem's logic, and a hypothesis of the goal where it takes one."""
     theorem = state.theorem
-    words = EQUATIONAL if theorem.is_equational else PROPOSITIONAL
     shown = [name for name, _ in (state.goals[0].hypotheses if state.goals else theorem.sequent.hypotheses)]
     # Half of the calls are `apply`, as in scripts.
-    word = rng.choice([word for word in words if word != "contradict" or theorem.classical])
+    word = rng.choice(state.theorem.tactics)
     if not theorem.is_equational and rng.random() < 0.5:
         word = "apply"
     if not TACTICS[word].takes_name:

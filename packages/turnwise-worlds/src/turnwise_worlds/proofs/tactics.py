@@ -63,6 +63,8 @@ def apply_tactic(goal: Goal, tactic: Tactic, pool: Sequence[str], *, classical: 
     if rule is not None:
         if RULES[rule].is_classical and not classical:
             raise Refused(f"{tactic.word} is not allowed in intuitionistic logic")
+        if rule == "false_out" and goal.sequent.conclusion == Falsehood():
+            raise Refused("the goal is false already")
         names = pick_names(pool, [name for name, _ in goal.sequent.hypotheses], RULES[rule].num_names)
         premises = RULES[rule].apply(goal.sequent, names, ())
         step = Proof(rule=rule, names=names, premises=(HOLE,) * len(premises))

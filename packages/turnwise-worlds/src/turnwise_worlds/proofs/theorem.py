@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from turnwise.core.errors import DataError
+from turnwise.core.types import Task
 from turnwise_worlds.proofs.kernel.check import check_sequent
 from turnwise_worlds.proofs.kernel.formula import Atom, Equal, Falsehood, Formula
 from turnwise_worlds.proofs.kernel.rules import Refused
 from turnwise_worlds.proofs.kernel.sequent import Sequent
 from turnwise_worlds.proofs.syntax import format_formula, parse_formula
-from turnwise_worlds.proofs.words import NAMES, TACTICS, Tactic
+from turnwise_worlds.proofs.words import EQUATIONAL, NAMES, PROPOSITIONAL, TACTICS, Tactic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,12 @@ class Theorem:
     def is_equational(self) -> bool:
         """Whether it is about equations; else it is propositional."""
         return isinstance(self.sequent.conclusion, Equal)
+
+    @property
+    def tactics(self) -> tuple[str, ...]:
+        """Names of the tactics of its logic."""
+        words = EQUATIONAL if self.is_equational else PROPOSITIONAL
+        return words if self.classical else tuple(word for word in words if word != "contradict")
 
     def to_json(self) -> dict[str, Any]:
         """The theorem as plain data, formulas in the terse style."""
@@ -74,6 +83,16 @@ def read_theorem(row: Mapping[str, Any]) -> Theorem:
         names=tuple(names),
         script=tuple(Tactic(word, name) for word, name in script),
     )
+
+
+def theorem_of(task: Task) -> Theorem:
+    """Return the theorem of a task. Policies and environments ask for the same ones again and again."""
+    return _read_payload(json.dumps(task.payload))
+
+
+@lru_cache(maxsize=4096)
+def _read_payload(text: str) -> Theorem:
+    return read_theorem(json.loads(text))
 
 
 def _check(sequent: Sequent) -> None:

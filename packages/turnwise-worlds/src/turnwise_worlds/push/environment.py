@@ -27,8 +27,8 @@ INVALID_REPLY = " error"
 """The answer to a malformed chunk in the terse style; short, because small models see it often at first."""
 
 _RULES = (
-    "A hand moves on a table of {side} x {side} cells, (0, 0) at the lower left and ({last}, {last}) at the upper right. "
-    "An action is two words: <x{most:+d}> moves {reach} cells to the right, <x{least:+d}> as many to the left, and "
+    "A hand moves on a table of {side} x {side} cells, from (0, 0) at the lower left to ({last}, {last}) at the upper "
+    "right. An action is two words: <x{most:+d}> moves {reach} cells to the right, <x{least:+d}> as many to the left, "
     "<y{most:+d}> and <y{least:+d}> up and down; bins between move less. The hand moves along x first, and pushes what "
     "is before it. Reply with up to {chunk} actions between <answer> and </answer>, such as <answer> <x+1> <y-2> "
     "</answer>. {task} "

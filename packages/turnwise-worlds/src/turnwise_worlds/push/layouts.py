@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -16,11 +17,26 @@ def draw_table(kind: Kind, side: int, random: Random) -> Table:
     """Draw a table that can be solved and is not: its wall, if it has one, makes the way longer."""
     while True:
         table = _draw(kind, side, random)
-        route = None if table.is_solved else find_route(table)
-        if route is None:
+        bare = replace(table, wall=())
+        short = None if table.is_solved else find_route(bare)
+        if short is None:
             continue
-        if kind != "around" or len(route) > len(find_route(replace(table, wall=())) or ()):
+        if not table.wall:
             return table
+        if not _is_open(table, short):
+            route = find_route(table)
+            if route is not None and len(route) > len(short):
+                return table
+
+
+def _is_open(table: Table, route: Sequence[Cell]) -> bool:
+    """Whether a route of the table without its wall can be gone with it: then the wall makes nothing longer."""
+    for step in route:
+        after = table.step(*step)
+        if after is table:
+            return False
+        table = after
+    return True
 
 
 def _draw(kind: Kind, side: int, random: Random) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -112,8 +113,9 @@ class MujocoBody:
 def load_mujoco() -> Any:
     """Return the module. Raises ConfigError with the remedy where it is missing or cannot be imported."""
     require_package("mujoco", "3.2", "bodies")
-    os.environ.setdefault("MUJOCO_GL", "egl")  # read when it is imported; the default needs a display
-    with boundary(ConfigError, "body='mujoco' needs MuJoCo, whose import fails; pip install 'turnwise-worlds[bodies]'"):
+    # Read when MuJoCo is imported, which fails where the named library is missing; its default needs a display.
+    os.environ.setdefault("MUJOCO_GL", "egl" if find_library("EGL") else "disable")
+    with boundary(ConfigError, "body='mujoco': MuJoCo cannot be imported; unset MUJOCO_GL, or install it again"):
         import mujoco
     return mujoco
 

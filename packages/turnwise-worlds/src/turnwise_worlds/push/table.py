@@ -8,7 +8,7 @@ move on, what is left of that axis' move is lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["reach", "push", "around"]
@@ -49,9 +49,13 @@ class Table:
         if not self.is_free(hand):
             return self
         if hand != self.block:
-            return replace(self, hand=hand)
+            return self._with(hand, self.block)
         block = (hand[0] + dx, hand[1] + dy)
-        return replace(self, hand=hand, block=block) if self.is_free(block) else self
+        return self._with(hand, block) if self.is_free(block) else self
+
+    def _with(self, hand: Cell, block: Cell | None) -> Table:
+        """Return the table with hand and block elsewhere, sooner than `dataclasses.replace` does."""
+        return Table(side=self.side, hand=hand, goal=self.goal, block=block, wall=self.wall)
 
     def move(self, right: int, up: int) -> Table:
         """Return the table after a move by whole cells, first along x, then along y."""

@@ -14,6 +14,7 @@ from turnwise_worlds.web.surfaces.surface import SurfaceName
 
 ActionStyle = Literal["webarena", "webshop"]
 Format = Literal["numbered", "aria", "short"]
+Payment = Literal["webshop", "success"]
 PageSwitch = Literal["own", "blank", "shuffled"]
 
 
@@ -35,8 +36,13 @@ class WebArguments(FamilyArguments):
     format: Format = "numbered"
     """How pages are shown: numbered lines, the accessibility tree as Playwright writes it, or words in one line. Only
     numbered lines show what the actions of "webarena" count by."""
+    pictures: bool = False
+    """Whether Chromium's page is shown as a picture too, 224 x 224, which `click_at` clicks on."""
     window: int = Field(60, ge=5, le=10_000)
     """Lines of a page that are visible at once; scrolling moves them by as many."""
+    reward: Payment = "webshop"
+    """What a purchase is worth: WebShop's reward, or with "success" 1 for the full one and else 0: what fits half is
+    worth nothing."""
     naive_skill: Share = 0.35
     """Probability with which the naive policy decides rightly at each choice; else it chooses anything of the same
     sort."""
@@ -53,6 +59,8 @@ class WebArguments(FamilyArguments):
 
     @model_validator(mode="after")
     def _check_style(self) -> Self:
+        if self.pictures and (self.surface != "chromium" or self.actions != "webarena"):
+            raise ConfigError("pictures=True needs surface='chromium', which draws, and actions='webarena'; set both")
         if self.actions == "webshop" and set(self.kinds) - {"shop"}:
             raise ConfigError(
                 f"actions='webshop' can only buy, and kinds has {', '.join(sorted(set(self.kinds) - {'shop'}))}; set "

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.messages import Part
@@ -77,7 +78,7 @@ class WebEnvironment(ToolEnvironment):
         """The family's arguments."""
         self._id = task.id
         self._visit = open_visit(chosen, task)
-        self._surface: Surface = build_surface(chosen.surface)
+        self._surface: Surface = build_surface(chosen.surface, pictures=chosen.pictures)
         self._seen: Seen | None = None
         self._urls: tuple[str, ...] = ()
         self._start = 0
@@ -87,8 +88,8 @@ class WebEnvironment(ToolEnvironment):
     async def setup(self, task: Task, seed: int) -> tuple[Sequence[Message], Sequence[Callable[..., object]]]:
         """Show the question and the home page; offer the actions."""
         await self._open()
-        first = text_message("user", f"{build_prompt(self._visit, self.chosen)}\n{self._show_text()}")
-        return [first], self.tools()
+        question = TextPart(text=f"{build_prompt(self._visit, self.chosen)}\n{self._show_text()}")
+        return [Message(role="user", content=(*self._pictures, question))], self.tools()
 
     def tools(self) -> Sequence[Callable[..., object]]:
         """Return the actions on offer."""
@@ -113,7 +114,7 @@ class WebEnvironment(ToolEnvironment):
 
     async def score(self, replies: Sequence[Message], stop: StopReason) -> Reward:
         """Return WebShop's reward of what was bought first, or 1 if all of WebArena's checks hold, else 0. The part
-        "success" is 1 for the full reward, "stopped" says whether the policy ended the visit."""
+        "success" is 1 for the full reward, "fit" is WebShop's, "stopped" says whether the policy ended the visit."""
         state, purchase = self._surface.state, self._visit.purchase
         if purchase is not None:
             placed = state.orders[len(self._visit.state.orders) :]
@@ -121,11 +122,13 @@ class WebEnvironment(ToolEnvironment):
             total = reward_purchase(state.site, purchase, lines[0]) if len(lines) == 1 else 0.0
         else:
             total = check_visit(self._visit.checks, self._answer, self._urls[-1], state) if self.done else 0.0
-        return Scored.of(total, {"success": float(total == 1.0), "stopped": float(self.done)})
+        success = float(total == 1.0)
+        paid = success if self.chosen.reward == "success" else total
+        return Scored.of(paid, {"success": success, "fit": total, "stopped": float(self.done)})
 
     def state_hash(self) -> str:
-        """Return a hash of the site's state, the addresses visited, what is visible, and what is typed and not sent: the
-        entries are nowhere but in the page."""
+        """Return a hash of the site's state, the addresses visited, what is visible, and what is typed and not sent,
+        which is nowhere but in the page."""
         seen = self._current
         entries = tuple((node.number, node.value) for node in seen.page.nodes if node.form is not None)
         parts = (self._id, self._surface.state.digest, self._urls, self._start, entries)
@@ -134,10 +137,13 @@ class WebEnvironment(ToolEnvironment):
     async def fork(self) -> WebEnvironment:
         """See `ForkableEnvironment`. The copy opens a surface of its own and does every action again."""
         twin = self.copy_episode()
-        twin._surface, twin._actions = build_surface(self.chosen.surface), ()
-        await twin._open()
-        for action in self._actions:
-            await twin._do(action)
+        twin._surface, twin._actions = build_surface(self.chosen.surface, pictures=self.chosen.pictures), ()
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(twin.close)
+            await twin._open()
+            for action in self._actions:
+                await twin._do(action)
+            opened.pop_all()
         return twin
 
     async def teardown(self) -> None:
@@ -148,6 +154,12 @@ class WebEnvironment(ToolEnvironment):
     def _current(self) -> Seen:
         assert self._seen is not None, "setup shows the first page"
         return self._seen
+
+    @property
+    def _pictures(self) -> tuple[Part, ...]:
+        """The page as a picture, where there is one; blank pages have none."""
+        picture = self._current.picture
+        return () if picture is None or self.chosen.page == "blank" else (picture,)
 
     async def _open(self) -> None:
         self._seen = await self._surface.open(self._visit.state)
@@ -182,6 +194,5 @@ class WebEnvironment(ToolEnvironment):
         return write_page(self._current.page, self.chosen, self._start)
 
     def _show(self) -> Shown:
-        picture = self._current.picture
         text = self._show_text()
-        return text if picture is None else [picture, TextPart(text=text)]
+        return [*self._pictures, TextPart(text=text)] if self._pictures else text

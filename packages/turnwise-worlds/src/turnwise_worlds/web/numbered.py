@@ -12,9 +12,17 @@ class NumberedEnvironment(WebEnvironment):
     """A visit with numbered elements."""
 
     def tools(self) -> Sequence[Callable[..., object]]:
-        """Return WebArena's actions; where there is a picture, a click on it too."""
-        tools = [self.click, self.type, self.select, self.scroll, self.back, self.goto, self.stop]
-        return [*tools, self.click_at] if self.chosen.surface == "chromium" else tools
+        """Return WebArena's actions; with pictures, clicks on them too."""
+        tools: list[Callable[..., object]] = [
+            self.click,
+            self.type,
+            self.select,
+            self.scroll,
+            self.back,
+            self.goto,
+            self.stop,
+        ]
+        return [*tools, self.click_at] if self.chosen.pictures else tools
 
     async def click(self, number: int) -> Shown:
         """Click on an element: a link, a button, a radio button or a check box.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from random import Random
+from typing import Any
 
 from turnwise.core.errors import ToolFailure
 from turnwise.core.types import Message, Task, ToolCall
 from turnwise_worlds.web.actions import Action, Back, Click, Goto, Scroll, Select, Stop, Type
 from turnwise_worlds.web.arguments import WebArguments
 from turnwise_worlds.web.environment import open_visit
-from turnwise_worlds.web.goals.tasks import Visit
+from turnwise_worlds.web.goals.tasks import make_visit
 from turnwise_worlds.web.named import find_named, find_search
 from turnwise_worlds.web.page import TYPED, Page, options_of
 from turnwise_worlds.web.scripts import SCRIPTS, Sight, shop
@@ -19,10 +21,10 @@ from turnwise_worlds.web.surfaces.surface import Seen
 from turnwise_worlds.web.surfaces.text import TextSurface
 
 
-def read_action(call: ToolCall, page: Page) -> Action:
-    """Return what a call does on a page. Raises ToolFailure as the environment does."""
-    given = json.loads(call.arguments)
-    match call.name:
+def read_action(name: str, arguments: str, page: Page) -> Action:
+    """Return what a call with these JSON arguments does on a page. Raises ToolFailure as the environment does."""
+    given = json.loads(arguments)
+    match name:
         case "search":
             return find_search(page, given["query"])
         case "click" if "name" in given:
@@ -72,19 +74,30 @@ def _describe(action: Action, page: Page, chosen: WebArguments) -> tuple[str, di
     raise ValueError(f"{action} is no action of scripted visitors")
 
 
-def follow(visit: Visit, messages: Sequence[Message]) -> tuple[Seen, tuple[str, ...]]:
+def follow(chosen: WebArguments, task: Task, messages: Sequence[Message]) -> tuple[Seen, tuple[str, ...]]:
     """Do the actions of a conversation again, as text; returns what is shown, and the addresses that were seen."""
-    surface = TextSurface()
-    seen = surface.start(visit.state)
-    urls = [seen.url]
-    for message in messages:
-        for call in message.tool_calls:
-            try:
-                seen = surface.move(read_action(call, seen.page))
-            except ToolFailure:
-                continue
-            urls.append(seen.url)
-    return seen, tuple(urls)
+    made = tuple((call.name, call.arguments) for message in messages for call in message.tool_calls)
+    key = (task.payload["kind"], task.payload["seed"], chosen.site, chosen.lure, chosen.page == "shuffled")
+    return _follow(key, made)[1:]
+
+
+@lru_cache(maxsize=4096)
+def _follow(key: tuple[Any, ...], made: tuple[tuple[str, str], ...]) -> tuple[TextSurface, Seen, tuple[str, ...]]:
+    """Return the surface after some calls: that after all but the last, which a conversation has met before, and one
+    action more."""
+    if not made:
+        kind, seed, style, lure, disguised = key
+        visit = make_visit({"kind": kind, "seed": seed}, style, lure=lure, disguised=disguised)
+        surface = TextSurface()
+        seen = surface.start(visit.state)
+        return surface, seen, (seen.url,)
+    before, seen, urls = _follow(key, made[:-1])
+    surface = before.fork()
+    try:
+        seen = surface.move(read_action(*made[-1], seen.page))
+    except ToolFailure:
+        return surface, seen, urls
+    return surface, seen, (*urls, seen.url)
 
 
 class ScriptedVisitor:
@@ -97,7 +110,7 @@ class ScriptedVisitor:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         visit = open_visit(self._chosen, task)
-        seen, urls = follow(visit, messages)
+        seen, urls = follow(self._chosen, task, messages)
         page = Page(title="", nodes=()) if self._chosen.page == "blank" else seen.page
         num_replies = sum(message.role == "assistant" for message in messages)
         sight = Sight(page=page, url=seen.url, urls=urls, turn=num_replies, rng=rng, skill=self._skill)
@@ -113,7 +126,7 @@ class RandomVisitor:
 
     def reply(self, task: Task, messages: Sequence[Message], rng: Random) -> Message:
         visit = open_visit(self._chosen, task)
-        seen, _ = follow(visit, messages)
+        seen, _ = follow(self._chosen, task, messages)
         nodes = [node for node in seen.page.nodes if node.number is not None]
         words = visit.question.split()
         action: Action = Back()

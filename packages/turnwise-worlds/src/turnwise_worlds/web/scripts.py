@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from turnwise_worlds.web.actions import Action, Back, Click, Goto, Select, Stop, Type
@@ -68,7 +69,7 @@ def read_price(text: str) -> int | None:
 def _open_item(goal: Purchase, sight: Sight) -> Action:
     nodes = sight.page.nodes
     found: list[tuple[Node, int]] = []
-    for node, after in zip(nodes, nodes[1:], strict=False):
+    for node, after in pairwise(nodes):
         price = read_price(after.name) if after.role == "text" else None
         if node.target.startswith("/item/") and price is not None:
             found.append((node, price))
@@ -116,7 +117,7 @@ def _follow_links(visit: Visit, sight: Sight, last: int) -> Action | None:
 def _find_fact(sight: Sight, relation: str) -> str:
     """Return what an article says about a relation: the name after it."""
     nodes = sight.page.nodes
-    for node, after in zip(nodes, nodes[1:], strict=False):
+    for node, after in pairwise(nodes):
         if node.role == "text" and f" {relation} " in f" {node.name} " and after.role == "link":
             return after.name
     return next((text.split(" is ")[-1].strip(" .") for text in sight.texts() if f" {relation} " in f" {text} "), "")
@@ -137,7 +138,7 @@ def _cross(visit: Visit, sight: Sight) -> Action:
         title = _find_fact(sight, "favourite")
         return Goto(f"/search?q={title.replace(' ', '+')}") if title else GIVE_UP
     nodes = sight.page.nodes
-    for node, after in zip(nodes, nodes[1:], strict=False):
+    for node, after in pairwise(nodes):
         if node.target.startswith("/item/") and (price := read_price(after.name)) is not None:
             return Stop(str(price))
     return GIVE_UP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from functools import lru_cache
@@ -77,6 +78,10 @@ class SiteServer:
 def shared_server() -> SiteServer:
     """Return this process's server; it starts at the first call."""
     return SiteServer()
+
+
+# A server's thread does not survive a fork: a child would wait for it for ever.
+os.register_at_fork(after_in_child=shared_server.cache_clear)
 
 
 class _Handler(BaseHTTPRequestHandler):

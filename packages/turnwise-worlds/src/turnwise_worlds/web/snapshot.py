@@ -7,6 +7,7 @@ Roles, names and states follow WAI-ARIA and "HTML Accessibility API Mappings" fo
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from turnwise_worlds.web.dom import Element, parse
 from turnwise_worlds.web.page import TICKED, TYPED, Form, Node, Page
@@ -134,6 +135,7 @@ class _Reader:
         return ""
 
 
+@lru_cache(maxsize=512)  # the episodes of a group see many equal pages
 def extract(html: str) -> Page:
     """Read a page. Never raises: what is no HTML is text.
 
@@ -185,8 +187,8 @@ def _flatten(children: list[_Branch | str], parent: _Branch, depth: int) -> list
 
 
 def format_page(page: Page) -> str:
-    """Write one line per node that says something: `[7] link red large mug` for an element, `heading Shop`, and texts as
-    they are. A field's text follows a colon, a ticked box ends with "checked"."""
+    """Write one line per node that says something: `[7] link red large mug` for an element, `heading Shop`, and texts
+    as they are. A field's text follows a colon, a ticked box ends with "checked"."""
     lines = []
     for node in page.nodes:
         if node.number is not None:
@@ -251,7 +253,7 @@ def _texts_inside(nodes: tuple[Node, ...], at: int) -> str | None:
     """Return the text that is all there is inside a node; None if there is none, or more."""
     node = nodes[at]
     if node.role in TYPED:
-        return node.value or None
+        return _join_words(node.value) or None
     inside = []
     for each in nodes[at + 1 : at + 3]:
         if each.depth <= node.depth:

@@ -3,8 +3,10 @@ arXiv:2307.13854, section 3.2). Pure functions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from difflib import SequenceMatcher
 from typing import Literal
 from urllib.parse import parse_qsl
@@ -14,6 +16,9 @@ from turnwise_worlds.web.site.state import State
 from turnwise_worlds.web.snapshot import extract, format_page
 
 Match = Literal["exact", "must_include", "fuzzy"]
+OR = " |OR| "
+"""Divides texts of which one is enough."""
+_NUMBER = re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?")
 FUZZY = 0.8
 """An answer that is this much like the right one matches."""
 
@@ -65,20 +70,32 @@ def _hold(check: Check, answer: str, url: str, state: State) -> bool:
 def match_string(match: Match, answer: str, wanted: Sequence[str]) -> bool:
     """Compare an answer without quotes around it, blanks and case.
 
-    "exact": with one text. "must_include": every wanted text is in the answer; a text of one word is a word of it.
-    "fuzzy": every wanted text is like the answer by `SequenceMatcher.ratio` of at least .8, where the published
-    code asks a language model. An empty answer or nothing wanted never matches.
+    Each wanted text may be several, divided by " |OR| ", of which one is enough. "exact": with one text.
+    "must_include": every wanted text is in the answer; a text of one word is a word of it, or the same number: 0 is in
+    "it is $0.00." and not in "20". "fuzzy": every wanted text is like the answer by `SequenceMatcher.ratio` of at least
+    .8, where the published code asks a language model. An empty answer or nothing wanted never matches.
     """
     given = _clean(answer)
-    if not given or not wanted:
+    if not given or not wanted or (match == "exact" and len(wanted) > 1):
         return False
-    texts = [_clean(each) for each in wanted]
+    return all(any(_match_one(match, given, _clean(text)) for text in each.split(OR)) for each in wanted)
+
+
+def _match_one(match: Match, given: str, text: str) -> bool:
     if match == "exact":
-        return [given] == texts
-    if match == "must_include":
-        words = {word.strip(".,;:!?$") for word in given.split()}
-        return all(text in given if " " in text else text in words for text in texts)
-    return all(SequenceMatcher(None, text, given).ratio() >= FUZZY for text in texts)
+        return given == text
+    if match == "fuzzy":
+        return SequenceMatcher(None, text, given).ratio() >= FUZZY
+    if " " in text:
+        return text in given
+    return any(_is_same_word(word.strip(".,;:!?()"), text) for word in given.split())
+
+
+def _is_same_word(word: str, text: str) -> bool:
+    if word == text:
+        return True
+    numbers = [each.lstrip("$").replace(",", "") for each in (word, text)]
+    return all(_NUMBER.fullmatch(each) for each in numbers) and Decimal(numbers[0]) == Decimal(numbers[1])
 
 
 def match_url(url: str, wanted: Sequence[str]) -> bool:
@@ -96,7 +113,8 @@ def match_page(check: PageCheck, state: State) -> bool:
     from the state; what a surface shows is not read."""
     seen = handle(replace(state, user=check.user), Request(method="GET", path=check.path))
     text = format_page(extract(seen.html))
-    return all(each in text for each in check.includes) and not any(each in text for each in check.excludes)
+    found = all(any(option in text for option in each.split(OR)) for each in check.includes)
+    return found and not any(each in text for each in check.excludes)
 
 
 def _split(url: str) -> tuple[str, Mapping[str, str]]:

@@ -141,7 +141,7 @@ def _make_form(random: Random, state: State) -> Visit:
     written = f"{year}-{_number_of(month):02d}-{day:02d}"
     question = _ask(
         state,
-        f"Send the contact form: name {name}, email {email}, date {date}, topic {topic}; agree to the terms. Then stop.",
+        f"Send the contact form: name {name}, email {email}, date {date}, topic {topic}; agree to the terms. Stop.",
         f" contact {name} {email} {date} {topic}",
     )
     check = PageCheck(path="/contact", includes=(f"Sent: {name}, {email}, {written}, {topic}",))

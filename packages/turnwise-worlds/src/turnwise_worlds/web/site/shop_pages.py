@@ -54,9 +54,9 @@ def item_page(state: State, number: int) -> str:
     site, face = state.site, state.site.faces[number]
     terse = site.style == "terse"
     choices = [_choices(terse, name, values) for name, values in face.options]
-    buttons = (button("buy", "do", "buy"),)
+    buttons = [button("buy", "do", "buy")]
     if not terse:
-        buttons = (button("Add to cart", "do", "add"), button("Buy now", "do", "buy"))
+        buttons = [button("Add to cart", "do", "add"), button("Buy now", "do", "buy")]
     price, count = write_price(site, face.price), None if terse else text_field("count", "count", "1")
     facts = tag("p", f"{price} {' '.join(face.attributes)}") if terse else bullets(*face.attributes)
     return lay_out(

@@ -1,0 +1,1 @@
+"""A real Chromium, kept in a jail, for pages that episodes operate."""

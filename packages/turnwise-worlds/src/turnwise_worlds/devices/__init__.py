@@ -1,0 +1,1 @@
+"""A simulated phone and desktop, operated by AndroidWorld's and OSWorld's actions."""

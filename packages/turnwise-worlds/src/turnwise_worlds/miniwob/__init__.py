@@ -1,0 +1,1 @@
+"""MiniWoB++: small tasks on real pages in a real browser."""
