@@ -1,9 +1,9 @@
 """One theorem in Coq.
 
 user        p > q c ; p a ; |- q
-assistant   apply goal = q name = c
+assistant   apply name = q c
 tool        p > q c ; p a ; |- p
-assistant   apply goal = p name = a
+assistant   apply name = p a
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _build_tool(word: str) -> Callable[..., str]:
     """Return the tool of a tactic: a method with its name, its description and its arguments."""
 
     def with_goal(self: CoqEnvironment, name: str, goal: str = "") -> str:
-        return self.use(Tactic(word, name, goal))
+        *said, name = name.split() or [""]
+        return self.use(Tactic(word, name, goal or " ".join(said)))
 
     def with_name(self: CoqEnvironment, name: str) -> str:
         return self.use(Tactic(word, name))
@@ -85,12 +86,14 @@ def _build_tool(word: str) -> Callable[..., str]:
         return self.use(Tactic(word))
 
     tool: Callable[..., str] = without
-    description = DESCRIPTIONS[word]
+    description, what = DESCRIPTIONS[word], "variable" if word == "induction" else "hypothesis"
+    if word == "apply":
+        what += ", after the goal it is meant for if that is said: it applies to no other"
     if WORDS[word].takes_name:
         tool = with_goal if word == "apply" else with_name
-        description += f"\n\nArgs:\n    name: The {'variable' if word == 'induction' else 'hypothesis'}.\n"
+        description += f"\n\nArgs:\n    name: The {what}.\n"
     if tool is with_goal:
-        description += "    goal: The goal it is meant for, as it is shown. It applies to no other. May be left out.\n"
+        description += "    goal: The same goal, where it is said apart, as in the family `proofs`.\n"
     tool.__name__ = tool.__qualname__ = word
     tool.__doc__ = description
     del tool.__annotations__["self"]  # as in any method: what has a type here is an argument of the tool

@@ -82,7 +82,7 @@ class Coq(FromFiles, GeneratedFamily[CoqArguments]):
         names = [name for name, word in zip(NAMES * 2, ELEMENTS * 2, strict=False) for name in (name, word)]
         yield f" {to_terse(close_statement(given.theorem))} ; {REFUSED}{HIDDEN} 0 1 2 3"
         for at, (word, tactic) in enumerate(WORDS.items()):
-            yield f" {word} goal = name = {names[(index + at) % len(names)]}" if tactic.takes_name else f" {word}"
+            yield f" {word} name = {names[(index + at) % len(names)]}" if tactic.takes_name else f" {word}"
 
 
 def draw_theorem(kind: str, split: Split, path: tuple[int | str, ...]) -> CoqTheorem:

@@ -24,8 +24,10 @@ _FORMS = {
     "&": ("split",),
 }
 """Tactics that fit a goal with a symbol, the one that binds least first."""
-_ATOM = ("apply", "apply", "apply", "destruct")
-"""Those that fit any other goal."""
+_ATOM = ("destruct", "destruct", "split", "reflexivity", "simpl")
+"""Those that are drawn for any other goal."""
+_HYPOTHESIS = re.compile(r"([^;\n]*?) (?:(\w+) ;)|^(\w+) : ", re.MULTILINE)
+"""A hypothesis in the terse style, what it says and its name, or the name of one in the full style."""
 
 
 class ScriptPolicy:
@@ -65,10 +67,10 @@ class ScriptPolicy:
     def _write(self, tactic: Tactic, given: CoqTheorem, seen: Message) -> tuple[str, dict[str, str]]:
         """Return a call: of a tactic's own tool, or, in the full style, of `tactic` with its sentence."""
         if self._chosen.style == "terse":
-            # The goal first, so that the name is what followed it before: see `proofs.words`.
-            goal = seen.text.rpartition("|- ")[2] if tactic.word == "apply" else ""
-            aim = {"goal": goal} if goal and " " not in goal else {}
-            return tactic.word, {**aim, "name": tactic.name} if WORDS[tactic.word].takes_name else {}
+            goal = seen.text.rpartition("|- ")[2].strip() if tactic.word == "apply" else ""
+            # The goal first, so that the name is what followed it before.
+            name = f"{goal} {tactic.name}" if goal and " " not in goal else tactic.name
+            return tactic.word, {"name": name} if WORDS[tactic.word].takes_name else {}
         try:
             return "tactic", {"text": write_sentence(tactic, read_goal(seen.text), given.names)}
         except TacticRefused:
@@ -83,14 +85,17 @@ def draw_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
 
 
 def guess_tactic(messages: Sequence[Message], rng: Random) -> Tactic:
-    """Draw a tactic that fits the form of the goal, and a hypothesis where it takes one; nothing else of the state is
-    looked at."""
+    """Draw a tactic that fits the form of the goal: half of the time, where a hypothesis ends in the goal, `apply` with
+    one that does; else any with any hypothesis. What it leads to is not looked at."""
     given, _, after = messages[-1].text.partition("|- ")
-    goal = to_terse(after.partition("\n")[0]).split()
-    form = next((form for form in _FORMS if form in goal), "")
+    goal = to_terse(after.partition("\n")[0])
+    hypotheses = [(one or other, said) for said, one, other in _HYPOTHESIS.findall(given)]
+    fitting = [name for name, said in hypotheses if said.split()[-1:] == [goal]]
+    form = next((form for form in _FORMS if form in goal.split()), "")
+    if not form and fitting and rng.random() < 0.5:
+        return Tactic("apply", rng.choice(fitting))
     word = rng.choice(_FORMS.get(form, _ATOM))
     if not WORDS[word].takes_name:
         return Tactic(word)
-    hypotheses = re.findall(r"(\w+) ;|^(\w+) :", given, re.MULTILINE) if word != "induction" else []
-    names = [one or other for one, other in hypotheses] or _NAME.findall(after) or ["a"]
-    return Tactic(word, rng.choice(names))
+    names = [name for name, _ in hypotheses] if word != "induction" else []
+    return Tactic(word, rng.choice(names or _NAME.findall(after) or ["a"]))

@@ -2,7 +2,7 @@
 policy of either reads the other's theorems, and those of induction.
 
     c : p -> q, a : p |- q        p > q c ; p a ; |- q
-    apply c.                      apply goal = q name = c
+    apply c.                      apply name = q c
 """
 
 from __future__ import annotations
