@@ -55,7 +55,6 @@ FLOORS = {
     "turnwise_rewards/redteam": 5,
     **{f"{name}/runs": 7 for name in ("turnwise_worlds", "turnwise_adapters", "turnwise_rewards")},
     **{f"{name}/commands": 8 for name in EXTENSIONS},
-    "turnwise_worlds/browser": 2,
     "turnwise_worlds/devices": 4,
     **{
         f"turnwise_worlds/{name}": 3

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 
 from turnwise.core.protocols import StepResult
-from turnwise.core.types import Reward, Scored, StopReason, Task
+from turnwise.core.types import Message, Reward, Scored, StopReason, Task
 from turnwise.environments.replies import answer_message
 from turnwise_worlds.push.bins import Action, write_chunk
 from turnwise_worlds.push.family import Push
@@ -36,7 +36,8 @@ def play_policy(family: Push, task: Task, policy: str, seed: int = 0) -> tuple[l
 
     async def run() -> tuple[list[StepResult], Reward]:
         environment = family.build_environment(task)
-        messages, results, replies = list((await environment.reset(task, 0)).messages), [], []
+        messages, replies = list((await environment.reset(task, 0)).messages), list[Message]()
+        results: list[StepResult] = []
         while not results or not results[-1].done:
             replies.append(scripted.reply(task, messages, random))
             results.append(await environment.step(replies[-1]))

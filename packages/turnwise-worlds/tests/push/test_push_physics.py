@@ -100,6 +100,7 @@ def test_egl_shows_block_wall_and_goal_where_they_are() -> None:
     except ConfigError as cause:
         pytest.skip(str(cause))  # no libegl here
     size = PIXELS // table.side
+    assert table.block is not None
     for name, (x, y) in (("hand", table.hand), ("block", table.block), ("goal", table.goal), ("wall", table.wall[1])):
         seen = picture[(7 - y) * size + 1 : (7 - y) * size + 3, x * size + 1 : x * size + 3].astype(int)
         assert np.abs(seen - COLOURS[name]).max() <= 30, name

@@ -97,7 +97,7 @@ def test_an_action_comes_back_from_its_bin_within_half_a_bin(count: int, reach: 
     assert bins.to_index(bins.to_cells(index)) == index
     move = data.draw(st.floats(-reach, reach))
     assert abs(bins.to_cells(bins.to_index(move)) - Fraction(move)) <= Fraction(reach, count - 1)
-    assert (bins.to_cells(bins.indices[0]), bins.to_cells(bins.indices[-1])) == (-reach, reach)
+    assert [bins.to_cells(bins.indices[end]) for end in (0, -1)] == [-reach, reach]
 
 
 def test_nine_bins_are_whole_cells_and_256_have_none_at_rest() -> None:

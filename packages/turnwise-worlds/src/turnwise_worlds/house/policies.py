@@ -30,8 +30,8 @@ looks like, and how it goes on."""
 
 class KnowingPolicy:
     """Does what leads on to the goal with probability `skill`, from knowledge of the whole house; else anything that
-    would change it, mostly what is possible. With `skill=1` it is the oracle, with `skill=0` it is random. What it hears
-    it does not need, but where outcomes are hidden it acts at random."""
+    would change it, mostly what is possible. With `skill=1` it is the oracle, with `skill=0` it is random. It does not
+    need what it hears, but where outcomes are hidden it acts at random."""
 
     def __init__(self, chosen: HouseArguments, skill: float) -> None:
         self._chosen = chosen
