@@ -229,6 +229,10 @@ class GameEnvironment(ToolEnvironment):
         self._last_reward = 0.0
         result = await super().step(message)
         signals = (Signal(name="step_reward", value=self._last_reward),)
+        if as_text:
+            result = replace(
+                result, tool_records=()
+            )  # the model called no tool, and `turnwise audit` looks for its calls
         if self._over:
             self._stage = "over"
             return replace(result, observations=(), done=True, signals=signals)

@@ -86,18 +86,19 @@ def test_success_can_be_the_reward() -> None:
 
 
 def test_the_reply_is_the_action_and_no_tool_is_shown_where_text_acts() -> None:
-    async def first_step(reply: str) -> tuple[int, list[str]]:
+    async def first_step(reply: str) -> tuple[int, list[str], int]:
         family = run(reply=reply)
         task = family.task("heldout", 0)
         environment = family.build_environment(task)
         opening = await environment.reset(task, 0)
         result = await environment.step(write_action("up", family.rules, 0))
         await environment.close()
-        return len(opening.tools), [message.role for message in result.observations]
+        return len(opening.tools), [message.role for message in result.observations], len(result.tool_records)
 
     assert asyncio.run(first_step("call"))[0] == 1
     assert asyncio.run(first_step("text"))[0] == 0
     assert set(asyncio.run(first_step("text"))[1]) <= {"user"}
+    assert [asyncio.run(first_step(reply))[2] for reply in ("call", "text")] == [1, 0]  # the audit looks for the calls
     assert read_actions(text_message("assistant", "I go <answer> up </answer> now")) == ["up"]
     assert read_actions(text_message("assistant", " up\n")) == ["up"]
 
