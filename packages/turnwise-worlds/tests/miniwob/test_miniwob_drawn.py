@@ -64,7 +64,14 @@ def test_a_text_that_was_not_asked_for_is_wrong_once_it_is_sent() -> None:
 
 def test_what_cannot_be_drawn_is_said() -> None:
     assert set(GROUPS["tiny"]) == DRAWN
-    with pytest.raises(ConfigError, match=r"source='drawn' has no click-test; set tasks to \['tiny'\]"):
-        Miniwob(tasks=["click-test", "click-tab"], source="drawn")
-    with pytest.raises(ConfigError, match="source='drawn' has no pictures"):
-        Miniwob(tasks=["tiny"], source="drawn", surface="both")
+    with pytest.raises(ConfigError, match=r"no page of click-test can be drawn; set tasks to \['tiny'\]"):
+        Miniwob(tasks=["click-test", "click-tab"], drawn_from=0)
+    with pytest.raises(ConfigError, match="drawn pages have no pictures"):
+        Miniwob(tasks=["tiny"], drawn_from=0, surface="both")
+
+
+def test_the_first_training_tasks_and_all_that_are_held_out_are_real() -> None:
+    family = Miniwob(tasks=["tiny"], drawn_from=3)
+    assert ["drawn" in family.task("train", index).payload for index in range(5)] == [False] * 3 + [True] * 2
+    assert not any("drawn" in family.task("heldout", index).payload for index in range(5))
+    assert not any("drawn" in Miniwob(tasks=["tiny"]).task("train", index).payload for index in range(5))

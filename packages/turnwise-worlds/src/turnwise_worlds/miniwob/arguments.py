@@ -14,7 +14,6 @@ from turnwise_worlds.miniwob.listing import Style
 from turnwise_worlds.miniwob.tasks import expand
 
 Surface = Literal["text", "picture", "both"]
-Source = Literal["pages", "drawn"]
 Shown = Literal["own", "hidden"]
 
 
@@ -26,9 +25,10 @@ class MiniwobArguments(FamilyArguments):
     tasks: list[str] = Field(default_factory=lambda: ["clicking", "forms"])
     """Names of tasks, such as "click-button", or of groups: "tiny", "clicking", "forms". Each is as frequent as any
     other."""
-    source: Source = "pages"
-    """Where tasks are done: in MiniWoB++'s own "pages" in the browser, or on imitations that are "drawn" without one,
-    for the tasks of the group "tiny"."""
+    drawn_from: int | None = Field(None, ge=0)
+    """Index from which on training tasks are done on imitations that are drawn without a browser, for the tasks of the
+    group "tiny"; None for nowhere. RL takes the first tasks and the warm-up many more: with as many real ones as RL
+    needs, RL is on real pages and most demonstrations are not. Held-out tasks are real always."""
     style: Style = "full"
     """How pages are written: "short", names and numbers for small models, or "full", one line per element."""
     surface: Surface = "text"
@@ -55,9 +55,9 @@ class MiniwobArguments(FamilyArguments):
         return tasks
 
     @model_validator(mode="after")
-    def _check_source(self) -> Self:
-        if self.source == "drawn" and (missing := set(expand(self.tasks)) - DRAWN):
-            raise ConfigError(f"source='drawn' has no {min(missing)}; set tasks to ['tiny'], or source to 'pages'")
-        if self.source == "drawn" and self.surface != "text":
-            raise ConfigError(f"source='drawn' has no pictures, and surface={self.surface!r}; set it to 'text'")
+    def _check_drawn(self) -> Self:
+        if self.drawn_from is not None and (missing := set(expand(self.tasks)) - DRAWN):
+            raise ConfigError(f"no page of {min(missing)} can be drawn; set tasks to ['tiny'], or leave drawn_from out")
+        if self.drawn_from is not None and self.surface != "text":
+            raise ConfigError(f"drawn pages have no pictures, and surface={self.surface!r}; set it to 'text'")
         return self

@@ -31,10 +31,7 @@ class Miniwob(GeneratedFamily[MiniwobArguments]):
         """See `GeneratedFamily`."""
         super().__init__(**arguments)
         self._tasks = expand(self._chosen.tasks)
-        chosen = self._chosen
-        self._pages: Pages = (
-            DrawnPages() if chosen.source == "drawn" else share_pool(chosen.max_pages, reuse=chosen.reuse_pages)
-        )
+        self._pool = share_pool(self._chosen.max_pages, reuse=self._chosen.reuse_pages)
 
     def generate(self, split: Split, index: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Generate a task; splits are endless and share no seed. The page itself is drawn when an episode opens it, so
@@ -42,11 +39,17 @@ class Miniwob(GeneratedFamily[MiniwobArguments]):
         path = (self._chosen.seed, "miniwob", split, index)
         task = rng(*path, "task").choice(self._tasks)
         payload = {"task": task, "seed": derive_seed(*path) % 2**53, "kind": task}
+        drawn_from = self._chosen.drawn_from
+        if split == "train" and drawn_from is not None and index >= drawn_from:
+            payload["drawn"] = True
         return (text_message("user", f" {task}"),), payload
 
     def build_environment(self, task: Task) -> MiniwobEnvironment:
         """Build a fresh, single-use `MiniwobEnvironment`."""
-        return MiniwobEnvironment(self._chosen, task, self._pages)
+        return MiniwobEnvironment(self._chosen, task, self._pages_of(task))
+
+    def _pages_of(self, task: Task) -> Pages:
+        return DrawnPages() if task.payload.get("drawn") else self._pool
 
     def policies(self) -> Mapping[str, ScriptedPolicy]:
         """Return the policies "oracle", "random" and "naive"."""
@@ -63,8 +66,9 @@ class Miniwob(GeneratedFamily[MiniwobArguments]):
         texts: list[str] = []
         index = 0
         while len(texts) < count:
-            payload = self.task("train", index).payload
-            page = await self._pages.open(payload["task"], payload["seed"])
+            task = self.task("train", index)
+            payload = task.payload
+            page = await self._pages_of(task).open(payload["task"], payload["seed"])
             await page.close()
             texts += _write_texts(payload["task"], page.view, self._chosen)
             index += 1
