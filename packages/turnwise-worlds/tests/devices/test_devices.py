@@ -330,7 +330,7 @@ def test_replies_get_the_form_of_the_real_benchmarks() -> None:
     with pytest.raises(ToolFailure, match="action_type must be one of MOVE_TO"):
         to_osworld_action('{"action_type": "os.system"}')
     box = {"x_min": 0, "x_max": 100, "y_min": 20, "y_max": 40}
-    button = {"text": "Save", "class_name": "android.widget.Button", "bbox_pixels": box}
+    button: dict[str, object] = {"text": "Save", "class_name": "android.widget.Button", "bbox_pixels": box}
     elements: list[dict[str, object]] = [{"text": None}, button]
     assert write_android_elements(elements) == '[1] button "Save" at (50, 30)'
     assert (len(PHONE_ACTIONS), len(DESKTOP_ACTIONS)) == (13, 16)
