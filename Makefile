@@ -14,7 +14,7 @@ PEERS := TRL_EXPERIMENTAL_SILENCE=1 OMP_NUM_THREADS=1 .venv-peers/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-worlds system test-models crash soak lint setup models bench peers golden golden-check test-adapters gateway-clients vllm test-vllm test-scale voices worlds wheels clean
+.PHONY: help demo demo-real reference test test-core test-shuffled test-slow test-worlds system test-models crash soak lint setup models bench peers golden golden-check test-adapters gateway-clients vllm test-vllm test-scale voices worlds soak-worlds wheels clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -98,8 +98,13 @@ gateway-clients: $(STAMP) ## Install other people's clients, a group at a time, 
 wheels: ## Build the wheels of all packages, install them outside the checkout and train there by short names.
 	PYTHON=$(PYTHON) sh packages/try_wheels.sh
 
-worlds: $(STAMP) system ## Train every recipe of web, proofs, houses and bodies on three seeds (hours), and print the table of docs/worlds.md.
+soak-worlds: $(STAMP) system ## Play 1,000 episodes in a browser and prove 5,000 theorems in Coq; fail if anything is left behind.
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e 'packages/turnwise-worlds[web,bodies]'
+	$(BIN)/python benchmarks/soak_browser.py
+	$(BIN)/python benchmarks/soak_coq.py
+
+worlds: $(STAMP) system ## Train every recipe of web, proofs, houses and bodies on three seeds (hours), and print the table of docs/worlds.md.
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e 'packages/turnwise-worlds[web,bodies]' -e 'packages/turnwise-adapters[crafter]'
 	$(BIN)/python benchmarks/worlds.py train
 
 voices: $(STAMP) ## Train every recipe of several voices on three seeds (hours), and print their table.
