@@ -23,12 +23,12 @@ class MiniwobArguments(FamilyArguments):
     tool_timeout_s: Seconds = 30.0
     """Most seconds that one tool call may take; the browser's own limits, five seconds an action, come before it."""
     tasks: list[str] = Field(default_factory=lambda: ["clicking", "forms"])
-    """Names of tasks, such as "click-button", or of groups: "tiny", "clicking", "forms". Each is as frequent as any
-    other."""
+    """Names of tasks, such as "click-button", or of groups: "tiny", "names", "clicking", "forms". Each is as frequent
+    as any other."""
     drawn_from: int | None = Field(None, ge=0)
     """Index from which on training tasks are done on imitations that are drawn without a browser, for the tasks of the
-    group "tiny"; None for nowhere. RL takes the first tasks and the warm-up many more: with as many real ones as RL
-    needs, RL is on real pages and most demonstrations are not. Held-out tasks are real always."""
+    groups "tiny" and "names"; None for nowhere. RL takes the first tasks and the warm-up many more: with as many real
+    ones as RL needs, RL is on real pages and most demonstrations are not. Held-out tasks are real always."""
     style: Style = "full"
     """How pages are written: "short", names and numbers for small models, or "full", one line per element."""
     surface: Surface = "text"

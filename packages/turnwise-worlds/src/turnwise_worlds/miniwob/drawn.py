@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from random import Random
+from string import ascii_letters, digits
 
 from turnwise.core.errors import ToolFailure
 from turnwise_worlds.miniwob.goals import Step, find_words, plan
@@ -25,7 +26,7 @@ COLOURS = (
 
 @cache
 def read_words(name: str) -> tuple[str, ...]:
-    """Return a list of words of MiniWoB++'s own, each once, without stops: "FIFTY_NAMES" or "lorem_words". Raises
+    """Return a list of words of MiniWoB++'s own, each once, without stops: such as "FIFTY_NAMES". Raises
     ConfigError with the remedy if the package is missing."""
     source = (find_html() / "common" / "ui_utils.js").read_text(encoding="utf-8")
     _, _, after = source.partition(f"ui_utils.{name} = [")
@@ -75,19 +76,44 @@ def _draw_entry(random: Random) -> tuple[str, list[Element]]:
     return goal, _elements("field", [""]) + _elements("button", ["Submit"])
 
 
+def _draw_password(random: Random) -> str:
+    return "".join(random.choices(ascii_letters + digits, k=random.randint(2, 5)))
+
+
+def _draw_login(random: Random) -> tuple[str, list[Element]]:
+    user, password = random.choice(read_words("FIFTY_NAMES")).lower(), _draw_password(random)
+    goal = f'Enter the username "{user}" and the password "{password}" into the text fields and press login.'
+    return goal, _elements("field", ["Username", "Password"]) + _elements("button", ["Login"])
+
+
+def _draw_verified(random: Random) -> tuple[str, list[Element]]:
+    goal = f'Enter the password "{_draw_password(random)}" into both text fields and press submit.'
+    return goal, _elements("field", ["Password", "Verify password"]) + _elements("button", ["Submit"])
+
+
+def _draw_list(random: Random) -> tuple[str, list[Element]]:
+    options = random.sample(read_words(random.choice(("PEOPLE_NAMES", "COUNTRIES"))), random.randint(3, 9))
+    goal = f"Select {random.choice(options)} from the list and click Submit."
+    chosen = Element(kind="list", name="", value=options[0], options=tuple(options))
+    return goal, [chosen, *_elements("button", ["Submit"])]
+
+
 def _draw_fields(random: Random) -> tuple[str, list[Element]]:
     nth = random.choice(("1st", "2nd", "3rd"))
     return f"Focus into the {nth} input textbox.", _elements("field", [""] * 3)
 
 
 _DRAWING: dict[str, Callable[[Random], tuple[str, list[Element]]]] = {
+    "choose-list": _draw_list,
     "click-button": _draw_button,
     "click-color": _draw_colour,
     "click-dialog-2": _draw_dialog,
     "click-link": _draw_links,
     "click-tab": _draw_tabs,
+    "enter-password": _draw_verified,
     "enter-text": _draw_entry,
     "focus-text-2": _draw_fields,
+    "login-user": _draw_login,
 }
 DRAWN = frozenset(_DRAWING)
 """Tasks that can be drawn."""
@@ -102,7 +128,7 @@ class DrawnPages:
 
 
 class DrawnPage:
-    """Implements `OpenPage`. The right step of `goals.plan` goes on, any other ends the task."""
+    """Implements `OpenPage`. What is typed or chosen stands; the first click on a button or link decides."""
 
     def __init__(self, task: str, random: Random) -> None:
         """Draws the task; `task` is one of `DRAWN`."""

@@ -24,9 +24,9 @@ def step_message(number: int, step: Step) -> Message:
 
 
 class DoingPolicy:
-    """Does the right next step with probability `skill`, else clicks on the first element that is not the right one.
+    """Does the right next step with probability `skill`, else clicks on the last element that is not the right one.
     With `skill=1` it is the oracle of the tasks in `goals.KNOWN`. Where it does not know what is right it clicks on the
-    first element."""
+    last element."""
 
     def __init__(self, chosen: MiniwobArguments, skill: float) -> None:
         self._chosen = chosen
@@ -63,8 +63,8 @@ class RandomPolicy:
 
 
 def _mistake(elements: Sequence[Element], right: Step | None) -> Step:
-    """Return a click at the first element that is not the right one; where there is none, at the only one."""
-    others = (number for number in range(1, len(elements) + 1) if right is None or number != right.number)
+    """Return a click at the last element that is not the right one; where there is none, at the only one."""
+    others = (number for number in range(len(elements), 0, -1) if right is None or number != right.number)
     return Step(verb="click", number=next(others, 1))
 
 
