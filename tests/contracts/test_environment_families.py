@@ -319,6 +319,7 @@ def spoil(payload: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
         "other_bugs": [],
         "hidden": [],
         "parts": [],
+        "script": [],
     }
     return {key: junk[key] for key in keys if key in payload}
 

@@ -44,8 +44,9 @@ def build_tokenizer(config: RunConfig, family: EnvironmentFamily, choice: Render
     with boundary(EnvironmentFault, f"texts of {type(family).__name__} for the tokenizer"):
         texts = family.texts(config.tokenizer.num_texts)
     special = (*formats[choice.kind], *list_picture_tokens(config.model.model_type, config.model.config))
-    chosen = config.tokenizer
-    return train_tokenizer(texts, vocab_size=chosen.vocab_size, special_tokens=special, split=chosen.split)
+    return train_tokenizer(
+        texts, vocab_size=config.tokenizer.vocab_size, special_tokens=special, split=config.tokenizer.split
+    )
 
 
 def load_own_tokenizer(config: RunConfig) -> PreTrainedTokenizerBase | None:
