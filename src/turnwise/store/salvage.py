@@ -12,7 +12,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,7 @@ def apply_salvage(run: Path, salvage: Salvage) -> Path:
     accounts = _choose_accounts(run, state, salvage.step)
     assert accounts is not None
     _write(run / LEDGER, accounts)
-    metrics = {(row["phase"], row["step"]): row for row in reversed([*_read_possible(run / METRICS)])}
-    _write(run / METRICS, reversed(metrics.values()))
+    _write(run / METRICS, _choose_metrics(_read_possible(run / METRICS), accounts))
     _write(run / EVENTS, _read_possible(run / EVENTS))
     _write(run / JOURNAL, salvage.journal)
     return aside
@@ -150,6 +150,20 @@ def _choose_accounts(run: Path, state: JournalState, step: int) -> list[dict[str
         if record.step is not None and record.step <= step and record.digest is not None
     }
     return list(chosen.values()) if needed <= draws else None
+
+
+def _choose_metrics(rows: Iterable[dict[str, Any]], accounts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row per phase and step: of several the first whose sampled tokens are those of the step's accounts, as
+    the processes may have dropped different groups before it."""
+    sampled: Counter[int] = Counter()
+    for account in accounts:
+        sampled[account["step"]] += account["sampled"]
+    chosen: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in rows:
+        expected = sampled.get(row["step"]) if row["phase"] == "train" else None
+        if expected is None or row.get("rollout/sampled_tokens", expected) == expected:
+            chosen.setdefault((row["phase"], row["step"]), row)
+    return list(chosen.values())
 
 
 def _read_possible(path: Path) -> Iterator[dict[str, Any]]:

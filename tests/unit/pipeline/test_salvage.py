@@ -10,7 +10,7 @@ from turnwise.core.errors import StoreError
 from turnwise.runs.repair import mend_run
 from turnwise.store.checkpoint_folder import latest_checkpoint
 from turnwise.store.journal import read_journal
-from turnwise.store.run_folder import RunFolder
+from turnwise.store.run_folder import RunFolder, to_line
 from turnwise.store.salvage import find_problem
 
 ASYNC = {"schedule": {"max_staleness": 2}}
@@ -87,6 +87,21 @@ def test_a_journal_with_a_doubled_tail_loses_nothing_and_needs_no_leave(tmp_path
     mend(world)
     assert latest_checkpoint(world.path) == checkpoint
     assert read_journal(world.path) == before
+    check_whole(world)
+
+
+def test_of_two_rows_of_metrics_the_one_is_kept_whose_tokens_are_those_of_the_ledger(tmp_path: Path) -> None:
+    """Two processes may have dropped different groups before the same step."""
+    world = World(path=tmp_path / "run", config=make_config(**LONG))
+    live_until(world, 6)
+    right = next(row for row in world.read_lines("metrics.jsonl") if (row["phase"], row["step"]) == ("train", 4))
+    other = right | {"rollout/sampled_tokens": right["rollout/sampled_tokens"] + 6}
+    path = world.path / "metrics.jsonl"
+    path.write_bytes(to_line(other) + path.read_bytes())
+    journal = world.path / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes() + b"#" * 20 + b"\n" + journal.read_bytes().splitlines(keepends=True)[-1])
+    mend(world)
+    assert [row for row in world.read_lines("metrics.jsonl") if (row["phase"], row["step"]) == ("train", 4)] == [right]
     check_whole(world)
 
 
