@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from random import Random
 
 import pytest
 
 from turnwise.core.errors import ConfigError, ToolFailure
 from turnwise.core.packages import find_version
+from turnwise_worlds import RECIPES
 from turnwise_worlds.miniwob.drawn import DRAWN, DrawnPage
 from turnwise_worlds.miniwob.family import Miniwob
 from turnwise_worlds.miniwob.goals import Step, find_words, plan
@@ -65,13 +67,19 @@ def test_a_text_that_was_not_asked_for_is_wrong_once_it_is_sent() -> None:
 def test_what_cannot_be_drawn_is_said() -> None:
     assert {*GROUPS["tiny"], *GROUPS["names"]} == DRAWN
     with pytest.raises(ConfigError, match=r"no page of click-test can be drawn; set tasks to \['tiny'\]"):
-        Miniwob(tasks=["click-test", "click-tab"], drawn_from=0)
+        Miniwob(tasks=["click-test", "click-tab"], drawn_until=1)
     with pytest.raises(ConfigError, match="drawn pages have no pictures"):
-        Miniwob(tasks=["tiny"], drawn_from=0, surface="both")
+        Miniwob(tasks=["tiny"], drawn_until=1, surface="both")
 
 
-def test_the_first_training_tasks_and_all_that_are_held_out_are_real() -> None:
-    family = Miniwob(tasks=["tiny"], drawn_from=3)
-    assert ["drawn" in family.task("train", index).payload for index in range(5)] == [False] * 3 + [True] * 2
+def test_training_tasks_after_the_drawn_ones_and_all_that_are_held_out_are_real() -> None:
+    family = Miniwob(tasks=["tiny"], drawn_until=3)
+    assert ["drawn" in family.task("train", index).payload for index in range(5)] == [True] * 3 + [False] * 2
     assert not any("drawn" in family.task("heldout", index).payload for index in range(5))
     assert not any("drawn" in Miniwob(tasks=["tiny"]).task("train", index).payload for index in range(5))
+
+
+def test_the_recipe_draws_its_demonstrations_and_nothing_else() -> None:
+    # RL takes the training tasks after the demonstrations.
+    recipe = tomllib.loads((RECIPES / "web" / "miniwob.toml").read_text(encoding="utf-8"))
+    assert recipe["environment"]["args"]["drawn_until"] == recipe["sft"]["num_demonstrations"]

@@ -25,10 +25,10 @@ class MiniwobArguments(FamilyArguments):
     tasks: list[str] = Field(default_factory=lambda: ["clicking", "forms"])
     """Names of tasks, such as "click-button", or of groups: "tiny", "names", "clicking", "forms". Each is as frequent
     as any other."""
-    drawn_from: int | None = Field(None, ge=0)
-    """Index from which on training tasks are done on imitations that are drawn without a browser, for the tasks of the
-    groups "tiny" and "names"; None for nowhere. RL takes the first tasks and the warm-up many more: with as many real
-    ones as RL needs, RL is on real pages and most demonstrations are not. Held-out tasks are real always."""
+    drawn_until: int = Field(0, ge=0)
+    """Training tasks before this index are done on imitations that are drawn without a browser, for the tasks of the
+    groups "tiny" and "names"; all others, and those that are held out, are real. The warm-up takes the first
+    `sft.num_demonstrations` training tasks and RL those after them: with that number here, RL is on real pages only."""
     style: Style = "full"
     """How pages are written: "short", names and numbers for small models, or "full", one line per element."""
     surface: Surface = "text"
@@ -56,8 +56,10 @@ class MiniwobArguments(FamilyArguments):
 
     @model_validator(mode="after")
     def _check_drawn(self) -> Self:
-        if self.drawn_from is not None and (missing := set(expand(self.tasks)) - DRAWN):
-            raise ConfigError(f"no page of {min(missing)} can be drawn; set tasks to ['tiny'], or leave drawn_from out")
-        if self.drawn_from is not None and self.surface != "text":
+        if self.drawn_until and (missing := set(expand(self.tasks)) - DRAWN):
+            raise ConfigError(
+                f"no page of {min(missing)} can be drawn; set tasks to ['tiny'], or leave drawn_until out"
+            )
+        if self.drawn_until and self.surface != "text":
             raise ConfigError(f"drawn pages have no pictures, and surface={self.surface!r}; set it to 'text'")
         return self

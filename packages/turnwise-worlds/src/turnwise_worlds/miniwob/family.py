@@ -39,8 +39,7 @@ class Miniwob(GeneratedFamily[MiniwobArguments]):
         path = (self._chosen.seed, "miniwob", split, index)
         task = rng(*path, "task").choice(self._tasks)
         payload = {"task": task, "seed": derive_seed(*path) % 2**53, "kind": task}
-        drawn_from = self._chosen.drawn_from
-        if split == "train" and drawn_from is not None and index >= drawn_from:
+        if split == "train" and index < self._chosen.drawn_until:
             payload["drawn"] = True
         return (text_message("user", f" {task}"),), payload
 
