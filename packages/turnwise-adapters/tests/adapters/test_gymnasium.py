@@ -176,8 +176,8 @@ def test_what_the_old_interface_returns_is_named() -> None:
 
     gymnasium.register("turnwise/Old-v0", entry_point=Old, disable_env_checker=True)
     game = GymnasiumGame(GymnasiumArguments(id="turnwise/Old-v0"))
-    with pytest.raises(EnvironmentFault, match=r"Old-v0: reset returns int; it must be \(observation, info\)"):
+    with pytest.raises(EnvironmentFault, match=r"Old-v0: reset returns int; it must return \(observation, info\)"):
         game.open(seed=0)
     game.open(seed=1)
-    with pytest.raises(EnvironmentFault, match=r"step returns 4 values; it must be \(observation, reward, terminated"):
+    with pytest.raises(EnvironmentFault, match=r"step returns 4 values; it must return \(observation, reward, terminated"):
         game.step("1")
