@@ -22,7 +22,7 @@ CHECKS: Mapping[str, tuple[str, str]] = {
     "checkpoints": ("checkpoints", "every file is unchanged, and the weights match the journal"),
     "logprobs": ("tokens", "the recorded weight version reproduces the recorded log-probabilities"),
     "rewards": ("trajectories", "scoring again reproduces the recorded reward"),
-    "opinions": ("trajectories", "whoever else can judge a reward above 0 says that it was earned"),
+    "opinions": ("trajectories", "the second opinion confirms every reward above 0"),
     "advantages": ("trajectories", "credit from the stored rewards reproduces the stored advantages"),
     "tools": ("calls", "running a tool again reproduces the recorded answer"),
 }

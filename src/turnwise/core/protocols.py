@@ -154,7 +154,7 @@ class GoldAnswers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What somebody else says of a reward."""
+    """A second opinion on a reward."""
 
     by: str
     """Who says it, as a breach names it."""
@@ -167,8 +167,8 @@ class SecondOpinion(Protocol):
     """Optional for an environment family: an audit asks it about every trajectory with a reward above 0."""
 
     async def give_opinion(self, task: Task, replies: Sequence[Message]) -> Opinion | None:
-        """Check by other means than `Environment.score` that these replies earned the reward; None if nobody else can
-        say. Raises a TurnwiseError if there is no answer, which counts as not checked."""
+        """Check by other means than `Environment.score` that these replies earned the reward; None if there is no
+        second opinion. Raises a TurnwiseError if there is no answer, which counts as not checked."""
         ...
 
 

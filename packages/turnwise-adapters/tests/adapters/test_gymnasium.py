@@ -179,5 +179,6 @@ def test_what_the_old_interface_returns_is_named() -> None:
     with pytest.raises(EnvironmentFault, match=r"Old-v0: reset returns int; it must return \(observation, info\)"):
         game.open(seed=0)
     game.open(seed=1)
-    with pytest.raises(EnvironmentFault, match=r"step returns 4 values; it must return \(observation, reward"):
+    expected = r"step returns 4 values; it must return \(observation, reward, terminated"
+    with pytest.raises(EnvironmentFault, match=expected):
         game.step("1")

@@ -333,8 +333,7 @@ def test_a_gigabyte_of_output(attempt, fd):
     )
     assert execution.limit == "output"
     assert kept == b"x" * (1 << 20)
-    # It was stopped, not drained: on a busy machine it writes on for a moment before it is killed.
-    assert 0 < dropped < 256 << 20
+    assert 0 < dropped < 8 << 20  # the program was stopped, not drained
     assert elapsed_s < LATE_S
 
 

@@ -139,7 +139,7 @@ class _Server:
         try:
             with boundary(EngineError, "the worker failed"):
                 self.say(id=number, answer=await self.service.answer(message))
-        except TurnwiseError as error:  # all of them: a request that is not answered waits for ever
+        except TurnwiseError as error:  # every error: an unanswered request waits forever
             self.say(id=number, error=str(error), concerns_grammar=isinstance(error, GrammarError))
         finally:
             del self.tasks[number]

@@ -82,7 +82,7 @@ class Servers:
         return server
 
     def _idle_dead(self) -> None:
-        """Drop the idle processes that have died; whoever's state they held loads it again."""
+        """Drop the idle processes that have died; an episode whose state one held is replayed in another."""
         for server in [each for each in self._idle if not each.is_alive]:
             self._idle.remove(server)
             self._forget(server)
