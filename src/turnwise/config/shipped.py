@@ -53,14 +53,16 @@ class Shipped:
 
 
 def list_shipped() -> tuple[list[Shipped], list[str]]:
-    """Every recipe that is installed, this package's first, and a line per package whose recipes cannot be listed."""
-    found, broken = list(_list_folder(Path(__file__).parents[1] / FOLDER, OWN)), []
+    """Every recipe that is installed, this package's first, and a line per package whose recipes cannot be listed.
+
+    A folder that several entry points name is listed once."""
+    packages, broken = {Path(__file__).parents[1] / FOLDER: OWN}, []
     for offer in list_offers(GROUP):
         try:
-            found += _list_folder(_read_folder(offer), offer.package)
+            packages.setdefault(_read_folder(offer).resolve(), offer.package)
         except ConfigError as cause:
             broken.append(str(cause))
-    return found, broken
+    return [recipe for root, package in packages.items() for recipe in _list_folder(root, package)], broken
 
 
 def _read_folder(offer: Offer) -> Path:

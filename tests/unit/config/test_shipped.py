@@ -37,9 +37,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "site"
 
 
-def install_recipes(folder: Path, package: str, value: str, *, requires: str = "") -> Path:
-    """A package whose module names a folder of recipes; the folder."""
-    write_entry_points(folder, package, {GROUP: {package: f"{package}:RECIPES"}}, requires=requires)
+def install_recipes(
+    folder: Path, package: str, value: str, *, requires: str = "", points: tuple[str, ...] = ()
+) -> Path:
+    """A package whose module names a folder of recipes, in entry points of these names or its own; the folder."""
+    offers = {name: f"{package}:RECIPES" for name in points or (package,)}
+    write_entry_points(folder, package, {GROUP: offers}, requires=requires)
     (folder / f"{package}.py").write_text(f"from pathlib import Path\n\nRECIPES = {value}\n")
     recipes = folder / f"recipes_of_{package}"
     (recipes / "roses").mkdir(parents=True)
@@ -69,9 +72,7 @@ def test_a_recipe_of_a_package_has_a_short_name_and_its_data(folder: Path) -> No
 def test_a_copy_has_the_data_beside_it_and_replaces_nothing(folder: Path) -> None:
     install_recipes(folder, "garden_copied", beside("garden_copied"))
     copied = run_command("recipes", "copy", "roses/red")
-    assert copied.stdout == (
-        "written to recipes/roses/red.toml; train with: turnwise train recipes/roses/red.toml\n"
-    )
+    assert copied.stdout == ("written to recipes/roses/red.toml; train with: turnwise train recipes/roses/red.toml\n")
     assert sorted(path.name for path in Path("recipes/roses").iterdir()) == ["red.toml", "rows.jsonl"]
     # In this folder the data path means the copy.
     args = load_config([Path("recipes/roses/red.toml")], ["model.path=x", "train.lr=1"]).environment.args
@@ -98,6 +99,12 @@ def test_one_name_in_two_packages_is_refused_with_both(folder: Path) -> None:
         install_recipes(folder, package, beside(package))
     with pytest.raises(ConfigError, match=r"'roses/red' is offered several times: garden_one \(.*\) and garden_two \("):
         load_config([Path("roses/red")])
+
+
+def test_a_folder_that_two_entry_points_name_is_listed_once(folder: Path) -> None:
+    recipes = install_recipes(folder, "garden_twice", beside("garden_twice"), points=("roses", "tulips"))
+    assert find_shipped("roses/red").root == recipes
+    assert [each.name for each in list_shipped()[0] if each.package == "garden_twice"] == ["roses/red"]
 
 
 @pytest.mark.parametrize(
